@@ -12,11 +12,9 @@ from pathlib import Path
 import psutil
 from sqlalchemy import create_engine, text
 
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end_processes, process_tree, start_process
-from mlcl.service.local.settings import Settings, check_store, store_uri
+from mlcl.service.local.processes import end_processes, free_port, process_tree, start_process
+from mlcl.service.local.servers import Server, mlflow_server
+from mlcl.service.local.settings import ServiceFolder, Settings, check_store, read_secret, store_uri
 
 Points = Counter[tuple[str, int, float]]
 """How often a store has a metric's value at a step."""
@@ -27,7 +25,7 @@ PATIENCE = 300.0
 class TrackingServer:
     """A running server: everything logged to it goes through its authentication into `store`."""
 
-    def __init__(self, home: Path, store: str, server: MlflowServer, members: list[psutil.Process]) -> None:
+    def __init__(self, home: Path, store: str, server: Server, members: list[psutil.Process]) -> None:
         self.home, self.uri = home, server.address
         self._store, self._members = store, members
 
@@ -63,9 +61,9 @@ def tracking_server(home: Path, store: str) -> Iterator[TrackingServer]:
     folder.make()
     settings = Settings(store_uri(store, folder), str(home / "artifacts"), mlflow_port=free_port())
     check_store(settings.store)
-    server = MlflowServer(settings, folder)
+    server = mlflow_server(settings, folder)
     server.prepare()
-    process = start_process(server.command(""), server.environment(), server.log)
+    process = start_process(server.command, server.environment, server.log)
     try:
         deadline = time.monotonic() + PATIENCE
         while problem := server.problem():

@@ -34,7 +34,7 @@ class LabelRows:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
-        """From a sequence of label indices for each row. Raises ValueError for an index outside 0..L-1."""
+        """Rows from a sequence of label indices for each. Raises ValueError for an index outside 0..L-1."""
         ordered = [sorted(set(row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
             raise ValueError(f"label index outside 0..{width - 1}")
@@ -44,7 +44,7 @@ class LabelRows:
 
     @classmethod
     def from_dense(cls, y_BL: Tensor) -> LabelRows:
-        """From a dense (B, L) matrix; every non-zero entry is a label."""
+        """Rows from a dense (B, L) matrix; every non-zero entry is a label."""
         row_N, column_N = y_BL.nonzero(as_tuple=True)
         counts = torch.bincount(row_N, minlength=len(y_BL))
         return cls(_offsets(counts), column_N, y_BL.shape[1])
@@ -137,7 +137,7 @@ class LabelRows:
         return LabelRows(_offsets(counts), number_N, len(columns), unknown=unknown)
 
     def to(self, device: torch.device | str) -> LabelRows:
-        """The same rows on another device, for which the host does not wait."""
+        """A copy on another device, for which the host does not wait."""
         device = torch.device(device)
         if self.device == device:
             return self

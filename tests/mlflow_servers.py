@@ -4,11 +4,9 @@ from contextlib import contextmanager
 
 from patience import until
 
-from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end_processes, start_process
-from mlcl.service.local.settings import Settings, store_uri
+from mlcl.service.local.processes import end_processes, free_port, start_process
+from mlcl.service.local.servers import mlflow_server as mlflow_of
+from mlcl.service.local.settings import ServiceFolder, Settings, store_uri
 
 
 @contextmanager
@@ -17,9 +15,9 @@ def mlflow_server(home):
     folder = ServiceFolder(home)
     folder.make()
     settings = Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"), mlflow_port=free_port())
-    server = MlflowServer(settings, folder)
+    server = mlflow_of(settings, folder)
     server.prepare()
-    process = start_process(server.command(""), server.environment(), server.log)
+    process = start_process(server.command, server.environment, server.log)
     try:
         until(lambda: server.problem() is None)
         yield server, folder

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from optuna.storages.journal import JournalFileBackend
 
 from mlcl.files import replace_text
 from mlcl.store.database import Database, Transaction
@@ -86,8 +85,6 @@ class Mortal:
         patch.setattr(Database, "transaction", self.living(Database.transaction))
         patch.setattr(Transaction, "commit", self.write(Transaction.commit))
         patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
-        journal = JournalFileBackend
-        patch.setattr(journal, "append_logs", self.write(journal.append_logs, _tear_journal))
         for module in (log, cursor):
             patch.setattr(module, "replace_text", self.write(replace_text, tear_file))
         for name in CLIENT_WRITES:
@@ -97,10 +94,6 @@ class Mortal:
 def _tear_log(appender: Appender, _entries: object, end: int) -> None:
     os.ftruncate(appender._descriptor, end)
     os.write(appender._descriptor, b'{"kind":"metrics","st')
-
-
-def _tear_journal(backend: JournalFileBackend, _logs: object) -> None:
-    _begin(Path(backend._file_path), '{"op_code": 4, "work')
 
 
 def tear_file(path: Path, text: str) -> None:

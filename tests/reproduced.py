@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from mlcl.files import replace_text
 from mlcl.results import documents
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.tables import TablePlan, run_table, table_log
+from mlcl.service.tables import TablePlan, TableReport, run_table, table_log
 from mlcl.store import RunFolders
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
@@ -129,6 +130,12 @@ class Tables(World):
         for path in [*self.home.glob("runs/mlcl-*"), folder]:
             text = text.replace(path.name, "ID")
         return json.loads(text)
+
+
+def content(report: TableReport) -> tuple:
+    """What a table says, but for where its runs and files are."""
+    cells = [replace(cell, runs=len(cell.runs)) for cell in report.cells]
+    return cells, report.ranks, report.state, report.reason, report.higher, report.title
 
 
 def _name(tags: Mapping[str, str]) -> str:

@@ -22,19 +22,19 @@ from sweep_contents import contents
 from mlcl.config import JobConfig, load_space
 from mlcl.files import replace_text
 from mlcl.results import documents
-from mlcl.service.engine import command, packing, session, trial
+from mlcl.service.engine import command, engine, packing, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.runs.signals import StopRequest
 from mlcl.service.search import best_model, summary
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.study import build_study
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunFolders, database, runs
 from mlcl.tracking import Provenance
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
-from mlcl.training.files import MODEL
+from mlcl.training.run_files import MODEL
 
 _ids = itertools.count()
 
@@ -116,7 +116,7 @@ class World:
         patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])
-        patch.setattr(session, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
+        patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(summary, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
@@ -136,7 +136,7 @@ class World:
         def run_trainings(callbacks, **usual):
             in_process(callbacks, **usual, **how)
 
-        self._patch.setattr(session, "run_trainings", run_trainings)
+        self._patch.setattr(engine, "run_trainings", run_trainings)
 
     def plan(self, job: JobConfig, text: str, **how: object) -> SweepPlan:
         """A sweep of a space given as text."""
@@ -214,8 +214,8 @@ class World:
 
     def study_of(self, scope: str) -> optuna.Study:
         """Of the present space of a search."""
-        storage = open_storage(self.folder / "study.journal")
-        return optuna.load_study(study_name=self.ledger.versions(scope)[-1].study, storage=storage)
+        version = self.ledger.versions(scope)[-1]
+        return build_study(version, self.ledger.trials(version.number, scope), "sweep")
 
     def notes(self) -> str:
         return "\n".join(event.text for event in self.events)

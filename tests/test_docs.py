@@ -73,6 +73,15 @@ def test_the_architecture_names_every_package():
         assert f"`mlcl/{folder}/`" in page
 
 
+def test_the_python_of_the_readme_is_ten_lines_that_run():
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(code.splitlines()) <= 10
+    names = {}
+    exec(code, names)
+    assert names["value"].item() > 0
+    assert names["encoder"].weight.grad.norm() > 0
+
+
 @pytest.mark.usefixtures("forgotten_plugin_files")
 def test_the_plugin_of_the_page_is_a_loss_of_a_job(tmp_path):
     from mlcl.config import load_job

@@ -60,7 +60,7 @@ def baseline(
 def read(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
     """The job of a file, or of a prepared data set's folder. Raises UserError."""
     from mlcl.errors import UserError
-    from mlcl.training.baseline_job import dataset_job
+    from mlcl.training.baselines.jobs import dataset_job
 
     if what.is_dir():
         return load_job(dataset_job(what, labels), overrides)

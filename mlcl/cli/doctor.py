@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, study_option
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import Exit, errors, print_json, results, say
 
 if TYPE_CHECKING:
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 STYLE = {"FOUND": "yellow", "MENDED": "green", "LEFT": "red", "NOTE": "dim"}
 
 Fix = Annotated[bool, typer.Option("--fix", help="Mend what can be mended. Without it nothing is changed.")]
-Study = Annotated[str | None, study_option("Optuna storage URL of sweeps that have one.")]
 
 
-def doctor(fix: Fix = False, study: Study = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Find what a crash left behind and what keeps commands from working; mend it with --fix."""
     from mlcl.service.doctor import CHECKS, Scope, healthy, run_checks
     from mlcl.tracking import tracking_uri
 
-    scope = Scope(home, tracking_uri(home), study, say)
+    scope = Scope(home, tracking_uri(home), say)
     with errors.status("looking"):
         found = run_checks(scope, fix=fix)
     well = healthy(found)

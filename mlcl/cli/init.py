@@ -79,16 +79,15 @@ def init(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Look at data, say what is there, and write job.yaml, space.yaml and a README with the next commands."""
-    from mlcl.data.tables.files import Dialect
     from mlcl.service.starter.starter import start
-    from mlcl.service.starter.table_options import Said
+    from mlcl.service.starter.table_options import UserOptions
 
-    said = Said(
-        tuple(text or ()), image, tuple(labels or ()), kind, separator, _names(names), threshold, missing,
-        uncertain, id, split, group, Dialect(encoding, delimiter, header), twins, allow_untrained,
+    given = UserOptions(
+        encoding, delimiter, header, tuple(text or ()), image, tuple(labels or ()), kind, separator,
+        _names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
     )  # fmt: skip
     ask = None if yes or json or not sys.stdin.isatty() else _ask
-    made = start(paths, to, home, said, ask)
+    made = start(paths, to, home, given, ask)
     if json:
         print_json({"found": made.found, "rules": made.rules, "files": made.files, "data": made.data})
         return

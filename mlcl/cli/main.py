@@ -23,6 +23,7 @@ from mlcl.cli import (
     doctor,
     effect,
     export,
+    import_home,
     init,
     jobs,
     plugins,
@@ -106,6 +107,7 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "resume": (jobs.resume, "mlcl resume ID --trials 48"),
         "doctor": (doctor.doctor, "mlcl doctor --fix"),
         "clean": (clean.clean, "mlcl clean --dry-run"),
+        "import": (import_home.import_home, "mlcl import other-machine/outputs"),
     },
     PARTS: {
         "losses": (plugins.losses, "mlcl losses himulcone"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -35,11 +35,6 @@ def reject_typed_secrets(
             allowed=f"the URL in the variable {option.envvar}, or the password in PGPASSWORD or ~/.pgpass",
         )
     return value
-
-
-def study_option(help: str) -> Any:
-    """The option with the URL of an Optuna storage."""
-    return typer.Option("--study", envvar="MLCL_STUDY", callback=reject_typed_secrets, help=help)
 
 
 def _checked(home: Path) -> Path:

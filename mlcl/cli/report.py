@@ -40,7 +40,7 @@ def report(
     from mlcl.report.embedding_plots import EmbeddingOptions
     from mlcl.report.report import make_report
     from mlcl.results.runs import Runs
-    from mlcl.service.local import mlflow_address
+    from mlcl.service.local.service import mlflow_address
     from mlcl.tracking import Tracker
 
     if quick and (classes or row):

@@ -47,10 +47,6 @@ def reproduce(
         list[str] | None,
         typer.Option(help="SOURCE=PLACE or COLUMN=PLACE: where the files are, or a prepared folder."),
     ] = None,
-    merge: Annotated[
-        list[Path] | None,
-        typer.Option(help="HOME, or a folder of --figures: its cells of the table are merged, none trained."),
-    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Write the figures of each complete cell to FOLDER/ROW/COLUMN.json.")
     ] = None,
@@ -73,7 +69,7 @@ def reproduce(
     file = find_table(name)
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.packing import Resources
-    from mlcl.service.tables import TablePlan, plan_merge, plan_table
+    from mlcl.service.tables import TablePlan, plan_table
 
     plan = TablePlan(
         load_table(file),
@@ -86,9 +82,9 @@ def reproduce(
         resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
     )
     if dry_run:
-        print_tree(plan_merge(plan, merge) if merge else plan_table(plan, home), as_json=json)
+        print_tree(plan_table(plan, home), as_json=json)
         return
-    report = _run(plan, merge or (), figures, home, strict_code=strict_code, as_json=json)
+    report = _run(plan, figures, home, strict_code=strict_code, as_json=json)
     _tell(report, home, as_json=json)
     failed = report.state == "COMPLETE" and report.outside
     raise typer.Exit(Exit.FAILED if failed else EXIT_OF[report.state])
@@ -96,24 +92,20 @@ def reproduce(
 
 def _run(
     plan: TablePlan,
-    merge: Sequence[Path],
     figures: Path | None,
     home: Path,
     *,
     strict_code: bool,
     as_json: bool,
 ) -> TableResult:
-    """Trains what is missing, or merges what others trained, and writes the figures of cells where asked."""
+    """Trains what is missing, and writes the figures of cells where asked."""
     from mlcl.cli.sweep_live import progress_view
-    from mlcl.service.tables import check_folder, run_merge, run_table, write_cells
+    from mlcl.service.tables import check_folder, run_table, write_cells
 
     if figures is not None:
         check_folder(figures)
     with progress_view(as_json=as_json) as watch:
-        if merge:
-            report = run_merge(plan, merge, home=home, watch=watch)
-        else:
-            report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
+        report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
     if figures is not None:
         written = write_cells(report, figures)
         say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")

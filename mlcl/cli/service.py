@@ -12,7 +12,7 @@ from mlcl.cli.options import DEFAULT_HOME, Home, Json, reject_typed_secrets
 from mlcl.cli.output import Exit, print_json, say, say_failed
 
 if TYPE_CHECKING:
-    from mlcl.service.local import ServiceStatus, UpResult
+    from mlcl.service.local.service import ServiceStatus, UpResult
 
 TITLES = {"ray": "Ray", "mlflow": "MLflow"}
 
@@ -42,8 +42,9 @@ def up(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
-    from mlcl.service.local import ServiceError, UpOptions
-    from mlcl.service.local import up as start_service
+    from mlcl.service.local.service import ServiceError
+    from mlcl.service.local.service import up as start_service
+    from mlcl.service.local.settings import UpOptions
 
     options = UpOptions(ray_port, dashboard_port, mlflow_port, store, artifacts)
     try:
@@ -62,7 +63,7 @@ def down(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """End the local service. Databases, passwords and logs stay."""
-    from mlcl.service.local import down as end_service
+    from mlcl.service.local.service import down as end_service
 
     ended = end_service(home, force=force)
     if json:
@@ -76,7 +77,7 @@ def down(
 
 def print_service_status(home: Path, *, as_json: bool) -> Exit:
     """Prints the status of the service and returns the exit status."""
-    from mlcl.service.local import service_status
+    from mlcl.service.local.service import service_status
 
     status = service_status(home)
     if as_json:
@@ -87,11 +88,13 @@ def print_service_status(home: Path, *, as_json: bool) -> Exit:
 
 
 def _document(started: UpResult) -> dict[str, object]:
+    from mlcl.service.local.settings import read_secret
+
     folder = started.folder
     return {
         **{server.name: server.address for server in started.servers},
         "started": started.fresh,
-        "user": started.user,
+        "user": read_secret(folder.mlflow_user),
         "password_file": folder.mlflow_password,
         "token_file": folder.ray_token,
         "cluster_file": folder.cluster,
@@ -102,15 +105,14 @@ def _document(started: UpResult) -> dict[str, object]:
 
 
 def _started_lines(started: UpResult) -> list[str]:
-    """Lines with the addresses and the files of the secrets."""
-    folder, settings = started.folder, started.settings.shown
-    ray, mlflow = (server.address for server in started.servers)
+    """Returns lines with the addresses and the files of the secrets."""
+    tree = _document(started)
     return [
         *([] if started.fresh else ["already up and well"]),
-        f"Ray     {ray}  token in {folder.ray_token}",
-        f"MLflow  {mlflow}  user {started.user}, password in {folder.mlflow_password}",
-        f"store   {settings.store}; artifacts in {settings.artifacts}",
-        f"jobs    `mlcl submit` finds it by {folder.cluster}; `mlcl down` ends it",
+        f"Ray     {tree['ray']}  token in {tree['token_file']}",
+        f"MLflow  {tree['mlflow']}  user {tree['user']}, password in {tree['password_file']}",
+        f"store   {tree['store']}; artifacts in {tree['artifacts']}",
+        f"jobs    `mlcl submit` finds it by {tree['cluster_file']}; `mlcl down` ends it",
         *_outside(started.outside),
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as text_json
 import webbrowser
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,11 +24,23 @@ Name = Annotated[
 ]
 
 
-def show(name: Name, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+StudyFile = Annotated[
+    Path | None,
+    typer.Option("--study", help="A new file that gets a copy of the Optuna study, for optuna-dashboard."),
+]
+
+
+def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """A run, sweep or table: its state and its figures."""
     from mlcl.cli.local_runs import local_run
 
     its = local_run(home, name)
+    if study is not None:
+        from mlcl.service.engine.ledger import Ledger
+        from mlcl.service.search.study import write_studies
+
+        write_studies(Ledger(its.folder), study)
+        say(f"written: {study}; `optuna-dashboard {study}` shows it")
     if json:
         print_json(asdict(its))
         return
@@ -51,7 +64,7 @@ def open_page(
     from mlcl.cli.local_runs import local_run
     from mlcl.report.report import REPORTS
     from mlcl.report.report_files import PAGE
-    from mlcl.service.local import mlflow_address
+    from mlcl.service.local.service import mlflow_address
 
     its = local_run(home, name)
     page = home / REPORTS / its.id / PAGE

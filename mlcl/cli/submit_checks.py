@@ -14,7 +14,7 @@ import typer
 from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
 from mlcl.config import JobConfig, load_job, load_space, read_job
-from mlcl.config.cluster import ClusterConfig, Share
+from mlcl.config.cluster import ClusterConfig, TrialShare
 from mlcl.config.table import cells_of, find_table, load_table
 from mlcl.errors import UserError
 
@@ -37,7 +37,7 @@ def check_words(words: Sequence[str], folder: Path) -> list[Path]:
         return _CHECKS[name](context.params)
 
 
-def with_share(words: Sequence[str], share: Share) -> list[str]:
+def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
     """The command with the options of the cluster's share that it does not have."""
     found = list(words)
     if words[0] in ("run", "baseline"):
@@ -102,8 +102,8 @@ def _reproduce(given: dict[str, Any]) -> list[Path]:
 
 def _plugins(jobs: Sequence[JobConfig]) -> list[Path]:
     """The plugin files of jobs, from the working directory."""
-    places = [plugin.place for job in jobs for plugin in job.plugins if plugin.place is not None]
-    return [Path(os.path.relpath(place)) for place in dict.fromkeys(places)]
+    paths = [plugin.path for job in jobs for plugin in job.plugins if plugin.path is not None]
+    return [Path(os.path.relpath(path)) for path in dict.fromkeys(paths)]
 
 
 _CHECKS = {"run": _run, "baseline": _baseline, "sweep": _sweep, "reproduce": _reproduce}

@@ -19,7 +19,6 @@ from mlcl.cli.options import (
     Parallel,
     PrintConfig,
     StrictCode,
-    study_option,
 )
 from mlcl.cli.output import (
     EXIT_OF,
@@ -64,7 +63,6 @@ Gpus = Annotated[
     float | None,
     typer.Option("--gpus", min=0, help="GPU share of a worker; default: one where there are any."),
 ]
-Study = Annotated[str | None, study_option("Optuna storage URL; default: a file.")]
 
 
 def sweep(
@@ -83,7 +81,6 @@ def sweep(
     cpus: Cpus = 1,
     gpus: Gpus = None,
     parallel: Parallel = None,
-    study: Study = None,
     strict_code: StrictCode = False,
     dry_run: DryRun = False,
     print_config: PrintConfig = False,
@@ -112,7 +109,6 @@ def sweep(
         confirm=confirm,
         baselines=named + [each for each in fitted if each[0] not in dict(named)],
         resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
-        study=study,
         warm_start=warm_start,
         fresh=fresh,
     )

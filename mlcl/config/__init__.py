@@ -1,4 +1,4 @@
-"""What a person writes: the job and the space file, checked before anything starts."""
+"""The files that a person writes: job, space, table and cluster, checked before anything starts."""
 
 from mlcl.config.job import (
     AugmentConfig,

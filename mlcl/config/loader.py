@@ -23,8 +23,8 @@ from mlcl.errors import UserError, did_you_mean
 _Layer = tuple[Path | None, Mapping[str, Any], dict[str, int]]
 
 
-class Origin(NamedTuple):
-    """Where a value was written: a line of a file, or the command line where `file` is None."""
+class KeyOrigin(NamedTuple):
+    """The origin of a value: a line of a file, or the command line if `file` is None."""
 
     file: Path | None
     line: int = 0
@@ -45,15 +45,15 @@ class WrittenJob:
 
     tree: dict[str, Any]
     files: tuple[Path, ...] = ()
-    origins: Mapping[str, Origin] = field(default_factory=dict)
+    origins: Mapping[str, KeyOrigin] = field(default_factory=dict)
 
     def changed(self, overrides: Mapping[str, Any]) -> WrittenJob:
         """The job with dotted keys set, see `apply_overrides`."""
         tree = apply_overrides(self.tree, overrides)
-        given = dict.fromkeys(_without_stars(self.tree, overrides), Origin(None))
+        given = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
         return replace(self, tree=tree, origins=_replaced(self.origins, given) | given)
 
-    def origin_of(self, key: str | None) -> Origin | None:
+    def origin_of(self, key: str | None) -> KeyOrigin | None:
         """The origin of a dotted key, or of the section around it where an override wrote that whole."""
         parts = (key or "").split(".")
         outer = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
@@ -87,14 +87,14 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
     """
     layers = _layers(source)
     tree: dict[str, Any] = {}
-    origins: dict[str, Origin] = {}
+    origins: dict[str, KeyOrigin] = {}
     for depth, (file, own, lines) in enumerate(reversed(layers)):
         for dotted in _dropped(own, file, has_base=depth > 0):
             drop_key(tree, dotted, file)
             origins = {key: origin for key, origin in origins.items() if not covers(dotted, key)}
         own = {key: value for key, value in own.items() if key not in ("base", "drop")}
-        found = {} if file is None else {key: Origin(file, line) for key, line in lines.items()}
-        leaves = [key for key in found if not isinstance(_value_at(own, key), Mapping)]
+        found = {} if file is None else {key: KeyOrigin(file, line) for key, line in lines.items()}
+        leaves = [key for key in found if not isinstance(value_at(own, key), Mapping)]
         origins = _replaced(origins, leaves) | found
         tree = _merged(tree, own)
     return WrittenJob(tree, tuple(file for file, _, _ in layers if file is not None), origins)
@@ -169,7 +169,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None:
     """Removes a dotted key from `tree`. Raises UserError at the key `drop` of `file` for a missing one."""
     above, _, last = dotted.rpartition(".")
-    node = _value_at(tree, above) if above else tree
+    node = value_at(tree, above) if above else tree
     if not isinstance(node, dict) or last not in node:
         raise UserError("the job has no such key to leave out", file=file, key="drop", found=dotted)
     del node[last]
@@ -181,7 +181,7 @@ def explained(job: JobConfig, written: WrittenJob) -> str:
     lines = text.splitlines()
     for key, node, value in key_nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
         origin = written.origins.get(key)
-        is_section = isinstance(_value_at(written.tree, key), Mapping)
+        is_section = isinstance(value_at(written.tree, key), Mapping)
         if origin is not None and node is not value and (origin.file is None or not is_section):
             # A comment fits after the last line of a text, and after the key of a list or a section.
             mark = value.end_mark if isinstance(value, yaml.ScalarNode) else node.end_mark
@@ -226,7 +226,7 @@ def _merged(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _replaced(origins: Mapping[str, Origin], keys: Iterable[str]) -> dict[str, Origin]:
+def _replaced(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
     """The origins that are left where these keys get another value."""
     replaced = set(keys)
     parts = {key: key.split(".") for key in origins}
@@ -237,7 +237,7 @@ def _replaced(origins: Mapping[str, Origin], keys: Iterable[str]) -> dict[str, O
     }
 
 
-def _value_at(tree: Any, dotted: str) -> Any:
+def value_at(tree: Any, dotted: str) -> Any:
     """The value at a dotted key of nested mappings; None where there is none."""
     for part in dotted.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
@@ -252,7 +252,7 @@ def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
     before, star, after = dotted.partition(".*.")
     if not star:
         return [dotted]
-    node = _value_at(tree, before)
+    node = value_at(tree, before)
     if not isinstance(node, Mapping):
         raise UserError("has no keys that * could stand for", key=before, found=f"override of {dotted}")
     return [key for name in node for key in _without_star(tree, f"{before}.{name}.{after}")]
@@ -260,7 +260,7 @@ def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:
     """Raises UserError where the job is wrong in a head that only an override has: its name is misspelt."""
-    heads = _value_at(tree, "objective.heads")
+    heads = value_at(tree, "objective.heads")
     *section, name = (error.key or "").split(".")[:3]
     if not isinstance(heads, Mapping) or section != ["objective", "heads"] or name in heads:
         return

@@ -1,12 +1,12 @@
 """Plugins in Python files that a job names: `plugins: [my_loss.py]`, relative to the job file.
 
-Loading such a job runs these files, as `import` runs any Python file: do not load a job with plugins, or a
-model exported from one, that you would not run a program from. A model is opened without them unless its
-encoder is one of theirs. Commands that only read (list, status,
-compare, report, doctor) run none.
+Loading such a job runs these files, as `import` runs any Python file: load a job with plugins, or a model
+that was exported from one, only if you would run a program from there. A model is opened without running
+them, unless its encoder is one of theirs. Commands that only read (list, status, compare, report, doctor) run
+none.
 
-A job that has been read carries its plugins' text. So they reach every process that loads the job and stay
-with the run, and their content is part of the job's hash.
+A job that has been read carries the text of its plugin files. The text reaches every process that loads the
+job, is kept with the run, and is part of the job's hash.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_BYTES = 1 << 16
 
 
 class PluginFile(Section):
-    """A plugin file as a job carries it. `place` is where it was read; it is not written down."""
+    """A plugin file as a job carries it. `path` is where it was read; it is not written down."""
 
     file: str
     sha256: str
     source: str
-    place: Path | None = Field(None, exclude=True)
+    path: Path | None = Field(None, exclude=True)
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -45,15 +45,23 @@ class PluginFile(Section):
 
     @property
     def label(self) -> str:
-        """What says which content it is, in few words."""
+        """The name of the file and the first digits of its content's SHA-256."""
         return f"{self.file} sha256:{self.sha256[:8]}"
 
 
 def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, Any]:
-    """The tree of a job with the files that its key `plugins` names read; nothing is run.
+    """Reads the files in the key `plugins` of a job's tree; none is run.
 
-    Paths are relative to the job file, without one to the working directory. Raises UserError for a path that
-    is none of a Python file there, and for a file that cannot be read.
+    Args:
+        tree: the tree of a job.
+        job_file: the file that has the key. Paths are relative to it, without one to the working directory.
+
+    Returns:
+        The tree with the content of each file in place of its path.
+
+    Raises:
+        UserError: for a path that is no Python file below the folder of `job_file` or the working directory,
+            and for a file that cannot be read.
     """
     named = tree.get(KEY)
     if not isinstance(named, (list, tuple)):
@@ -62,37 +70,34 @@ def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, An
 
 
 def _read(name: str, job_file: Path | None) -> dict[str, Any]:
+    def refused(problem: str, found: str = name, allowed: str | None = None) -> UserError:
+        return UserError(problem, file=job_file, key=KEY, found=found, allowed=allowed)
+
     folder = Path.cwd() if job_file is None else job_file.parent
     path = (folder / name).resolve()
     if path.suffix != ".py" or not name.isprintable():
-        raise UserError(
-            "is no Python file", file=job_file, key=KEY, found=name, allowed="a path that ends in .py"
-        )
+        raise refused("is no Python file", allowed="a path that ends in .py")
     inside = any(path.is_relative_to(root.resolve()) for root in (folder, Path.cwd()))
     if Path(name).is_absolute() or not inside:
-        raise UserError(
-            "lies elsewhere", file=job_file, key=KEY, found=name,
-            allowed="a relative path, below the job file's folder or the working directory",
-        )  # fmt: skip
+        allowed = "a relative path, below the job file's folder or the working directory"
+        raise refused("lies elsewhere", allowed=allowed)
     if not path.is_file():
-        raise UserError("no such file", file=job_file, key=KEY, found=name)
+        raise refused("no such file")
     try:
         content = path.read_bytes()
         source = content.decode("utf-8")
     except (OSError, ValueError) as error:
-        raise UserError("cannot be read", file=job_file, key=KEY, found=f"{name}: {error}") from None
+        raise refused("cannot be read", f"{name}: {error}") from None
     if len(content) > MOST_BYTES:
-        raise UserError(
-            "is too large", file=job_file, key=KEY, found=f"{name}: {len(content):,} bytes",
-            allowed=f"{MOST_BYTES:,} bytes",
-        )  # fmt: skip
-    return {"file": name, "sha256": _digest(source), "source": source, "place": str(path)}
+        raise refused("is too large", f"{name}: {len(content):,} bytes", f"{MOST_BYTES:,} bytes")
+    return {"file": name, "sha256": _digest(source), "source": source, "path": str(path)}
 
 
 def run_plugins(plugins: Any) -> None:
-    """Runs the files that a job carries and registers what they declare, once in a process.
+    """Runs the plugin files that a job carries and registers their plugins, once in a process.
 
-    Raises UserError for a file that fails, that declares nothing, or that declares a name that is taken.
+    Raises:
+        UserError: for a file that fails, that declares nothing, or that declares a name that is taken.
     """
     if isinstance(plugins, (list, tuple)) and files_are_run():
         for each in plugins:
@@ -104,40 +109,30 @@ def _run(plugin: PluginFile) -> None:
     name = f"mlcl_plugin_{plugin.sha256}"
     if name in sys.modules:
         return
-    module = sys.modules[name] = _module(name, plugin)
-    try:
-        _execute(plugin, module)
-        if not _register(plugin, module):
-            raise UserError(
-                "declares no plugin", file=plugin.file, key=KEY, found="nothing", allowed=list(REGISTRIES)
-            )
-    except UserError:
-        del sys.modules[name]
-        raise
-
-
-def _module(name: str, plugin: PluginFile) -> ModuleType:
-    module = ModuleType(name)
+    module = sys.modules[name] = ModuleType(name)
     module.__file__ = plugin.file
     # For the lines of a traceback, as the text may come from elsewhere than a file.
     lines = plugin.source.splitlines(keepends=True)
     linecache.cache[plugin.file] = (len(plugin.source), None, lines, plugin.file)
-    return module
+    try:
+        _execute(plugin, module)
+        _register(plugin, module)
+    except UserError as error:
+        del sys.modules[name]
+        raise error.but(file=plugin.file, key=KEY) from error.__cause__
 
 
 def _execute(plugin: PluginFile, module: ModuleType) -> None:
     try:
         exec(compile(plugin.source, plugin.file, "exec"), module.__dict__)
     except SyntaxError as error:
-        found = f"line {error.lineno}: {error.msg}"
-        raise UserError("is no valid Python", file=plugin.file, key=KEY, found=found) from None
+        raise UserError("is no valid Python", found=f"line {error.lineno}: {error.msg}") from None
     except (Exception, SystemExit) as error:
-        found = f"{type(error).__name__}: {error}"
-        raise UserError("fails when it is run", file=plugin.file, key=KEY, found=found) from error
+        raise UserError("fails when it is run", found=f"{type(error).__name__}: {error}") from error
 
 
-def _register(plugin: PluginFile, module: ModuleType) -> list[str]:
-    """The names of what the module declares, registered: all of it or nothing."""
+def _register(plugin: PluginFile, module: ModuleType) -> None:
+    """Registers all plugins of the module, or none."""
     added: list[str] = []
     try:
         for plural in REGISTRIES:
@@ -145,10 +140,9 @@ def _register(plugin: PluginFile, module: ModuleType) -> list[str]:
     except PluginError as error:
         for plural in REGISTRIES:
             registry(plural).remove(plugin.label)
-        raise UserError(
-            error.problem, file=plugin.file, key=KEY, allowed="another name; for a changed file a new process"
-        ) from None
-    return added
+        raise UserError(error.problem, allowed="another name; for a changed file a new process") from None
+    if not added:
+        raise UserError("declares no plugin", found="nothing", allowed=list(REGISTRIES))
 
 
 def _digest(source: str) -> str:

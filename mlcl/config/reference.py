@@ -50,17 +50,17 @@ SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what ma
 
 def _models(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
     """`model` and every model below it, in the order of the file."""
-    if model in seen:
-        return seen
-    seen.append(model)
-    for field in model.model_fields.values():
-        for member in _members(field.annotation):
-            if isinstance(member, type) and issubclass(member, BaseModel):
-                _models(member, seen)
+    if model not in seen:
+        seen.append(model)
+        for field in model.model_fields.values():
+            for member in _members(field.annotation):
+                if _is_model(member):
+                    _models(member, seen)
     return seen
 
 
 def _members(annotation: Any) -> list[Any]:
+    """The alternatives of a key, of the values of a mapping, and the sections of built-in encoders."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _members(arguments[0])
@@ -71,6 +71,10 @@ def _members(annotation: Any) -> list[Any]:
     if annotation is encoder_section.EncoderConfig:
         return list(dict.fromkeys(encoder.section for encoder in encoder_section.built_in()))
     return [annotation]
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _section(model: type[BaseModel]) -> str:
@@ -104,8 +108,8 @@ def type_in_words(annotation: Any) -> str:
         return f"list of {type_in_words(arguments[0])}"
     if annotation is type(None):
         return "null"
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation.__name__.removesuffix("Config")
+    if _is_model(annotation):
+        return str(annotation.__name__).removesuffix("Config")
     return getattr(annotation, "__name__", "any")
 
 

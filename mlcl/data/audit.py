@@ -29,14 +29,14 @@ SHOWN = 3
 LINES = 4
 """Notes of an audit; the others are counted."""
 ENOUGH = 20
-"""Rows that a share is told of."""
+"""Fewest rows of which a share is noted."""
 MANY = 200
 """Rows of which nearly all can have the same class."""
 NEARLY_ALL = 0.99
 CHANCE = 1e-6
 """Probability below which something is not taken for chance."""
 APART = 0.05
-"""Difference between shares that is told of."""
+"""Smallest difference between shares that is noted."""
 BOUNDARY = re.compile(r"\s*[./_:>-]+\s*(?=\w)")
 MARKS = " .,;:!?'\"`()[]{}\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e"
 """Stripped from the ends of a name; `#`, `+` and `-` are not, since C, C# and C++ are three names."""
@@ -221,7 +221,7 @@ LETTERS = 3
 OFTEN, SELDOM = 0.9, 0.1
 """Share of the rows of a class, and of the others, whose texts have its name."""
 TWINS = 0.01
-"""Share of twins that is told of."""
+"""Smallest share of twins that is noted."""
 
 
 def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
@@ -269,7 +269,7 @@ class Names:
 
 @dataclass(frozen=True)
 class ReadTexts:
-    """Of each text of a split a hash of its words and of its twin form; the row and number of each name."""
+    """A hash of the words and of the twin form of each text of a split; the row and number of each name."""
 
     copies: NDArray[np.int64]
     twins: NDArray[np.int64]

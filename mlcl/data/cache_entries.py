@@ -17,16 +17,16 @@ from zipfile import BadZipFile
 from filelock import FileLock, Timeout
 
 ABOUT = "about.json"
-"""What an entry may say of itself."""
+"""A file in which an entry may describe itself."""
 DAMAGED = (OSError, ValueError, EOFError, KeyError, BadZipFile)
-"""What the readers of JSON and of NumPy's files raise for one that is cut off, empty or gone."""
+"""Raised by the readers of JSON and of NumPy's files for one that is cut off, empty or gone."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A file or folder of the cache: its kind, what it says of itself, and its size on disk."""
+    """A file or folder of the cache: its kind, its own description, and its size on disk."""
 
     path: Path
     kind: str
@@ -35,7 +35,7 @@ class CacheEntry:
 
 
 def cached(path: Path, make: Callable[[], None], read: Callable[[Path], T]) -> T:
-    """What `read` returns of a file or folder of the cache; `make` makes it where it is missing or damaged.
+    """Reads a file or folder of the cache; `make` writes it first where it is missing or damaged.
 
     A value that changed inside of a file is not noticed.
     """

@@ -80,7 +80,7 @@ class Dataset:
         return None if rows is None else Split(rows)
 
     def without(self, classes: HeldOut) -> Dataset:
-        """The same data set, from whose splits the rows of these classes are left out."""
+        """A data set without the rows of these classes in its splits."""
         return Dataset(self.reader.with_info(self.info.without(classes)))
 
     def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:

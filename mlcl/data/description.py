@@ -1,4 +1,4 @@
-"""What a data set looks like: its labels, texts and images, from the training split.
+"""Describes a data set: its labels, texts and images, from the training split.
 
 The other splits are counted, not read: no choice may depend on held-out labels.
 """

@@ -1,4 +1,4 @@
-"""The data set format: what `dataset.json` says, and the columns that a shard has.
+"""The data set format: the schema of `dataset.json`, and the columns of a shard.
 
 A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, its content, which
 is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column a label space (a
@@ -111,7 +111,7 @@ class DatasetInfo(Section):
         return self._held_out
 
     def without(self, classes: HeldOut) -> Self:
-        """The same without the rows of some classes."""
+        """A description of the data set without the rows of some classes."""
         info = self.model_copy()
         info._held_out = classes
         return info

@@ -32,7 +32,7 @@ from mlcl.files import new_file
 MAX_PIXELS = 64_000_000
 """An image that claims more is refused before it is decoded: a decompression bomb."""
 WIDE = ("I", "F")
-"""How Pillow calls pixels of 16 or 32 bits: its conversion to RGB cuts them off."""
+"""First letters of Pillow's modes of 16 or 32 bits: the conversion to RGB cuts these pixels off."""
 DECODED_AT_ONCE = 1_024
 """Images that are in memory at once."""
 RESIDENT = 0.25
@@ -65,7 +65,7 @@ class ImageRows:
         return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
 
     def resident(self, device: torch.device, free: int) -> ImageRows:
-        """The same images on the device, where they fit in RESIDENT of its `free` bytes; else themselves."""
+        """The images on the device where they fit in RESIDENT of its `free` bytes, else unchanged."""
         if isinstance(self.pixels, Tensor) or self.pixels.nbytes > RESIDENT * free:
             return self
         return ImageRows(torch.from_numpy(np.array(self.pixels)).to(device))

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from mlcl.data.format import DatasetInfo, LabelSpace, Modality
-from mlcl.data.writer import Batch, write_dataset
+from mlcl.data.writer import RowBatch, write_dataset
 from mlcl.errors import UserError
 from mlcl.files import scratch_beside
 
@@ -30,7 +30,7 @@ class NewDataset:
     Args:
         modality: text, image or vectors.
         label_spaces: The label spaces by name.
-        batches: The rows, see `mlcl.data.writer.Batch`. They are read once, in order.
+        batches: The rows, see `mlcl.data.writer.RowBatch`. They are read once, in order.
         notes: What a reader should know of how the rows came about.
         allow_untrained: Accept classes that only the test split has, as a part of a set may have.
         dim: The size of vectors.
@@ -39,7 +39,7 @@ class NewDataset:
 
     modality: Modality
     label_spaces: dict[str, LabelSpace]
-    batches: Iterable[Batch]
+    batches: Iterable[RowBatch]
     notes: Sequence[str] = ()
     allow_untrained: bool = False
     dim: int | None = None

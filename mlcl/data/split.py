@@ -127,7 +127,7 @@ def _label_rows(chunks: list[Any], space: LabelSpace) -> LabelRows:
 
 
 def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Which rows have any of the classes (N,)."""
+    """Mask (N,) of the rows that have any of the classes."""
     wanted = torch.tensor(classes)
     if isinstance(labels, Tensor):
         return torch.isin(labels, wanted).numpy()
@@ -177,7 +177,7 @@ class Split:
 
     @property
     def info(self) -> DatasetInfo:
-        """What the data set says of itself."""
+        """The content of `dataset.json`."""
         return self.whole.reader.info
 
     @property

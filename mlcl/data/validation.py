@@ -30,7 +30,7 @@ CHECK_SIZE = 32
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was checked, and what is allowed but odd."""
+    """The data set that was checked, and warnings of what is allowed but odd."""
 
     name: str
     fingerprint: str

@@ -1,14 +1,13 @@
-"""Writing a data set: shards are hashed while they are written, the folder renamed when it is whole."""
+"""Writes a data set: its shards, and the folder, which is renamed when it is whole."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,95 +27,58 @@ ROWS_AT_ONCE = 1_024
 
 
 class SplitWriter:
-    """The shards of one split: rows wait until a row group is full. `rows` counts them."""
+    """Writes the shards of one split, a row group at a time. `rows` counts its rows."""
 
     def __init__(self, folder: Path, split: str, schema: Any, group_rows: int, shard_rows: int) -> None:
         self.rows = 0
         self._folder, self._split, self._schema = folder, split, schema
         self._group_rows, self._shard_rows = min(group_rows, shard_rows), shard_rows
-        self._waiting: list[Any] = []
+        self._waiting: Any = schema.empty_table()
         self._shards: list[Shard] = []
-        self._open: _ShardFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._written = 0
 
     def add(self, table: Any) -> None:
-        """Rows of this split, as an Arrow table."""
+        """Adds rows of this split, as an Arrow table."""
         self.rows += len(table)
-        self._waiting.append(table)
-        if sum(map(len, self._waiting)) >= self._group_rows:
-            self._write(whole_groups=True)
+        self._waiting = pa.concat_tables([self._waiting, table])
+        while len(self._waiting) >= self._group_rows:
+            self._write(self._group_rows)
 
     def close(self) -> list[Shard]:
-        """Write what waits, and say which shards there are."""
-        self._write(whole_groups=False)
-        self._finish()
+        """Writes the rows that wait for a whole row group, and returns the shards."""
+        if len(self._waiting):
+            self._write(len(self._waiting))
+        self._end_shard()
         return self._shards
 
-    def _write(self, whole_groups: bool) -> None:
-        table = pa.concat_tables([self._schema.empty_table(), *self._waiting])
-        while len(table) >= self._group_rows or (len(table) and not whole_groups):
-            self._group(table.slice(0, self._group_rows))
-            table = table.slice(self._group_rows)
-        self._waiting = [table] if len(table) else []
+    def _path(self) -> Path:
+        return self._folder / f"{self._split}-{len(self._shards):05d}.parquet"
 
-    def _group(self, table: Any) -> None:
-        if self._open is not None and self._open.rows + len(table) > self._shard_rows:
-            self._finish()
-        if self._open is None:
-            name = f"{self._split}-{len(self._shards):05d}.parquet"
-            self._open = _ShardFile(self._folder / name, self._schema)
-        self._open.write(table)
+    def _write(self, rows: int) -> None:
+        if self._written + rows > self._shard_rows:
+            self._end_shard()
+        if self._writer is None:
+            # Encoded images do not compress further, and repeat as little as ids do.
+            compression = "none" if "image" in self._schema.names else "zstd"
+            self._writer = pq.ParquetWriter(
+                self._path(), self._schema, compression=compression, use_dictionary=["split"]
+            )
+        self._writer.write_table(self._waiting.slice(0, rows), row_group_size=rows)
+        self._waiting = self._waiting.slice(rows)
+        self._written += rows
 
-    def _finish(self) -> None:
-        if self._open is not None:
-            self._shards.append(self._open.close())
-            self._open = None
-
-
-class _ShardFile:
-    """One Parquet file under way."""
-
-    def __init__(self, path: Path, schema: Any) -> None:
-        self.rows = 0
-        self._path = path
-        self._sink = _HashingFile(path.open("xb"))
-        # Encoded images do not compress further, and repeat as little as ids do.
-        compression = "none" if "image" in schema.names else "zstd"
-        self._writer = pq.ParquetWriter(self._sink, schema, compression=compression, use_dictionary=["split"])
-
-    def write(self, table: Any) -> None:
-        self.rows += len(table)
-        self._writer.write_table(table, row_group_size=len(table))
-
-    def close(self) -> Shard:
-        self._writer.close()
-        self._sink.close()
-        return Shard(file=self._path.name, rows=self.rows, sha256=self._sink.digest.hexdigest())
+    def _end_shard(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            path = self._path()
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            self._shards.append(Shard(file=path.name, rows=self._written, sha256=digest))
+            self._writer, self._written = None, 0
 
 
-class _HashingFile(io.RawIOBase):
-    """A file that is hashed as it is written; Parquet writes front to back."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.digest = hashlib.sha256()
-        self._file = file
-
-    def write(self, data: Any) -> int:
-        block = memoryview(data).cast("B")
-        self.digest.update(block)
-        return self._file.write(block)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-    def writable(self) -> bool:
-        return True
-
-
-Batch = Mapping[str, Sequence[Any]]
+RowBatch = Mapping[str, Sequence[Any]]
 """Some rows, column by column: id, text, image or vectors, split, and the label columns."""
 
 
@@ -137,7 +99,7 @@ def write_dataset(
     name: str,
     modality: Modality,
     label_spaces: dict[str, LabelSpace],
-    batches: Iterable[Batch],
+    batches: Iterable[RowBatch],
     source: str,
     licence: str,
     dim: int | None = None,
@@ -187,7 +149,7 @@ def _same(folder: Path, info: DatasetInfo) -> DatasetInfo:
 
 
 def _write_shards(
-    folder: Path, batches: Iterable[Batch], types: Mapping[str, Any], group_rows: int, shard_rows: int
+    folder: Path, batches: Iterable[RowBatch], types: Mapping[str, Any], group_rows: int, shard_rows: int
 ) -> dict[str, Any]:
     schema = pa.schema(list(types.items()))
     writers = {split: SplitWriter(folder, split, schema, group_rows, shard_rows) for split in SPLITS}
@@ -202,7 +164,7 @@ def _write_shards(
     return {"rows": rows, "shards": tuple(shards)}
 
 
-def _column(batch: Batch, name: str, arrow_type: Any) -> Any:
+def _column(batch: RowBatch, name: str, arrow_type: Any) -> Any:
     try:
         convert = vectors_to_arrow if name == "vectors" else to_arrow
         return convert(batch[name], arrow_type)

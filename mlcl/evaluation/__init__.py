@@ -1,22 +1,27 @@
-"""What an encoder is worth: metrics, nearest neighbours, the search after training, and the linear probe."""
+"""Evaluation of encoders: metrics, nearest neighbours and the search over their settings, linear probe."""
 
 from mlcl.evaluation.decision import Decision, Mode, choose
 from mlcl.evaluation.embedded_rows import EmbeddedRows
-from mlcl.evaluation.embedding_scores import embedding_metrics, evaluate_embeddings
+from mlcl.evaluation.few_shot import FEW_SHOT_METRICS, FewShot
 from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
-from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts, frequency_bands
+from mlcl.evaluation.knn_search import PosthocResult, QueryRows, Setting, search
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
-from mlcl.evaluation.posthoc import PosthocResult, search
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
-from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
-from mlcl.evaluation.probe_training import ProbeGrid, ProbeRows
+from mlcl.evaluation.probe import ProbeGrid, ProbeResult, ProbeRows, linear_probe, predict
 from mlcl.evaluation.retrieval import Neighbours, retrieve
-from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_names
-from mlcl.evaluation.setting_values import QueryRows, Setting
-from mlcl.evaluation.tasks import Targets, Task
+from mlcl.evaluation.scores import (
+    AT_HALF,
+    Scoring,
+    embedding_metrics,
+    evaluate,
+    evaluate_embeddings,
+    metric_names,
+)
+from mlcl.evaluation.tasks import NO_FACTS, LabelFacts, Targets, Task, frequency_bands
 
 __all__ = [
     "AT_HALF",
+    "FEW_SHOT_METRICS",
     "METRICS",
     "NO_FACTS",
     "ClassPrediction",
@@ -24,6 +29,7 @@ __all__ = [
     "Decision",
     "EmbeddedRows",
     "EmbeddingMetric",
+    "FewShot",
     "LabelFacts",
     "LabelPrediction",
     "Metric",

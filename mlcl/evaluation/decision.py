@@ -1,9 +1,5 @@
 """Decisions: which labels a row of probabilities predicts, as validation chooses.
 
-    decision = choose(probabilities, targets, "global", "micro_f1")
-    decision.predict(array(probabilities))                               # (N, L) bool
-    evaluate("multi_label", test_probabilities, test_targets, decision)  # all metrics
-
 Shapes: N rows, L labels, K numbers of labels.
 """
 
@@ -16,24 +12,32 @@ from typing import Any, Literal, Self
 import numpy as np
 from torch import Tensor
 
-from mlcl.evaluation.global_threshold import UNKNOWN, SortedScores, global_threshold, values_of
-from mlcl.evaluation.label_thresholds import choose_label_thresholds
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array, Targets, array, as_rows, known_entries
+from mlcl.evaluation.thresholds import (
+    UNKNOWN,
+    SortedScores,
+    global_threshold,
+    label_thresholds,
+    signed_values,
+)
 
 Mode = float | Literal["global", "per_label", "top_k"]
-"""A threshold that is given, or what is chosen on validation: one threshold, one a label, or a number of
-labels."""
+"""A given threshold, or what validation chooses: one threshold, one a label, or a number of labels."""
 
 
 @dataclass(frozen=True)
 class Decision:
     """Label l of row n is predicted where p_nl >= t_l, compared in float64; with `k` the k most probable are.
 
-    `thresholds` holds one for all labels, or L of them; it is empty where `k` is set. With `at_least_one` the
-    most probable label of every row is predicted besides. Of equally probable labels the lower is the more
-    probable one. `mode` says how it was found: `fixed`, `global`, `per_label` or `top_k`.
+    Of equally probable labels the lower is the more probable one.
+
+    Args:
+        mode: How the decision was found: `fixed`, `global`, `per_label` or `top_k`.
+        thresholds: One for all labels, or L of them; empty where `k` is set.
+        k: The number of labels that are predicted for each row.
+        at_least_one: Whether the most probable label of every row is predicted besides.
     """
 
     mode: Literal["fixed", "global", "per_label", "top_k"]
@@ -43,32 +47,80 @@ class Decision:
 
     @classmethod
     def fixed(cls, threshold: float, *, at_least_one: bool = False) -> Self:
-        """One given threshold for all labels. It is rounded to float32, as are the classifiers' outputs."""
+        """One given threshold for all labels, rounded to float32, the dtype of the classifiers' outputs."""
         return cls("fixed", (float(np.float32(threshold)),), at_least_one=at_least_one)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """From what `to_json` gave."""
+        """The inverse of `to_json`."""
         return cls(**{**document, "thresholds": tuple(document["thresholds"])})
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON can hold them: floats are written and read without loss."""
+        """The fields, as JSON can hold them; floats keep all digits."""
         return asdict(self)
 
     def predict(self, probabilities_NL: Array) -> Array:
         """The predicted labels (N, L) bool. Raises ValueError for thresholds of another number of labels."""
         if self.k is not None:
             predicted = np.zeros(probabilities_NL.shape, dtype=bool)
-            np.put_along_axis(predicted, order_labels(probabilities_NL)[:, : self.k], True, axis=1)
+            np.put_along_axis(predicted, _order_labels(probabilities_NL)[:, : self.k], True, axis=1)
             return predicted
         if len(self.thresholds) not in (1, probabilities_NL.shape[1]):
             raise ValueError(f"{len(self.thresholds)} thresholds for {probabilities_NL.shape[1]} labels")
-        scores = decision_scores(probabilities_NL, at_least_one=self.at_least_one)
+        scores = _scores(probabilities_NL, at_least_one=self.at_least_one)
         return np.asarray(scores >= np.asarray(self.thresholds))
 
 
-def decision_scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
-    """What thresholds are compared with (N, L) float64.
+def choose(
+    probabilities: Tensor, targets: Targets, mode: Mode, metric: str, *, at_least_one: bool = False
+) -> Decision:
+    """Chooses the decision with the best value of a metric on these rows, which are those of validation.
+
+    A threshold lies in the middle between two probabilities; of equally good ones the closest to one half
+    wins, then the lower, and of equally good k the smallest. Without a true entry it is one half, or k = 1.
+    Unknown entries are not counted.
+
+    Args:
+        probabilities: (N, L) float.
+        targets: Label rows.
+        mode: A number is taken as the threshold. `global`: the best of all thresholds. `per_label`: see
+            `label_thresholds`. `top_k`: the best k up to the most labels of a row.
+        metric: The metric to optimise if it is one of `counts`; for any other, micro-F1 is.
+        at_least_one: Whether the most probable label of every row is predicted besides.
+
+    Raises:
+        ValueError: For shapes that disagree.
+
+    Example:
+        >>> p, rows = torch.tensor([[0.875, 0.25], [0.5, 0.125]]), LabelRows.from_lists([[0], [0]], 2)
+        >>> decision = choose(p, rows, "global", "micro_f1")
+        >>> decision.thresholds
+        (0.375,)
+        >>> evaluate("multi_label", p, rows, decision)["micro_f1"]
+        1.0
+    """
+    p_NL, rows = array(probabilities), as_rows(targets)
+    if p_NL.shape != (len(rows), rows.width):
+        raise ValueError(f"probabilities {p_NL.shape} for targets {(len(rows), rows.width)}")
+    if isinstance(mode, float | int):
+        return Decision.fixed(mode, at_least_one=at_least_one)
+    true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
+    wanted = METRICS[metric] if METRICS[metric].counts is not None else METRICS["micro_f1"]
+    if mode == "top_k":
+        known_NL = np.ones(p_NL.shape, dtype=bool) if known_NL is None else known_NL
+        return Decision("top_k", k=_best_k(p_NL, true_NL, known_NL, wanted))
+    scores_NL = _scores(p_NL, at_least_one=at_least_one)
+    if known_NL is not None:
+        scores_NL[~known_NL] = UNKNOWN
+    if mode == "global":
+        one = global_threshold(SortedScores.of(scores_NL, true_NL), wanted)
+        return Decision("global", (one,), at_least_one=at_least_one)
+    found_L = label_thresholds(scores_NL, true_NL, wanted)
+    return Decision("per_label", tuple(found_L.tolist()), at_least_one=at_least_one)
+
+
+def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
+    """The scores (N, L) float64 that thresholds are compared with.
 
     With `at_least_one` the score of each row's most probable label is infinite.
     """
@@ -78,55 +130,14 @@ def decision_scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
     return scores
 
 
-def order_labels(probabilities_NL: Array) -> Array:
+def _order_labels(probabilities_NL: Array) -> Array:
     """Each row's labels (N, L) int64, the most probable first, of equal ones the lower."""
     return np.argsort(-probabilities_NL, axis=1, kind="stable")
 
 
-def choose(
-    probabilities: Tensor, targets: Targets, mode: Mode, metric: str, *, at_least_one: bool = False
-) -> Decision:
-    """The decision of that mode with the best figure on these rows, those of validation.
-
-    `probabilities` (N, L) float, `targets` label rows; `metric` names the metric to optimise: one of
-    `counts` itself, for any other it is micro-F1.
-    A number is taken as it is. `global`: the best of all thresholds. `per_label`: see
-    `choose_label_thresholds`. `top_k`: the best k up to the most labels that a row has. A threshold lies
-    in the middle between two probabilities; of equally good ones the closest to one half wins, then the
-    lower, and of equally good k the smallest. Without a true entry it is one half, or k = 1. Unknown entries
-    are not counted.
-
-    Raises ValueError for shapes that disagree.
-    """
-    p_NL, rows = array(probabilities), as_rows(targets)
-    if p_NL.shape != (len(rows), rows.width):
-        raise ValueError(f"probabilities {p_NL.shape} for targets {(len(rows), rows.width)}")
-    if isinstance(mode, float | int):
-        return Decision.fixed(mode, at_least_one=at_least_one)
-    true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
-    wanted = choice_metric(metric)
-    if mode == "top_k":
-        known_NL = np.ones(p_NL.shape, dtype=bool) if known_NL is None else known_NL
-        return Decision("top_k", k=_best_k(p_NL, true_NL, known_NL, wanted))
-    scores_NL = decision_scores(p_NL, at_least_one=at_least_one)
-    if known_NL is not None:
-        scores_NL[~known_NL] = UNKNOWN
-    if mode == "global":
-        one = global_threshold(SortedScores.of(scores_NL, true_NL), wanted)
-        return Decision("global", (one,), at_least_one=at_least_one)
-    found_L = choose_label_thresholds(scores_NL, true_NL, wanted)
-    return Decision("per_label", tuple(found_L.tolist()), at_least_one=at_least_one)
-
-
-def choice_metric(name: str) -> Metric:
-    """The metric that thresholds are chosen by: the named one if it is of `counts`, else micro-F1."""
-    metric = METRICS[name]
-    return metric if metric.counts is not None else METRICS["micro_f1"]
-
-
 def _best_k(p_NL: Array, true_NL: Array, known_NL: Array, metric: Metric) -> int:
     most = max(1, int(true_NL.sum(1).max(initial=1)))
-    label_NK = order_labels(p_NL)[:, :most]
+    label_NK = _order_labels(p_NL)[:, :most]
     right_NK, known_NK = (np.take_along_axis(each, label_NK, axis=1) for each in (true_NL, known_NL))
     n_labels, cells = p_NL.shape[1], int(known_NL.sum())
     value_K = []
@@ -134,5 +145,5 @@ def _best_k(p_NL: Array, true_NL: Array, known_NL: Array, metric: Metric) -> int
     for label_N, right_N, known_N in zip(label_NK.T, right_NK.T, known_NK.T, strict=True):
         predicted_L = predicted_L + np.bincount(label_N[known_N], minlength=n_labels)
         right_L = right_L + np.bincount(label_N[right_N], minlength=n_labels)
-        value_K.append(values_of(metric, Counts(right_L, predicted_L, true_NL.sum(0), cells)))
+        value_K.append(signed_values(metric, Counts(right_L, predicted_L, true_NL.sum(0), cells)))
     return int(np.argmax(value_K)) + 1

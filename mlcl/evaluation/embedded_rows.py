@@ -1,6 +1,6 @@
-"""Embeddings of a split beside the label sets of its rows, with what several metrics need computed once.
+"""Embeddings of a split beside the label sets of its rows, with values that several metrics need.
 
-Shapes: M rows with a label, D embedding, L labels, Q queries, B of a chunk of them, K places.
+Shapes: M rows with a label, D embedding, L labels, Q queries, B of a chunk of them, K nearest items.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse
 import torch
+from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -18,17 +18,17 @@ from mlcl.evaluation.retrieval import retrieve
 from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
 
-PLACES = 10
-"""Items that retrieval looks at."""
+NEAREST = 10
+"""The number of nearest items that retrieval looks at."""
 CHUNK = 256
 """Queries that are compared with all items at once."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """The relevance (Q, K) float64 of the items that each query found, nearest first, and the best possible.
+    """The relevance (Q, K) float64 of the items that each query found, nearest first.
 
-    `ideal` holds the K most relevant items, the most relevant first. Its first column is positive.
+    `ideal` is the relevance of the K most relevant items, most relevant first; its first column is positive.
     """
 
     found: Array
@@ -37,14 +37,14 @@ class Gains:
 
 @dataclass(frozen=True)
 class EmbeddedRows:
-    """`embeddings` (M, D) float32 and `labels`, sets of at least one label, of M rows."""
+    """The embeddings (M, D) float32 of M rows, and their label sets, none of them empty."""
 
     embeddings: Tensor
     labels: LabelRows
 
     @classmethod
     def of(cls, embeddings: Tensor, labels: LabelRows) -> EmbeddedRows:
-        """Those of the rows that have a label."""
+        """The rows that have a label."""
         rows = torch.nonzero(labels.counts() > 0).flatten()
         return cls(embeddings[rows], labels.take(rows))
 
@@ -53,25 +53,25 @@ class EmbeddedRows:
         """Every row is a query, the other M - 1 rows are the items; K is 10, or M - 1 if that is less.
 
         The relevance of item j to query q is the Jaccard coefficient of their label sets,
-        J_qj = |S_q & S_j| / |S_q | S_j|, over the labels of which both rows tell. Items are ordered
+        J_qj = |S_q & S_j| / |S_q | S_j|, over the labels that are known of both rows. Items are ordered
         by Euclidean distance, of equal ones the lower row first. Queries that share no label with any item
         are left out.
         """
         rows = len(self.labels)
-        places = min(PLACES, rows - 1)
-        if places < 1:
+        nearest = min(NEAREST, rows - 1)
+        if nearest < 1:
             return Gains(np.empty((0, 1)), np.empty((0, 1)))
-        near_MK = self._nearest_others(places)
+        near_MK = self._nearest_others(nearest)
         has = _matrix(self.labels)
         unknown = None if self.labels.known() is None else self.labels.unknown
-        left_open = None if unknown is None else _matrix(unknown)
-        found, ideal = np.empty((rows, places)), np.empty((rows, places))
+        open_labels = None if unknown is None else _matrix(unknown)
+        found, ideal = np.empty((rows, nearest)), np.empty((rows, nearest))
         for first in range(0, rows, CHUNK):
             query_B = np.arange(first, min(first + CHUNK, rows))
-            jaccard_BM = _jaccard(has, left_open, query_B)
+            jaccard_BM = _jaccard(has, open_labels, query_B)
             found[query_B] = np.take_along_axis(jaccard_BM, near_MK[query_B], axis=1)
             jaccard_BM[np.arange(len(query_B)), query_B] = -1
-            ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :places]
+            ideal[query_B] = -np.sort(-jaccard_BM, axis=1)[:, :nearest]
         answered = ideal[:, 0] > 0
         return Gains(found[answered], ideal[answered])
 
@@ -79,7 +79,7 @@ class EmbeddedRows:
     def classes(self) -> Array:
         """A number (M,) for each row's label set: equal sets, equal numbers."""
         sets = [tuple(labels) for labels in self.labels.lists()]
-        number = {labels: place for place, labels in enumerate(dict.fromkeys(sets))}
+        number = {labels: index for index, labels in enumerate(dict.fromkeys(sets))}
         return np.array([number[labels] for labels in sets], dtype=np.int64)
 
     @cached_property
@@ -92,30 +92,30 @@ class EmbeddedRows:
             model = KMeans(n_clusters=int(self.classes.max(initial=0)) + 1, random_state=0)
             return np.asarray(model.fit_predict(array(self.embeddings).astype(np.float64)))
 
-    def _nearest_others(self, places: int) -> Array:
-        """The `places` nearest other rows (M, K) of each row."""
-        index_MK = array(retrieve(self.embeddings, self.embeddings, places + 1).index)
+    def _nearest_others(self, nearest: int) -> Array:
+        """The K = `nearest` nearest other rows (M, K) of each row."""
+        index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
         own_MK = index_MK == np.arange(len(index_MK))[:, None]
         # Among many equal rows the row itself may not be found: then the last one found is too many.
         own_MK[~own_MK.any(axis=1), -1] = True
-        return np.asarray(index_MK[~own_MK].reshape(-1, places))
+        return np.asarray(index_MK[~own_MK].reshape(-1, nearest))
 
 
-def _matrix(rows: LabelRows) -> scipy.sparse.csr_array:
+def _matrix(rows: LabelRows) -> csr_array:
     """The rows (M, L) as a sparse matrix of ones."""
     entries = np.ones(len(rows.columns)), array(rows.columns), array(rows.offsets)
-    return scipy.sparse.csr_array(entries, shape=(len(rows), rows.width))
+    return csr_array(entries, shape=(len(rows), rows.width))
 
 
-def _jaccard(has: scipy.sparse.csr_array, left_open: scipy.sparse.csr_array | None, query_B: Array) -> Array:
-    """The Jaccard coefficients (B, M) of some rows' label sets with all; 0 for two sets that tell nothing.
+def _jaccard(has: csr_array, open_labels: csr_array | None, query_B: Array) -> Array:
+    """The Jaccard coefficients (B, M) of some rows' label sets with all sets; 0 for two empty sets.
 
-    A label of one row that the other leaves open is in neither set.
+    A label of one row that is unknown of the other is in neither set.
     """
     size_M = np.diff(has.indptr)
     shared_BM = (has[query_B] @ has.T).toarray()
     either_BM = size_M[query_B, None] + size_M - shared_BM
-    if left_open is None:
+    if open_labels is None:
         return np.asarray(shared_BM / either_BM)
-    either_BM -= (has[query_B] @ left_open.T).toarray() + (left_open[query_B] @ has.T).toarray()
+    either_BM -= (has[query_B] @ open_labels.T).toarray() + (open_labels[query_B] @ has.T).toarray()
     return np.asarray(np.divide(shared_BM, either_BM, out=np.zeros_like(shared_BM), where=either_BM > 0))

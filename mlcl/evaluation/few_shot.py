@@ -1,4 +1,4 @@
-"""Classes that the encoder was not trained on: the nearest neighbour, and a linear layer from few rows.
+"""Scores on classes that the encoder was not trained on: the nearest neighbour, and a layer from few rows.
 
 Shapes: N rows to learn from, S of them in a draw, M queries, D embedding, C classes or labels.
 """
@@ -19,18 +19,22 @@ from mlcl.evaluation.scores import evaluate
 from mlcl.evaluation.tasks import Array, Targets, Task, array, as_label_sets
 from mlcl.labels import LabelRows
 
-FIGURES: dict[Task, tuple[str, ...]] = {
+FEW_SHOT_METRICS: dict[Task, tuple[str, ...]] = {
     "single": ("accuracy", "macro_f1"),
     "multi_label": ("macro_f1", "map", "micro_f1"),
 }
-"""The metrics by task. Of several labels those of at least one half are predicted, and the most probable."""
+"""The metrics by task. Labels from one half on are predicted, and the most probable label of every row."""
 
 
 @dataclass(frozen=True)
 class FewShot:
-    """N embeddings (N, D) float32 of the C classes, or label sets of them, to learn from.
+    """Rows to learn from.
 
-    Every row has one of the C classes or labels.
+    Args:
+        embeddings: (N, D) float32.
+        targets: Classes, or label rows; every row has one of the C classes or labels.
+        task: The kind of task, not aspects.
+        n_classes: C.
     """
 
     embeddings: Tensor
@@ -39,31 +43,31 @@ class FewShot:
     n_classes: int
 
     def nearest(self, queries_MD: Tensor, targets: Targets) -> dict[str, float]:
-        """The figures where each query has the label or labels of the nearest of all N rows."""
+        """The metrics when each query has the labels of the nearest of all N rows."""
         neighbours = retrieve(self.embeddings, queries_MD, 1)
-        return self._figures(
+        return self._metrics(
             knn_probabilities(neighbours, self.targets, self.task, 1, 1.0, self.n_classes), targets
         )
 
     def probe(
         self, queries_MD: Tensor, targets: Targets, *, shots: int, draws: int, seed: int
     ) -> dict[str, float]:
-        """The mean figures of a logistic regression on `shots` rows of each class, over `draws` seeded draws.
+        """The mean metrics of a logistic regression on `shots` rows of each class, over `draws` seeded draws.
 
         Embeddings are scaled to length 1, the penalty is C = 1. Of several labels each has a regression of
         its own, in which its rows and the others weigh alike; a row that is drawn for two labels counts once,
         and an unknown entry of a row as absent.
         Source: Tian et al. 2020, Rethinking few-shot image classification.
         """
-        figures = []
+        values = []
         for draw in range(draws):
             row_S = self._draw(shots, np.random.default_rng([seed, draw]))
-            figures.append(self._figures(self._fitted(row_S, queries_MD), targets))
-        return {name: float(np.mean([each[name] for each in figures])) for name in figures[0]}
+            values.append(self._metrics(self._fitted(row_S, queries_MD), targets))
+        return {name: float(np.mean([each[name] for each in values])) for name in values[0]}
 
-    def _figures(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
+    def _metrics(self, probabilities: Tensor, targets: Targets) -> dict[str, float]:
         decision = Decision.fixed(0.5, at_least_one=True)
-        return evaluate(self.task, probabilities, targets, decision, only=FIGURES[self.task])
+        return evaluate(self.task, probabilities, targets, decision, only=FEW_SHOT_METRICS[self.task])
 
     def _draw(self, shots: int, rng: np.random.Generator) -> Array:
         sets = as_label_sets(self.targets, self.n_classes)
@@ -84,6 +88,6 @@ class FewShot:
             y = array(self.targets)[row_S]
             model = LogisticRegression(max_iter=1000)
         with warnings.catch_warnings():
-            # A label that all drawn rows have is predicted always, as it should be.
+            # A label that all drawn rows have is always predicted, as it should be.
             warnings.filterwarnings("ignore", message="Label .* is present in all training examples")
             return torch.from_numpy(model.fit(x_SD, y).predict_proba(q_MD))

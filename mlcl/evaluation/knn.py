@@ -1,4 +1,4 @@
-"""Predictions from nearest neighbours, and the labels that they share with their query.
+"""Predictions from the votes of nearest neighbours, and the labels that these share with their query.
 
 Shapes: M queries, K neighbours, N datastore rows, C classes, L labels, A aspects, R = M or M * A vote rows, V
 label entries of neighbours or of rows.
@@ -19,11 +19,11 @@ from mlcl.labels import LabelRows
 
 @dataclass(frozen=True)
 class Ballot:
-    """V votes: each is one neighbour's, for one column of one vote row.
+    """V votes, each by one neighbour for one column of one vote row.
 
     A vote row is a query, or with aspects a query's aspect (row = query * A + aspect). `row`, `column` and
-    `rank` (V,) int64 are ordered by row and then rank. `distance` (R, K) float64; `known` (R, K) bool says
-    which neighbours have a label at all, or is None where all have. `shape` is (M, C), (M, L) or (M, A, C).
+    the neighbour's `rank` (V,) int64 are ordered by row and then rank. `distance` (R, K) is float64; `known`
+    (R, K) says whether a neighbour has a label, None where all have. `shape` is (M, C), (M, L) or (M, A, C).
     """
 
     row: Array
@@ -39,12 +39,30 @@ def knn_probabilities(
 ) -> Tensor:
     """The vote of the k nearest: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature).
 
-    `labels` are the datastore's: classes (N,), label rows, or classes (N, A). Gives float32 (M, C), (M, L) or
-    (M, A, C). A neighbour whose class is missing has no vote, and the others' weights add up to 1; where all
-    are missing, every class has the same probability. An unknown entry of a neighbour counts as absent. Sums
-    are float64, in the order of the neighbours.
+    A neighbour whose class is missing has no vote, and the others' weights add up to 1; where all are
+    missing, every class has the same probability. An unknown entry of a neighbour counts as absent. Sums are
+    float64, in the order of the neighbours.
+    Source: kNN-MLTC Eq. 1.
 
-    Raises ValueError for k < 1 and for a temperature that is not positive. Source: kNN-MLTC Eq. 1.
+    Args:
+        neighbours: The nearest neighbours of M queries, from `retrieve`.
+        labels: The datastore's: classes (N,), label rows, or classes (N, A).
+        task: The kind of task.
+        k: The number of neighbours that vote.
+        temperature: The temperature of their weights.
+        n_classes: C, for classes.
+
+    Returns:
+        Probabilities, float32 (M, C), (M, L) or (M, A, C).
+
+    Raises:
+        ValueError: For k < 1 and for a temperature that is not positive.
+
+    Example:
+        >>> train, queries = torch.eye(3), torch.tensor([[1.0, 0.1, 0.0]])
+        >>> neighbours = retrieve(train, queries, 2)
+        >>> knn_probabilities(neighbours, torch.tensor([1, 0, 0]), "single", 1, 1.0, 2).tolist()
+        [[0.0, 1.0]]
     """
     votes = ballot(neighbours, labels, task, k, n_classes)
     weight_RK = vote_weights(votes.distance, votes.known, temperature)
@@ -56,18 +74,23 @@ def knn_probabilities(
 
 
 def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
-    """y = model + lambda * (knn - model), kNN-MLTC section 3.2, in float64.
+    """Blends probabilities, model + lambda * (knn - model), in float64.
 
     In this form rounding keeps it monotone in lambda. In float32 unequal classes could become equal.
+    Source: kNN-MLTC section 3.2.
+
+    Example:
+        >>> blend(torch.tensor([1.0]), torch.tensor([0.5]), 0.5).tolist()
+        [0.75]
     """
     model = model.double()
     return model + lambda_ * (knn.double() - model)
 
 
 def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float) -> Array:
-    """exp((d_first - d) / temperature) (R, K) float64, 0 for neighbours without a label.
+    """exp((d_first - d) / temperature) (R, K) float64; 0 for neighbours without a label.
 
-    d_first is the distance of the nearest neighbour that has one. Its weight is 1, so no sum under- or
+    d_first is the distance of the nearest neighbour with a label. Its weight is 1, so no sum under- or
     overflows, and a weight does not depend on k.
     """
     if not temperature > 0:
@@ -81,12 +104,12 @@ def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float)
 
 def share(votes: Array, total: Array, n_classes: int) -> Array:
     """Votes divided by their total, float32; equal shares where there is no vote."""
-    silent = total == 0
-    return np.where(silent, 1 / n_classes, votes / np.where(silent, 1, total)).astype(np.float32)
+    empty = total == 0
+    return np.where(empty, 1 / n_classes, votes / np.where(empty, 1, total)).astype(np.float32)
 
 
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
-    """The votes of the k nearest (of all, where there are fewer)."""
+    """The votes of the k nearest, or of all where there are fewer."""
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
     index_MK, distance_MK = (
@@ -119,12 +142,11 @@ def _label_ballot(index_MK: Array, distance_MK: Array, labels: Targets) -> Ballo
 def neighbour_overlap(
     neighbours: Neighbours, train_labels: LabelRows, query_labels: LabelRows, k: int
 ) -> float:
-    """Share of the k nearest neighbours' labels that the query has, mean over queries.
+    """The share of the k nearest neighbours' labels that the query has, mean over queries.
 
-    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|, without labels of which the query does
-    not tell. Queries whose neighbours have no label
-    are left out; NaN where no query remains. The paper states the statistic in words alone; this is the
-    nearest reading.
+    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|, without labels that are unknown of the
+    query. Queries whose neighbours have no label are left out; NaN where no query remains. The paper states
+    the statistic in words alone; this is the nearest reading.
     Source: kNN-MLTC Table 6.
     """
     width = train_labels.width
@@ -140,7 +162,7 @@ def neighbour_overlap(
 
 
 def label_similarity(query: LabelRows, others: LabelRows) -> Array:
-    """C_qj = y_q . y_j (N,): how many labels each of `others` shares with the one row `query`.
+    """C_qj = y_q . y_j (N,): the number of labels that each of `others` shares with the one row `query`.
 
     Raises ValueError for more than one query. Source: kNN-MLTC Eq. 3.
     """

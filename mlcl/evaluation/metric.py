@@ -1,4 +1,4 @@
-"""What a metric declares: its name, the side that is better, and how it is computed.
+"""Declares a metric: its name, the side that is better, and how it is computed.
 
 Shapes: N rows, L labels; any leading axes, such as one for the settings of a sweep.
 """
@@ -19,30 +19,37 @@ from mlcl.plugins import Registry
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A metric: a value of a module of `mlcl.evaluation.metrics`, or of one from outside.
+    """Declares a metric as a value at the top of a module of `mlcl.evaluation.metrics`, or of a plugin.
 
-    `name` is what jobs and logs call it, `summary` one line on what it is, `source` where it is defined;
-    `mode` says whether more or less is better. A metric with a `group` is measured where a job asks for the
-    group in `evaluation.metrics`, one without always. How it is computed decides for which tasks it is there.
+    The functions that compute it decide for which tasks it is there: `counts` or `labels` for multi-label
+    predictions, `hits` or `classes` for classes, where the value of several aspects is their mean. A metric
+    of embeddings is an `EmbeddingMetric`.
 
-    For multi-label predictions one of
+    Args:
+        name: The name in jobs and logs.
+        summary: One line on what it is.
+        source: Where it is defined.
+        mode: Whether more (`max`) or less (`min`) is better.
+        group: The group by which a job asks for it in `evaluation.metrics`; a metric without one is always
+            computed.
+        counts: Takes the `Counts` (..., L) of thresholded labels and gives (...). The search after training
+            then scores all lambdas at once.
+        pooled: Whether `counts` gives the same for labels that are added up to one.
+        labels: Takes a `LabelPrediction`.
+        depth: The number of a row's first labels that `labels` looks at; for fewer labels it is left out.
+        ranks: Whether `labels` reads the probabilities alone, whatever is predicted from them.
+        masked: Whether `labels` leaves out the entries that are not `known`; otherwise it is NaN where there
+            are any.
+        hits: Takes the numbers of right and of all known rows (...), and is scored like `counts`. Each
+            aspect's own value is given besides, as `<name>_<aspect>`.
+        classes: Takes a `ClassPrediction`.
 
-    - `counts`, which takes the `Counts` (..., L) of thresholded labels and gives (...): the search after
-      training then scores all lambdas at once. With `pooled` the labels may be added up to one before;
-    - `labels`, which takes a `LabelPrediction`. `depth` is how many of a row's first labels it looks at: for
-      fewer labels the metric is left out. With `ranks` it reads the probabilities alone, not what is
-      predicted from them. With `masked` it leaves out the entries that are not `known`; without, it is NaN
-      where there are any.
+    Raises:
+        ValueError: For no function, or for two for one kind of task.
 
-    For classes, where the value of several aspects is the mean over them, one of
-
-    - `hits`, which takes the numbers of right and of all known rows (...): counted as above. Each aspect's
-      own value is given besides, as `<name>_<aspect>`;
-    - `classes`, which takes a `ClassPrediction`.
-
-    A metric of embeddings instead of predictions is an `EmbeddingMetric`.
-
-    Raises ValueError for a declaration with none of them, or two for one kind of task.
+    Example:
+        >>> ERRORS = Metric(name="errors", summary="share of wrong rows", source="an example", mode="min",
+        ...                 hits=lambda right, known: 1 - right / known)
     """
 
     name: str
@@ -78,12 +85,12 @@ class Metric:
 
     @property
     def thresholded(self) -> bool:
-        """Whether its value for several labels depends on which of them are predicted."""
+        """Whether its value for several labels depends on the labels that are predicted."""
         return self.counts is not None or (self.labels is not None and not self.ranks)
 
     @property
     def takes_unknown(self) -> bool:
-        """Whether it has a value for labels of which some entries are not known."""
+        """Whether it has a value for labels with unknown entries."""
         return self.counts is not None or self.masked
 
     def of_labels(self, prediction: LabelPrediction) -> float:
@@ -105,10 +112,16 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingMetric(Metric):
-    """A metric of a split's embeddings and label sets, for all tasks: `of_rows` takes `EmbeddedRows`.
+    """Declares a metric of a split's embeddings and label sets, for all tasks.
 
-    It is measured once, after training. `masked` says that it leaves out the unknown entries of the label
-    sets; without, it is NaN where there are any. Raises ValueError for one without a group.
+    It is computed once, after training. `masked` says that it leaves out the unknown entries of the label
+    sets; otherwise it is NaN where there are any.
+
+    Args:
+        of_rows: Takes `EmbeddedRows`.
+
+    Raises:
+        ValueError: For a metric without a group.
     """
 
     of_rows: Callable[[EmbeddedRows], float] = field(repr=False)

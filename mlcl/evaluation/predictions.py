@@ -1,7 +1,7 @@
-"""Predictions beside their targets, with what several metrics need of them computed once.
+"""Predictions beside their targets, with values that several metrics need computed once.
 
-Average precision and the area under the ROC curve are of many labels at once. scikit-learn takes one label a
-call; here a label costs one sort of its column, and the rest of the work is on the true entries alone.
+Average precision and the area under the ROC curve are computed for many labels at once. scikit-learn takes
+one label a call; here a label costs one sort of its column, and all other work is on the true entries alone.
 
 Shapes: N rows, C classes, L labels, P true entries (`row_P`, `label_P`, in any order); any leading axes, such
 as one for the settings of a sweep.
@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
-from mlcl.evaluation.tasks import Array
+from mlcl.evaluation.tasks import NO_FACTS, Array, LabelFacts
 
 CHUNK = 256
 """Labels whose columns are sorted at once."""
@@ -35,10 +34,10 @@ def rank_labels(
 ) -> LabelRanking:
     """Average precision and AUC of every label; equal scores share a rank, as in scikit-learn.
 
-    A label ranks the rows of which `known_NL` says that they tell it, None for all.
+    A label ranks the rows in which `known_NL` says that it is known; None for all.
     """
     n_rows, n_labels = scores_NL.shape
-    told_L = np.full(n_labels, n_rows) if known_NL is None else known_NL.sum(0)
+    count_L = np.full(n_labels, n_rows) if known_NL is None else known_NL.sum(0)
     order_P = np.argsort(label_P, kind="stable")
     bounds = np.searchsorted(label_P[order_P], np.arange(n_labels + 1))
     positives_P = scores_NL[row_P[order_P], label_P[order_P]]
@@ -51,7 +50,7 @@ def rank_labels(
         for label, column_N in enumerate(columns, start=first):
             positives = positives_P[bounds[label] : bounds[label + 1]]
             if len(positives):
-                precision_L[label], auc_L[label] = _rank(column_N[: told_L[label]], np.sort(positives))
+                precision_L[label], auc_L[label] = _rank(column_N[: count_L[label]], np.sort(positives))
     return LabelRanking(precision_L, auc_L)
 
 
@@ -83,7 +82,7 @@ def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
 
 
 def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
-    """Rank (P,) of every true entry in its row, 0 the highest; k where it is not among the first k <= L.
+    """The rank (P,) of every true entry in its row, 0 the highest; k if it is not among the first k <= L.
 
     Of equal scores the lower label comes first.
     """
@@ -101,11 +100,10 @@ def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
 
 @dataclass(frozen=True)
 class Counts:
-    """Per label: entries right (..., L), predicted (..., L) and true (L,) or (..., L).
+    """Per label, the numbers of right (..., L), predicted (..., L) and true entries (L,) or (..., L).
 
-    `cells` is their number, N x L, less the entries that are not known: those are counted nowhere.
-
-    They are int64, or float64 where labels are joined by a share of the others' counts.
+    They are int64, or float64 with a share of other labels' counts. `cells` is the number of all known
+    entries; unknown ones are not counted.
     """
 
     right: Array
@@ -116,7 +114,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """`probabilities` (N, C) float and `targets` (N,) int64, none of them missing; `facts` of both."""
+    """`probabilities` (N, C) float, `targets` (N,) int64, none of them missing, and `facts` about both."""
 
     probabilities: Array
     targets: Array
@@ -129,7 +127,7 @@ class ClassPrediction:
 
     @cached_property
     def right(self) -> Array:
-        """Whether that is the target (N,) bool."""
+        """Whether the predicted class is the target (N,) bool."""
         return np.asarray(self.predicted == self.targets)
 
     @property
@@ -141,11 +139,11 @@ class ClassPrediction:
 
 @dataclass(frozen=True)
 class LabelPrediction:
-    """`probabilities` (N, L) float, the labels that are `predicted` (N, L) bool, and the true entries.
+    """`probabilities` (N, L) float, the `predicted` labels (N, L) bool, and the true entries.
 
-    These are given by `row` and `label` (P,) int64; `depth` labels of a row are put in order. `facts` are
-    those of the labels. `known` (N, L) bool says of which entries it is known whether they are true, None for
-    all; of the others none is `predicted`.
+    `row` and `label` (P,) int64 are the true entries. `depth` is the number of a row's labels that `position`
+    puts in order. `known` (N, L) bool says whether each entry is known, None for all; no unknown entry is
+    predicted.
     """
 
     probabilities: Array
@@ -156,20 +154,20 @@ class LabelPrediction:
     facts: LabelFacts = NO_FACTS
     known: Array | None = None
 
-    def telling(self, least: int) -> Array:
-        """Mask (N,) bool of rows with at least so many known entries."""
+    def rows_with_known(self, least: int) -> Array:
+        """Whether each row has at least `least` known entries (N,) bool."""
         if self.known is None:
             return np.full(len(self.probabilities), self.probabilities.shape[1] >= least)
         return np.asarray(self.known.sum(axis=1) >= least)
 
     @cached_property
     def in_rows(self) -> Array:
-        """The probabilities (N, L) as a row ranks its labels: one that is not known comes last, as -inf."""
+        """The probabilities (N, L), with -inf for unknown entries, which a row ranks last."""
         return self.probabilities if self.known is None else np.where(self.known, self.probabilities, -np.inf)
 
     @cached_property
     def right(self) -> Array:
-        """Which true entries are predicted (P,) bool."""
+        """Whether each true entry is predicted (P,) bool."""
         return np.asarray(self.predicted[self.row, self.label])
 
     @cached_property
@@ -190,12 +188,12 @@ class LabelPrediction:
 
     @cached_property
     def position(self) -> Array:
-        """The rank (P,) of every true entry in its row, 0 the highest; `depth` for all after the first."""
+        """The rank (P,) of every true entry in its row, 0 the highest; `depth` for ranks from there on."""
         return position(self.in_rows, self.row, self.label, self.depth)
 
 
 def ratio(part: Array, whole: Array) -> Array:
-    """part / whole, 0 where the whole is 0."""
+    """part / whole; 0 where the whole is 0."""
     part, whole = np.broadcast_arrays(part, whole)
     return np.divide(part, whole, out=np.zeros(whole.shape), where=whole != 0)
 

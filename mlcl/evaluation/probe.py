@@ -1,11 +1,16 @@
-"""The linear probe: one linear layer on frozen features, a whole grid of them trained at once.
+"""The linear probe: one linear layer on frozen features, a whole grid of layers trained at once.
 
-Shapes: N rows, D features, O outputs (C classes, L labels, or A * C).
+Training runs in one process, or over several that hold rows of their own.
+
+Shapes: N rows, n rows of this process, B of a batch, b of them in this process, D features, H configurations,
+O outputs of a layer (C classes, L labels, or A * C), X = H * O.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,19 +19,69 @@ from torch import Tensor
 from torch.nn import functional
 
 from mlcl.evaluation.decision import Decision
-from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
-from mlcl.evaluation.probe_training import GridTraining, ProbeGrid, ProbeRows
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate
-from mlcl.evaluation.tasks import Array, Targets, Task, as_classes, as_rows, known_rows
+from mlcl.evaluation.tasks import (
+    NO_FACTS,
+    Array,
+    LabelFacts,
+    Targets,
+    Task,
+    as_classes,
+    as_rows,
+    known_rows,
+)
 from mlcl.labels import LabelRows
+
+NUMBERS_AT_ONCE = 2**27
+"""Most weights and logits that are trained at once; a larger grid is trained in parts, with equal results."""
+
+
+@dataclass(frozen=True)
+class ProbeRows:
+    """The rows that a linear probe trains on.
+
+    Args:
+        features: Features (n, D) of this process's rows.
+        targets: The targets of all rows.
+        first: The number of this process's first row; its rows are consecutive.
+        total: Sums a tensor over the processes, with the same bits in each; None for one process.
+    """
+
+    features: Tensor
+    targets: Targets
+    first: int = 0
+    total: Callable[[Tensor], Tensor] | None = None
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum over processes."""
+        return value if self.total is None else self.total(value)
+
+
+@dataclass(frozen=True)
+class ProbeGrid:
+    """The configurations of a linear probe: every learning rate with every weight decay.
+
+    All of them see the same batches, shuffled by `seed`.
+    """
+
+    lrs: Sequence[float]
+    weight_decays: Sequence[float]
+    epochs: int
+    batch_size: int
+    seed: int
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """Every (learning rate, weight decay), in ascending order."""
+        return list(itertools.product(sorted(set(self.lrs)), sorted(set(self.weight_decays))))
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The best layer on validation, its scores and decision there, and the metric of every configuration.
+    """The layer that is best on validation, with its metrics and decision there.
 
-    `weight` (C, D), (L, D) or (A, C, D) and `bias` without the last axis take features as they are. `table`
-    is a structured array with fields `lr`, `weight_decay` and the metric's name.
+    `weight` (C, D), (L, D) or (A, C, D), and `bias` without the last axis, take features as they are. `table`
+    has the searched metric of every configuration, a structured array with the fields `lr`, `weight_decay`
+    and the metric's name.
     """
 
     weight: Tensor
@@ -50,32 +105,40 @@ def linear_probe(
     scoring: Scoring,
     val_facts: LabelFacts = NO_FACTS,
 ) -> ProbeResult:
-    """Trains every (lr, weight decay) from zero, AdamW and a cosine schedule; the best on validation wins.
+    """Trains every configuration from zero by AdamW with a cosine schedule; the best on validation wins.
 
     Features are standardised by the training rows' mean and deviation; the returned layer includes that and
-    takes features as they are. All configurations see the same batches, shuffled by the grid's seed; their
-    losses are added up, so each has its own gradient. Cross-entropy, or binary cross-entropy for labels. Rows
-    without a target and unknown entries are left out; the bias has no weight decay. Of equal configurations
-    the first wins.
+    takes features as they are. All configurations see the same batches; their losses are added up, so each
+    has its own gradient. The loss is cross-entropy, or binary cross-entropy for labels. Rows without a target
+    and unknown entries are left out; the bias has no weight decay. Of equal configurations the first wins.
 
     With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
-    but for the rounding of sums, equal one process. Every process holds all validation rows and
-    returns the same result. `val_facts` are what some metrics read of the validation rows.
-
-    Raises ValueError where no training row has a target or every configuration diverged.
+    but for the rounding of sums, equal those of one process. Every process returns the same result.
     Source: Similarity-Dissimilarity, appendix D (a linear layer on the frozen encoder).
+
+    Args:
+        train: The training rows.
+        val_features: The features of all validation rows (N, D), in every process.
+        val_targets: Their targets.
+        task: The kind of task.
+        n_classes: C, or L for labels.
+        grid: The configurations.
+        scoring: The metric, and how labels are predicted.
+        val_facts: Facts about the validation rows, which some metrics need.
+
+    Raises:
+        ValueError: Where no training row has a target, or every configuration diverged.
+
+    Example:
+        >>> x, y = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
+        >>> grid = ProbeGrid(lrs=[0.1], weight_decays=[0.0], epochs=10, batch_size=4, seed=0)
+        >>> result = linear_probe(ProbeRows(x, y), x, y, task="single", n_classes=2, grid=grid,
+        ...                       scoring=Scoring("accuracy", "max"))
+        >>> result.metrics["accuracy"]
+        1.0
     """
-    known_N = torch.from_numpy(np.flatnonzero(known_rows(task, train.targets)))
-    if not len(known_N):
-        raise ValueError("no training row has a target")
-    y = as_rows(train.targets) if task == "multi_label" else torch.from_numpy(as_classes(train.targets))
-    shape = (n_classes,) if isinstance(y, LabelRows) or y.ndim == 1 else (y.shape[1], n_classes)
-    training = GridTraining(train, y, known_N, grid, math.prod(shape))
     scores, best = [], None
-    for (lr, decay), weight_OD, bias_O in zip(grid.pairs(), *training.layers(), strict=True):
-        layer = ProbeResult(
-            weight_OD.reshape(*shape, -1), bias_O.reshape(shape), lr, decay, {}, np.empty(0), task
-        )
+    for layer in _train_layers(train, task, n_classes, grid):
         scores.append(_score(layer, val_features, val_targets, scoring, val_facts))
         if not math.isnan(scores[-1]) and (best is None or scoring.better(scores[-1], best[0])):
             best = (scores[-1], layer)
@@ -98,6 +161,19 @@ def predict(result: ProbeResult, features: Tensor) -> Tensor:
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
 
 
+def _train_layers(train: ProbeRows, task: Task, n_classes: int, grid: ProbeGrid) -> Iterator[ProbeResult]:
+    """The trained layer of each configuration, without scores."""
+    known_N = torch.from_numpy(np.flatnonzero(known_rows(task, train.targets)))
+    if not len(known_N):
+        raise ValueError("no training row has a target")
+    y = as_rows(train.targets) if task == "multi_label" else torch.from_numpy(as_classes(train.targets))
+    shape = (n_classes,) if isinstance(y, LabelRows) or y.ndim == 1 else (y.shape[1], n_classes)
+    training = _GridTraining(train, y, known_N, grid, math.prod(shape))
+    for (lr, decay), weight_OD, bias_O in zip(grid.pairs(), *training.layers(), strict=True):
+        weight, bias = weight_OD.reshape(*shape, -1), bias_O.reshape(shape)
+        yield ProbeResult(weight, bias, lr, decay, {}, np.empty(0), task)
+
+
 def _score(
     layer: ProbeResult, features: Tensor, targets: Targets, scoring: Scoring, facts: LabelFacts
 ) -> float:
@@ -105,3 +181,128 @@ def _score(
     if not torch.isfinite(probabilities).all():
         return math.nan
     return scoring.evaluate(layer.task, probabilities, targets, [scoring.metric], facts)[scoring.metric]
+
+
+class _GridTraining:
+    """Trains the configurations on the rows `known_N`, whose numbers count all training rows."""
+
+    def __init__(
+        self, rows: ProbeRows, targets: Targets, known_N: Tensor, grid: ProbeGrid, outputs: int
+    ) -> None:
+        self._rows, self._y, self._known_N, self._grid, self._outputs = rows, targets, known_N, grid, outputs
+        self._x_nD = rows.features.detach().float().cpu()
+        own_n = known_N[self._held(known_N)] - rows.first
+        self._mean_D, self._scale_D = _standard(self._x_nD, own_n, rows)
+
+    def layers(self) -> tuple[Tensor, Tensor]:
+        """Weights (H, O, D) and biases (H, O) that take features as they are."""
+        pairs, dim = self._grid.pairs(), self._x_nD.shape[1]
+        at_once = max(1, NUMBERS_AT_ONCE // (self._outputs * (self._grid.batch_size + 4 * dim)))
+        parts = [self._train(pairs[first : first + at_once]) for first in range(0, len(pairs), at_once)]
+        weight_HOD = torch.cat([weight for weight, _ in parts]) / self._scale_D
+        bias_HO = torch.cat([bias for _, bias in parts])
+        return weight_HOD, bias_HO - weight_HOD @ self._mean_D
+
+    def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
+        """Weights and biases of some configurations for standardised features, trained as one layer."""
+        grid, dim = self._grid, self._x_nD.shape[1]
+        weights = [torch.zeros(self._outputs, dim, requires_grad=True) for _ in pairs]
+        biases = [torch.zeros(self._outputs, requires_grad=True) for _ in pairs]
+        optimizer = _optimizer(pairs, weights, biases)
+        steps = grid.epochs * math.ceil(len(self._known_N) / grid.batch_size)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        generator = torch.Generator().manual_seed(grid.seed)
+        for _ in range(grid.epochs):
+            order_N = self._known_N[torch.randperm(len(self._known_N), generator=generator)]
+            for rows_B in torch.split(order_N, grid.batch_size):
+                optimizer.zero_grad()
+                self._gradient(rows_B, weights, biases)
+                optimizer.step()
+                schedule.step()
+        return torch.stack(weights).detach(), torch.stack(biases).detach()
+
+    def _gradient(self, rows_B: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
+        """Sets the parameters' gradients to that of the batch's loss."""
+        total = self._rows.total
+        rows_b = rows_B if total is None else rows_B[self._held(rows_B)]
+        if len(rows_b):
+            x_bD = (self._x_nD[rows_b - self._rows.first] - self._mean_D) / self._scale_D
+            logits_bX = functional.linear(x_bD, torch.cat(list(weights)), torch.cat(list(biases)))
+            y = self._targets(rows_b)
+            loss = _loss(logits_bX.reshape(len(rows_b), len(weights), self._outputs), y)
+            if total is not None:
+                loss = loss * (_known_entries(y) / _known_entries(self._targets(rows_B)))
+            torch.autograd.backward(loss)
+        if total is not None:
+            _sum_gradients([*weights, *biases], total)
+
+    def _held(self, rows: Tensor) -> Tensor:
+        """Whether this process holds each of the rows."""
+        return (rows >= self._rows.first) & (rows < self._rows.first + len(self._x_nD))
+
+    def _targets(self, rows: Tensor) -> Targets:
+        return self._y.take(rows) if isinstance(self._y, LabelRows) else self._y[rows]
+
+
+def _sum_gradients(parameters: Sequence[Tensor], total: Callable[[Tensor], Tensor]) -> None:
+    """Sums the gradients over the processes, some of which may have none."""
+    own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    summed = total(torch.cat([gradient.flatten() for gradient in own]))
+    for parameter, gradient in zip(
+        parameters, torch.split(summed, [p.numel() for p in parameters]), strict=True
+    ):
+        parameter.grad = gradient.reshape(parameter.shape)
+
+
+def _optimizer(
+    pairs: Sequence[tuple[float, float]], weights: Sequence[Tensor], biases: Sequence[Tensor]
+) -> torch.optim.AdamW:
+    groups = [
+        {"params": [weight], "lr": lr, "weight_decay": decay}
+        for weight, (lr, decay) in zip(weights, pairs, strict=True)
+    ]
+    for rate in sorted({lr for lr, _ in pairs}):
+        same = [bias for bias, (lr, _) in zip(biases, pairs, strict=True) if lr == rate]
+        groups.append({"params": same, "lr": rate, "weight_decay": 0.0})
+    return torch.optim.AdamW(groups, fused=True)
+
+
+def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:
+    """The sum over configurations of the mean over known targets."""
+    configurations = logits_BHO.shape[1]
+    if isinstance(y, LabelRows):
+        y_BHL = y.dense().unsqueeze(1).expand_as(logits_BHO)
+        known_BL = y.known()
+        if known_BL is None:
+            return functional.binary_cross_entropy_with_logits(logits_BHO, y_BHL) * configurations
+        terms_BHL = functional.binary_cross_entropy_with_logits(logits_BHO, y_BHL, reduction="none")
+        return terms_BHL.where(known_BL.unsqueeze(1), 0).sum() / known_BL.sum().clamp(min=1)
+    y_BA = y.reshape(len(y), -1)
+    logits = logits_BHO.reshape(len(y), configurations, y_BA.shape[1], -1)
+    y_BHA = y_BA.unsqueeze(1).expand(-1, configurations, -1)
+    return functional.cross_entropy(logits.flatten(0, 2), y_BHA.reshape(-1), ignore_index=-1) * configurations
+
+
+def _known_entries(y: Targets) -> int:
+    """The number of targets over which `_loss` takes each configuration's mean."""
+    if not isinstance(y, LabelRows):
+        return int((y >= 0).sum())
+    return len(y) * y.width - (0 if y.unknown is None else len(y.unknown.columns))
+
+
+def _standard(x_nD: Tensor, known_n: Tensor, rows: ProbeRows) -> tuple[Tensor, Tensor]:
+    """Mean and deviation (D,) of the features of all rows with a target; a constant feature keeps its scale.
+
+    They follow from the mean and deviation of each process's rows r, in float64: mean = sum_r n_r mean_r / N,
+    variance = sum_r n_r (deviation_r^2 + (mean_r - mean)^2) / N.
+    """
+    own_nD = x_nD if len(known_n) == len(x_nD) else x_nD[known_n]
+    n, dim = len(own_nD), x_nD.shape[1]
+    own_mean_D, own_std_D = torch.zeros(dim).double(), torch.zeros(dim).double()
+    if n:
+        own_mean_D, own_std_D = own_nD.mean(0).double(), own_nD.std(0, correction=0).double()
+    count = rows.sum(torch.tensor(float(n), dtype=torch.float64))
+    mean_D = rows.sum(n * own_mean_D) / count
+    variance_D = rows.sum(n * (own_std_D**2 + (own_mean_D - mean_D) ** 2)) / count
+    mean_D, scale_D = mean_D.float(), variance_D.sqrt().float()
+    return mean_D, torch.where(scale_D > 1e-6 * (1 + mean_D.abs()), scale_D, 1)

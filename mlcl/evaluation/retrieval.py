@@ -1,4 +1,4 @@
-"""Exact nearest neighbours, and the merging of those that were found in disjoint pieces of a datastore.
+"""Exact nearest neighbours, and the merging of neighbours found in disjoint pieces of a datastore.
 
 A distance depends on its row and its query alone, and rows are ordered by distance and then row number. So
 the k nearest of all rows are among the k nearest of each piece, and merging them gives, to the last bit and
@@ -23,26 +23,65 @@ from torch import Tensor
 from mlcl.evaluation.tasks import Array, array
 
 SLACK = 8
-"""Neighbours that are looked for beyond K, so that the K-th is seldom in doubt."""
+"""Neighbours that are searched beyond K, so that the K-th is seldom in doubt."""
 CHUNK = 64
 """Queries whose candidates are measured in float64 at once."""
 BLOCK = 131_072
 """Datastore rows that are searched at once: it bounds the memory beyond the rows themselves."""
 
 
+logger = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class Neighbours:
-    """`distance` (M, K) float32, Euclidean and ascending, and `index` (M, K) int64 into the datastore."""
+    """Euclidean distances (M, K) float32, ascending, and the rows of the datastore (M, K) int64."""
 
     distance: Tensor
     index: Tensor
 
 
-def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
-    """The k_max nearest of what was found in disjoint pieces, whose `index` counts the rows of all.
+def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours:
+    """Finds the nearest datastore rows of every query, nearest first; of equal distances the lower row first.
 
-    The pieces may come in any order, with K of their own. With fewer than k_max in all, K is smaller.
-    Raises ValueError for nothing found, for different numbers of queries, and for k_max < 1.
+    faiss proposes by float32 matrix products, whose distances cancel for near rows; the found rows' distances
+    are then computed again from differences in float64, and a query whose K-th neighbour is not safe beyond
+    faiss' rounding is searched again in float64. So a duplicate is at distance 0 and the result depends on
+    neither batch nor threads. The rows are searched block by block and not copied.
+    Source: kNN-MLTC section 3.2.
+
+    Args:
+        datastore_ND: The rows, float32.
+        queries_MD: The queries, float32.
+        k_max: The wanted K; with fewer rows K is smaller, which is logged.
+
+    Raises:
+        ValueError: For an empty datastore, embeddings that are not finite and k_max < 1.
+
+    Example:
+        >>> retrieve(torch.eye(3), torch.tensor([[1.0, 0.5, 0.0]]), 2).index.tolist()
+        [[0, 1]]
+    """
+    q_MD = _matrix(queries_MD)
+    k = available(len(datastore_ND), k_max)
+    nearest: list[Neighbours] = []
+    for first in range(0, len(datastore_ND), BLOCK):
+        block_nD = _matrix(datastore_ND[first : first + BLOCK])
+        distance_MK, index_MK = _search(block_nD, q_MD, min(k, len(block_nD)))
+        found = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
+        nearest = [merge([*nearest, found], k)]
+    return nearest[0]
+
+
+def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
+    """The k_max nearest neighbours from those found in disjoint pieces of a datastore.
+
+    Args:
+        found: Neighbours in each piece, in any order, with any K; `index` counts the rows of all pieces.
+        k_max: The wanted K; with fewer neighbours in all, K is smaller.
+
+    Raises:
+        ValueError: For no neighbours, for different numbers of queries, and for k_max < 1.
     """
     distance_MF = np.concatenate([array(each.distance) for each in found], axis=1)
     index_MF = np.concatenate([array(each.index) for each in found], axis=1)
@@ -58,34 +97,8 @@ def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
     return Neighbours(torch.from_numpy(distance_C[order_MK]), torch.from_numpy(index_C[order_MK]))
 
 
-logger = logging.getLogger(__name__)
-
-
-def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours:
-    """The K = k_max nearest datastore rows of every query, nearest first; equal distances by lower index.
-
-    Both inputs are float32 (N, D) and (M, D). faiss proposes by float32 matrix products, whose distances
-    cancel for near rows; the found rows' distances are then computed again from differences in float64, and a
-    query whose K-th neighbour is not safe beyond faiss' rounding is searched again in float64. So a duplicate
-    is at distance 0 and the result depends on neither batch nor threads. With fewer than k_max rows K is
-    smaller, which is logged. The rows are searched block by block and not copied.
-
-    Raises ValueError for an empty datastore, embeddings that are not finite and k_max < 1.
-    Source: kNN-MLTC section 3.2.
-    """
-    q_MD = _matrix(queries_MD)
-    k = available(len(datastore_ND), k_max)
-    nearest: list[Neighbours] = []
-    for first in range(0, len(datastore_ND), BLOCK):
-        block_nD = _matrix(datastore_ND[first : first + BLOCK])
-        distance_MK, index_MK = _search(block_nD, q_MD, min(k, len(block_nD)))
-        found = Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK + first))
-        nearest = [merge([*nearest, found], k)]
-    return nearest[0]
-
-
 def available(rows: int, k_max: int) -> int:
-    """The number of neighbours that `rows` rows can give; fewer than k_max are logged.
+    """The number of neighbours that a datastore of `rows` rows has; fewer than k_max are logged.
 
     Raises ValueError for no rows and for k_max < 1.
     """

@@ -1,6 +1,6 @@
-"""All metrics of a prediction, from probabilities and targets.
+"""All metrics of a prediction, from probabilities and targets, and all metrics of embeddings.
 
-Shapes: N rows, C classes, L labels, A aspects.
+Shapes: N rows, C classes, L labels, A aspects, D embedding.
 """
 
 from __future__ import annotations
@@ -15,10 +15,20 @@ from torch import Tensor
 
 from mlcl.errors import UserError
 from mlcl.evaluation.decision import Decision, Mode, choose
-from mlcl.evaluation.label_facts import NO_FACTS, LabelFacts
+from mlcl.evaluation.embedded_rows import EmbeddedRows
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
-from mlcl.evaluation.tasks import Array, Targets, Task, array, as_classes, as_rows, known_entries
+from mlcl.evaluation.tasks import (
+    NO_FACTS,
+    Array,
+    LabelFacts,
+    Targets,
+    Task,
+    array,
+    as_classes,
+    as_rows,
+    known_entries,
+)
 from mlcl.labels import LabelRows
 
 AT_HALF = Decision.fixed(0.5)
@@ -26,9 +36,14 @@ AT_HALF = Decision.fixed(0.5)
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metric that chooses on validation, and what it needs to be computed.
+    """The metric that chooses on validation, and how predictions are made for it.
 
-    `threshold` and `at_least_one` say how several labels are predicted, see `choose`.
+    Args:
+        metric: A name of `metric_names`.
+        mode: Whether more (`max`) or less (`min`) is better.
+        threshold: How several labels are predicted, see `choose`.
+        aspects: The names of the aspects, if there are any.
+        at_least_one: Whether the most probable label of every row is predicted besides.
     """
 
     metric: str
@@ -44,9 +59,10 @@ class Scoring:
     def decide(
         self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
     ) -> Decision:
-        """The decision that these rows, those of validation, choose.
+        """Chooses the decision on these rows, which are those of validation.
 
-        It is at one half where nothing depends on it: for other tasks, and for metrics in `only` that rank.
+        The threshold is one half where nothing depends on it: for other tasks, and for `only` metrics that
+        rank.
         """
         needed = only is None or any(name in METRICS and METRICS[name].thresholded for name in only)
         if task != "multi_label" or not needed:
@@ -61,15 +77,15 @@ class Scoring:
         only: Collection[str] | None = None,
         facts: LabelFacts = NO_FACTS,
     ) -> dict[str, float]:
-        """`evaluate` for these aspects, with the decision that the same rows choose."""
+        """`evaluate` with the decision that is chosen on the same rows."""
         decision = self.decide(task, probabilities, targets, only)
         return evaluate(task, probabilities, targets, decision, self.aspects, only, facts)
 
 
 def metrics_of(task: Task, n_labels: int | None = None, groups: Collection[str] | None = ()) -> list[Metric]:
-    """The metrics of a task's predictions: those without a group, and those of `groups`, None for all.
+    """The metrics of a task's predictions without a group, and those of `groups`; None for all groups.
 
-    Those that look deeper than there are labels are left out.
+    With `n_labels`, metrics that look deeper than there are labels are left out.
     """
     found = [
         metric
@@ -88,7 +104,18 @@ def metric_names(
     n_labels: int | None = None,
     groups: Collection[str] | None = (),
 ) -> tuple[str, ...]:
-    """Names of `metrics_of`, an aspect's own included: a job's choice is checked before the start."""
+    """Names of `metrics_of`, including those of each aspect, to check a job's choice before it starts.
+
+    Args:
+        task: The kind of task.
+        aspects: The names of the aspects, if there are any.
+        n_labels: The number of labels; metrics that look deeper are left out.
+        groups: Groups of metrics besides those without a group; None for all.
+
+    Example:
+        >>> metric_names("aspects", ["Taste"])
+        ('accuracy', 'macro_f1', 'accuracy_taste')
+    """
     found = metrics_of(task, n_labels, groups)
     names = [metric.name for metric in found]
     if task == "aspects":
@@ -102,14 +129,14 @@ def metric_names(
 
 
 def aspect_metric(name: str, aspect: str) -> str:
-    """An aspect's own metric by name: `accuracy_` and the aspect in lower case, other signs as `_`."""
+    """The name of an aspect's metric: `accuracy_` and the aspect in lower case, other signs as `_`."""
     return f"{name}_" + re.sub(r"[^a-z0-9]+", "_", aspect.lower()).strip("_")
 
 
 def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) -> tuple[Metric, int | None]:
-    """The metric that a name of `metric_names` means, and the number of the aspect whose own it is, if any.
+    """The metric with a name of `metric_names`, and the number of its aspect if it is an aspect's own.
 
-    `count` is how many aspects there are, of which `aspects` are the names. Raises LookupError for another.
+    `count` is the number of aspects. Raises LookupError for an unknown name.
     """
     if task == "aspects":
         for number, aspect in enumerate(_aspects(aspects, count)):
@@ -128,16 +155,33 @@ def evaluate(
     only: Collection[str] | None = None,
     facts: LabelFacts = NO_FACTS,
 ) -> dict[str, float]:
-    """The metrics of a task without a group, or those named in `only`, in the order of `metric_names`.
+    """Computes the metrics of a prediction.
 
-    `probabilities` (N, C), (N, L) or (N, A, C), float; `targets` classes (N,), label rows, or classes (N, A),
-    where -1 is left out, as are unknown entries of label rows. `decision` says which labels are predicted; of
-    equal classes the lower one is. `aspects` names the A aspects, by default their numbers; `facts` are those
-    of the labels and rows, which some metrics read. What each metric is stands in its declaration, see
-    `mlcl metrics`; metrics such as `map` are NaN where nothing can be scored.
+    `mlcl metrics` lists the metrics and what they are. Metrics such as `map` are NaN where nothing can be
+    scored.
 
-    Raises ValueError for probabilities that are not finite, shapes that disagree, targets that are all
-    missing and facts that are, and UserError for an unknown name in `only`.
+    Args:
+        task: The kind of task.
+        probabilities: (N, C), (N, L) or (N, A, C), float.
+        targets: Classes (N,), label rows, or classes (N, A). -1 is left out, as are unknown entries of label
+            rows.
+        decision: Which labels are predicted. Of equally probable classes the lower one is.
+        aspects: The names of the A aspects; by default their numbers.
+        only: The names of the metrics to compute; by default all without a group.
+        facts: Facts about labels and rows, which some metrics need.
+
+    Returns:
+        The values by name, in the order of `metric_names`.
+
+    Raises:
+        ValueError: For probabilities that are not finite, shapes that disagree, targets or needed facts that
+            are all missing.
+        UserError: For an unknown name in `only`.
+
+    Example:
+        >>> p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+        >>> evaluate("single", p, torch.tensor([0, 1, 1, 1]), only=["accuracy"])
+        {'accuracy': 0.75}
     """
     p = array(probabilities)
     if len(p) != len(targets) or not len(p):
@@ -156,6 +200,39 @@ def evaluate(
     if task == "single":
         return _of_classes(p, as_classes(targets), names, facts)
     return _of_aspects(p, as_classes(targets), aspects or (), names, facts)
+
+
+def embedding_metrics(groups: Collection[str]) -> list[EmbeddingMetric]:
+    """The metrics of embeddings in these groups."""
+    return [each for each in METRICS.values() if isinstance(each, EmbeddingMetric) and each.group in groups]
+
+
+def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collection[str]) -> dict[str, float]:
+    """Computes the metrics of embeddings in some groups.
+
+    Args:
+        embeddings: (N, D) float32.
+        labels: The label sets of the N rows; rows without a label are left out.
+        groups: Groups of metrics.
+
+    Returns:
+        The values by name. With unknown entries, metrics that are not `masked` are NaN.
+
+    Raises:
+        ValueError: For embeddings that are not finite.
+
+    Example:
+        >>> rows = LabelRows.from_lists([[0], [0], [1], [1]], 2)
+        >>> x = torch.tensor([[0.0, 0.0], [0.0, 0.1], [9.0, 9.0], [9.0, 9.1]])
+        >>> evaluate_embeddings(x, rows, ["clustering"])
+        {'ari': 1.0, 'nmi': 1.0}
+    """
+    rows = EmbeddedRows.of(embeddings, labels)
+    whole = rows.labels.known() is None
+    return {
+        metric.name: metric.of_rows(rows) if whole or metric.masked else float("nan")
+        for metric in embedding_metrics(groups)
+    }
 
 
 def _of_labels(
@@ -186,7 +263,7 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
 def _of_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
-    """The mean over the aspects that have a target, and the aspects' own values."""
+    """The means over the aspects that have a target, and the aspects' own values."""
     found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     needed = dict.fromkeys(metric.name for metric, _ in found.values())
     scored = {

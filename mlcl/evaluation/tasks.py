@@ -1,10 +1,11 @@
-"""The three kinds of task, and their targets as arrays.
+"""The three kinds of task: targets as arrays, and facts about labels and rows beside a prediction.
 
-Shapes: N rows, C classes, L labels, A aspects.
+Shapes: N rows, C classes, L labels (or classes), A aspects, H levels of a hierarchy.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,56 @@ unknown entries of label rows."""
 
 Array = NDArray[Any]
 
+BANDS = ("head", "medium", "tail")
+
+
+@dataclass(frozen=True)
+class LabelFacts:
+    """Facts about labels and rows that some metrics need; None where they are not known.
+
+    `band` (L,) int64, for aspects (A, L), is the frequency band of each label as its index in `BANDS`. `path`
+    (L, H) int64 is the class of each label at every level of a hierarchy, the coarsest first and the label
+    itself last. `row_path` (N, H) int64 are the rows' own classes at these levels, -1 missing; without it the
+    path of each row's target counts.
+    """
+
+    band: Array | None = None
+    path: Array | None = None
+    row_path: Array | None = None
+
+    def of_aspect(self, aspect: int) -> LabelFacts:
+        """The facts about the classes of one aspect."""
+        return self if self.band is None or self.band.ndim == 1 else replace(self, band=self.band[aspect])
+
+    def of_rows(self, rows: Array) -> LabelFacts:
+        """The facts about some of the rows, given by a mask (N,) or their numbers."""
+        return self if self.row_path is None else replace(self, row_path=self.row_path[rows])
+
+    def in_band(self, name: str) -> Array:
+        """Whether each label is in a band (L,). Raises ValueError where the bands are not known."""
+        if self.band is None:
+            raise ValueError("frequency bands need the labels' training counts")
+        return np.asarray(self.band == BANDS.index(name))
+
+    def paths(self) -> Array:
+        """`path`. Raises ValueError where it is not known."""
+        if self.path is None:
+            raise ValueError("this metric needs the hierarchy above the labels")
+        return self.path
+
+
+NO_FACTS = LabelFacts()
+
+
+def frequency_bands(counts: Array, bounds: tuple[int, int]) -> Array:
+    """The bands (...) of labels from their numbers of training rows (...).
+
+    With `bounds` (a, b), a label with fewer than a rows is in the tail, one with more than b in the head.
+    Source: Liu et al. 2019, Large-scale long-tailed recognition (few-shot below 20, many-shot above 100).
+    """
+    few, many = bounds
+    return np.where(counts > many, 0, np.where(counts < few, 2, 1))
+
 
 def array(tensor: Tensor) -> Array:
     """A tensor's values on the CPU."""
@@ -31,27 +82,27 @@ def array(tensor: Tensor) -> Array:
 
 
 def as_classes(targets: Targets) -> Array:
-    """Class targets as int64; raises TypeError for label rows."""
+    """Class targets as int64. Raises TypeError for label rows."""
     if isinstance(targets, LabelRows):
         raise TypeError("this task takes a tensor of classes, not label rows")
     return array(targets).astype(np.int64)
 
 
 def as_rows(targets: Targets) -> LabelRows:
-    """Label rows on the CPU; raises TypeError for classes."""
+    """Label rows on the CPU. Raises TypeError for classes."""
     if not isinstance(targets, LabelRows):
         raise TypeError("multi_label takes label rows, not a tensor")
     return targets.to("cpu")
 
 
 def known_entries(rows: LabelRows) -> Array | None:
-    """Mask (N, L) bool of known entries; None where all are known."""
+    """Whether each entry is known (N, L); None where all are known."""
     known_NL = rows.known()
     return None if known_NL is None else array(known_NL)
 
 
 def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
-    """Targets as label sets: each of the classes, or each of the classes of each aspect, is one label."""
+    """Targets as label sets: each class, or each class of each aspect, becomes one label."""
     if isinstance(targets, LabelRows):
         return targets.to("cpu")
     if targets.ndim == 1:
@@ -61,9 +112,9 @@ def as_label_sets(targets: Targets, n_classes: int) -> LabelRows:
 
 
 def known_rows(task: Task, targets: Targets) -> Array:
-    """Mask (N,) bool of rows with a target: of a multi-label set rows with any known entry."""
+    """Whether each row has a target (N,): for label sets, whether any entry of the row is known."""
     if task == "multi_label":
-        told_NL = known_entries(as_rows(targets))
-        return np.ones(len(targets), dtype=bool) if told_NL is None else np.asarray(told_NL.any(axis=1))
+        known_NL = known_entries(as_rows(targets))
+        return np.ones(len(targets), dtype=bool) if known_NL is None else np.asarray(known_NL.any(axis=1))
     known = np.asarray(as_classes(targets) >= 0)
     return known if task == "single" else np.asarray(known.any(axis=1))

@@ -18,10 +18,10 @@ from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
 from mlcl.plugins import files_are_run
 from mlcl.results.runs import Runs
-from mlcl.training.files import EMBEDDINGS, JOB, MODEL
+from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_run import StoredRun, stored_grid
+from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL
+from mlcl.training.stored_run import StoredRun
 
 AXES = ("k", "lambda", "temperature")
 SPLITS = {"val": "validation", "test": "test"}
@@ -98,8 +98,7 @@ def knn_table(run: StoredRun) -> Array:
     """
     grid = knn_grid(run.job_data.job)
     own = _own(run.job_data.job) or grid
-    return stored_grid(
-        run,
+    return run.grid(
         [*grid.k, *own.k],
         [*grid.lambda_, *own.lambda_],
         [*grid.temperature, *own.temperature],

@@ -14,7 +14,7 @@ from mlcl.evaluation import Setting
 from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch_all, knn_scores, knn_table
 from mlcl.results.runs import Runs
 from mlcl.results.settings import ComparedSetting
-from mlcl.training.stored_run import StoredRun, setting_metrics
+from mlcl.training.stored_run import StoredRun
 
 FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
 COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
@@ -85,7 +85,7 @@ def _rows(
             continue
         k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
         at = Setting(int(k), float(share), float(tau))
-        found = pd.DataFrame([setting_metrics(run, at) for run in stored])
+        found = pd.DataFrame([run.metrics(at) for run in stored])
         named = found.reindex(columns=["knn/threshold", f"knn/val/{metric}", f"knn/test/{metric}"])
         mean, spread = named.mean(skipna=False), named.std(skipna=False)
         figures = (mean.iloc[0], mean.iloc[1], spread.iloc[1], mean.iloc[2], spread.iloc[2])

@@ -14,10 +14,9 @@ from mlcl.service.search.sampling import describe
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
-from mlcl.tracking.uri import without_password
 from mlcl.training.context import pick_device
-from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 EPOCHS = "train.epochs"
 
@@ -75,7 +74,6 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
         "writes": {
             "folder": str(home / "sweeps" / "<sweep id>"),
             "files": [
-                "study.journal" if plan.study is None else f"the study in {without_password(plan.study)}",
                 f"trials/<trial>/{{checkpoint.pt,{RESULT},{EMBEDDINGS},{MODEL}/}}",
             ],
             "tracking": shown(tracking_uri(home)),

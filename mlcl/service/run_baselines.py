@@ -12,7 +12,7 @@ from mlcl.errors import UserError
 from mlcl.service.run_job import RunReport, run_job
 from mlcl.service.runs.signals import stop_on_signal
 from mlcl.tracking import State, shown, tracking_uri
-from mlcl.training.baseline_job import baseline_job, fitting_baselines
+from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.events import Listener
 from mlcl.training.job_data import JobData, open_dataset
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcl.config.table import Ranks
+from mlcl.config.table import RankTests
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
@@ -72,7 +72,7 @@ def _contender(its: CellScores, shared: str) -> Contender:
 
 
 def ranked_figures(
-    scores: Sequence[CellScores], higher: Mapping[str, bool], ranks: Ranks
+    scores: Sequence[CellScores], higher: Mapping[str, bool], ranks: RankTests
 ) -> tuple[dict[str, Any], ...]:
     """One tree for each figure, as `table.json` and the report have it: at least `metric` and `sentences`.
 
@@ -83,7 +83,7 @@ def ranked_figures(
     return tuple(_ranked(scores, name, ranks, higher=higher[name]) for name in names)
 
 
-def _ranked(scores: Sequence[CellScores], name: str, ranks: Ranks, *, higher: bool) -> dict[str, Any]:
+def _ranked(scores: Sequence[CellScores], name: str, ranks: RankTests, *, higher: bool) -> dict[str, Any]:
     rows, columns = ([*dict.fromkeys(getattr(each, side) for each in scores)] for side in ("row", "column"))
     control = ranks.control or next((row for row in rows if row not in ranks.leave_out), "")
     asked = Counter(row for row, _ in {(each.row, each.column) for each in scores})

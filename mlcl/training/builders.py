@@ -1,4 +1,4 @@
-"""From a checked job to modules: the one place where the schema's keys become keyword arguments."""
+"""Builds the model and the loop of a checked job: here the job's keys become keyword arguments."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from mlcl.training.batches import Rows, memory_format
 from mlcl.training.classifier import Classifier, classifier_loss
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
+from mlcl.training.grad_cache import check_micro_batch
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
-from mlcl.training.memory import check_micro_batch
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
 LEAST_PATIENCE = 10
-"""Validations that `patience: auto` waits at least: a multi-label metric may stay at 0 for the first few."""
+"""Least patience of `auto` in validations: a multi-label metric may stay at 0 for the first few."""
 
 
 def build_model(
@@ -53,11 +53,16 @@ def build_model(
     target_weight: Tensor | None = None,
     input_columns: Mapping[str, int] | None = None,
 ) -> ContrastiveModel:
-    """Encoder, heads and classifier. Parts of weight 0 are left out.
+    """Builds encoder, heads and classifier, without parts of weight 0.
 
-    `label_graph_LL` is for encoders that ask for it, `class_distance_CC` for the classifier `guided`,
-    `target_weight` for a classifier with weights of labels or classes: all come from the training rows.
-    `input_columns` are the sizes of frozen inputs.
+    Args:
+        job: The job.
+        info: The description of its data set.
+        vocabulary_size: The size of the tokenizer's vocabulary.
+        label_graph_LL: The co-occurrence of labels, for an encoder that needs it.
+        class_distance_CC: Distances of classes, for the classifier `guided`.
+        target_weight: Weights of labels or classes, for a classifier that has them.
+        input_columns: The number of columns of each frozen input.
     """
     given = job.objective.classifier
     space = info.space(given.labels)
@@ -85,7 +90,7 @@ def build_model(
 def classifier_layer(
     job: JobConfig, encoder: nn.Module, space: LabelSpace, class_distance_CC: Tensor | None
 ) -> nn.Module:
-    """From an encoder's output (R, O) to logits: on its embedding, with the encoder's own logits if any."""
+    """Builds the classifier's layer, which adds the encoder's own logits, if any, to its own."""
     config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
     if ENCODERS[job.encoder.name].label_wise:
         return WithOwnLogits(dim)
@@ -97,7 +102,7 @@ def classifier_layer(
 
 
 def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
-    """From embeddings (R, D) to the logits of a label space."""
+    """Builds the linear layer from embeddings (R, D) to the logits of a label space."""
     return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
 
 
@@ -144,9 +149,10 @@ def build_loop(
     identity: dict[str, str],
     callbacks: Callbacks,
 ) -> Loop:
-    """The loop over the batches of `rows` with the job's optimiser and schedule.
+    """Builds the loop over the batches of `rows` with the job's optimiser and schedule, see `Loop`.
 
-    Raises UserError for a micro-batch that is too small for the encoder.
+    Raises:
+        UserError: The micro-batch is too small for the encoder.
     """
     train = job.train
     check_micro_batch(train.micro_batch_size, model.encoder)

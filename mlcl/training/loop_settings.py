@@ -1,4 +1,4 @@
-"""The settings of the training loop, the functions that it calls, its position and its logging window."""
+"""Settings, callbacks, position and logging window of the training loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mlcl.training.events import Listener
 
 @dataclass(frozen=True)
 class Patience:
-    """Ends a training after so many `validations` without a better `metric`; the best weights are kept."""
+    """Early stopping: training ends after `validations` in a row without a better `metric`."""
 
     validations: int
     metric: str
     mode: Literal["max", "min"]
 
     def better(self, value: float, best: float | None) -> bool:
-        """Whether a validation beats the best so far; NaN never does."""
+        """Whether a validation beats the best so far. NaN does not."""
         if best is None:
             return value == value
         return value > best if self.mode == "max" else value < best
@@ -29,12 +29,19 @@ class Patience:
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How long the loop trains, and how it makes a step.
+    """The job's settings of the loop.
 
-    `views` of each sample are in a batch; `micro_batch_size` are the samples that a process encodes at once,
-    None for its whole share. `validate_every` and `checkpoint_every` count epochs; without the latter
-    checkpoints are 5 seconds apart at least. With `log_gradients` the norm of each part's gradient is logged
-    at the end of a logging window. `compile` is the job's.
+    Args:
+        epochs: The number of epochs.
+        views: The views of each sample in a batch.
+        micro_batch_size: The samples that a process encodes at once; None encodes its whole share.
+        precision: `float32` or `bf16`.
+        clip_norm: The largest norm of the gradient; None does not clip.
+        validate_every: Epochs between validations.
+        checkpoint_every: Epochs between checkpoints; None writes one every few seconds.
+        patience: Early stopping, if any.
+        log_gradients: Whether the norm of each part's gradient is logged at the end of a logging window.
+        compile: Whether the encoder is compiled, `graphs` for CUDA graphs.
     """
 
     epochs: int
@@ -51,7 +58,13 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """`listener` gets the events, `validate` returns metrics, `should_stop` is asked after each step."""
+    """The functions that the loop calls.
+
+    Args:
+        listener: Receives the events, on rank 0.
+        validate: Returns the metrics of a validation.
+        should_stop: Called after each step; True stops the training.
+    """
 
     listener: Listener
     validate: Callable[[], dict[str, float]]
@@ -60,11 +73,19 @@ class Callbacks:
 
 @dataclass
 class Position:
-    """The position of the loop, and the open logging window.
+    """The position of the loop, which its checkpoint holds.
 
-    `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
-    `validations` has the metrics of all validations by epoch; `best` is the best of them, after `best_step`
-    steps, `stale` the number of validations since.
+    Args:
+        epoch: Complete epochs.
+        step_in_epoch: Steps of the present epoch.
+        step: All steps.
+        micro_batch_size: The size that fitted after memory ran out; a resumed training tries no larger one.
+        window: The sums of the open logging window.
+        window_steps: Its number of steps.
+        validations: The metrics of all validations by epoch.
+        best: The best value of the metric of early stopping.
+        best_step: The step of that validation.
+        stale: The number of validations since.
     """
 
     epoch: int = 0
@@ -80,7 +101,7 @@ class Position:
 
 
 class LogWindow:
-    """Scalars of steps, in float64, which stay on their device until they are read."""
+    """Scalars of steps in float64, which stay on their device until they are read."""
 
     def __init__(self) -> None:
         self._steps: list[Tensor] = []
@@ -90,12 +111,12 @@ class LogWindow:
         return len(self._steps)
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """Adds a step's values, which are on one device."""
+        """Appends a step's values, which are on one device."""
         self._names = list(values)
         self._steps.append(torch.stack([value.detach().double() for value in values.values()]))
 
     def read(self, kept: dict[str, float]) -> list[dict[str, float]]:
-        """Adds the steps up to the sums in `kept`; returns and forgets them. One transfer."""
+        """Adds the unread steps to the sums in `kept`, and returns them. Copies once from the device."""
         rows = torch.stack(self._steps).tolist() if self._steps else []
         self._steps = []
         for row in rows:

@@ -23,8 +23,8 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from reproduced import Tables
 from sweeps import World
 
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import free_port
+from mlcl.service.local.settings import ServiceFolder, read_secret
 
 MILLISECONDS = 120_000
 """How long a page may take: a test that waits in vain fails soon."""

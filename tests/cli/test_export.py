@@ -22,7 +22,7 @@ from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
-from mlcl.service.local.folder import read_secret
+from mlcl.service.local.settings import read_secret
 from mlcl.service.run_job import run_job
 from mlcl.tracking import Tracker
 from mlcl.tracking.logged_model import find_model, log_model

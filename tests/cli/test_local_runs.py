@@ -5,9 +5,12 @@ import json
 import webbrowser
 from types import SimpleNamespace
 
+import optuna
 import pytest
 from builders import tiny_job
 from ledgers import recorded
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from sweeps import World
 from typer.testing import CliRunner
 
@@ -54,6 +57,16 @@ def test_the_latest_first_with_state_and_best(home):
     assert listed[0]["best"] == "val/accuracy 0.2500"
     assert listed[1]["best"].startswith("val/accuracy 0.")
     assert "seek" in mlcl(home, "list")
+
+
+def test_the_study_of_a_sweep_is_copied_and_a_run_has_none(home, tmp_path):
+    file = tmp_path / "study.log"
+    assert "trial 0" in mlcl(home, "show", "seek", "--study", file)
+    studies = optuna.get_all_study_summaries(JournalStorage(JournalFileBackend(str(file))))
+    assert [study.n_trials for study in studies] == [2]
+    for name, problem in (("seek", "is there already"), ("@last", "has no search")):
+        with pytest.raises(UserError, match=f"--study.*{problem}"):
+            mlcl(home, "show", name, "--study", file)
 
 
 def test_one_is_shown_by_its_name_its_beginning_or_as_the_last(home):

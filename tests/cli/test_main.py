@@ -73,7 +73,7 @@ def test_a_fault_of_the_server_or_the_disk_is_one_line_without_a_password(monkey
     assert (ended.value.code, capsys.readouterr().err) == (3, f"failed: {said}\n")
 
 
-RECORDS, STORE = "mlcl.service.runs.run_store.RunFolders.records", "mlcl.tracking.Tracker.existing"
+RECORDS, STORE = "mlcl.store.database.Database.runs", "mlcl.tracking.Tracker.existing"
 
 
 @pytest.mark.parametrize(

@@ -225,35 +225,12 @@ def test_bad_input_ends_before_the_work(mlcl, arguments, key):
     assert mlcl.plan is None
 
 
-def test_places_are_merged_and_nothing_is_run(mlcl, monkeypatch):
-    asked = {}
-
-    def run_merge(plan, places, *, home, watch):
-        asked.update(name=plan.name, only=list(plan.only), places=list(places), home=home)
-        watch(ProgressEvent("note", "cold/all: twice"))
-        return mlcl.report
-
-    monkeypatch.setattr(tables, "run_merge", run_merge)
-    answer = mlcl("table", "--merge", "one", "--merge", "two", "--only", "cold")
-    assert answer.exit_code == 0, answer.output
-    home = mlcl.folder / "outputs"
-    assert asked == {"name": "table", "only": ["cold"], "places": [Path("one"), Path("two")], "home": home}
-    assert "cold/all: twice" in answer.stderr
-    assert mlcl.plan is None
-
-
-def test_figures_are_written_a_cell_and_can_be_looked_at_before_they_are_merged(mlcl):
+def test_figures_are_written_a_cell(mlcl):
     its = report(71.0, 72.0)
     mlcl.report = replace(its, cells=(replace(its.cells[0], row="Cold", id="cold/all", origin=Origin("s")),))
     answer = mlcl("table", "--figures", mlcl.folder / "figures")
     assert f"the figures of 1 of 1 cells are in {mlcl.folder / 'figures'}" in answer.stderr
     assert json.loads((mlcl.folder / "figures" / "cold" / "all.json").read_text())["row"] == "Cold"
-    mlcl.plan = None
-    answer = mlcl("table", "--merge", mlcl.folder / "figures", "--dry-run", "--json")
-    assert answer.exit_code == 0, answer.output
-    assert json.loads(answer.stdout)["cells"] == {"cold/all": "2 of 3 seeds", "warm/all": "0 of 3 seeds"}
-    assert mlcl.plan is None
-    assert not (mlcl.folder / "outputs").exists()
 
 
 @pytest.mark.parametrize("option", [("--seeds", 0), ("--cpus", 0), ("--gpus", -1)])

@@ -9,11 +9,10 @@ from typer.testing import CliRunner
 from mlcl.cli import service
 from mlcl.cli.options import DEFAULT_HOME, Home
 from mlcl.errors import UserError
-from mlcl.service import local
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.settings import resolve_settings
-from mlcl.service.local.status import ServerStatus
-from mlcl.service.local.up import servers_of
+from mlcl.service.local import service as local
+from mlcl.service.local.servers import servers_of
+from mlcl.service.local.service import DownResult, ServerStatus, ServiceStatus, UpResult
+from mlcl.service.local.settings import ServiceFolder, UpOptions, read_secret, resolve_settings
 
 URL = "postgresql+psycopg://ada:s3cret@host/mlflow"
 
@@ -42,13 +41,11 @@ class Commands:
         folder.make()
         settings = resolve_settings(options, folder, None)
         announce("starting")
-        return local.UpResult(
-            settings, folder, servers_of(settings, folder), self.fresh, "admin", self.outside
-        )
+        return UpResult(settings, folder, servers_of(settings, folder), self.fresh, self.outside)
 
     def down(self, home, force):
         self.force = force
-        return local.DownResult(("ray", "mlflow") if self.fresh else (), 22)
+        return DownResult(("ray", "mlflow") if self.fresh else (), 22)
 
     def __call__(self, *arguments, env=None):
         command = [*map(str, arguments), "--home", str(self.home)]
@@ -58,8 +55,8 @@ class Commands:
 @pytest.fixture
 def commands(tmp_path, monkeypatch):
     made = Commands(tmp_path)
-    for name in ("up", "down"):
-        monkeypatch.setattr(local, name, getattr(made, name))
+    monkeypatch.setattr(local, "up", made.up)
+    monkeypatch.setattr(local, "down", made.down)
     monkeypatch.setattr(local, "service_status", lambda home: made.status)
     for name in ("MLCL_STORE", "MLCL_ARTIFACTS"):
         monkeypatch.delenv(name, raising=False)
@@ -70,7 +67,7 @@ def test_what_was_asked_reaches_the_service(commands, tmp_path):
     ports = ("--ray-port", 7001, "--dashboard-port", 7002, "--mlflow-port", 7003)
     answer = commands("up", *ports, "--store", "sqlite", env={"MLCL_ARTIFACTS": str(tmp_path)})
     assert answer.exit_code == 0
-    assert commands.options == local.UpOptions(7001, 7002, 7003, "sqlite", str(tmp_path))
+    assert commands.options == UpOptions(7001, 7002, 7003, "sqlite", str(tmp_path))
 
 
 def test_up_says_where_secrets_are_and_never_what(commands):
@@ -135,9 +132,9 @@ DEAD = ServerStatus("mlflow", "http://127.0.0.1:5000", "/mlflow.log", "is not ru
 @pytest.mark.parametrize(
     ("found", "code", "expected"),
     [
-        (local.ServiceStatus("/service"), 3, "not up (nothing in /service): `mlcl up`"),
-        (local.ServiceStatus("/service", (WELL,), nodes=1, jobs=("mlcl-1",)), 0, "jobs    mlcl-1"),
-        (local.ServiceStatus("/service", (WELL, DEAD)), 3, "is not running: `mlcl up`; log /mlflow.log"),
+        (ServiceStatus("/service"), 3, "not up (nothing in /service): `mlcl up`"),
+        (ServiceStatus("/service", (WELL,), nodes=1, jobs=("mlcl-1",)), 0, "jobs    mlcl-1"),
+        (ServiceStatus("/service", (WELL, DEAD)), 3, "is not running: `mlcl up`; log /mlflow.log"),
     ],
 )
 def test_status_tells_what_is_wrong_and_the_mend(commands, found, code, expected):

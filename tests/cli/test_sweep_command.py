@@ -45,12 +45,10 @@ def sweeps(tmp_path, monkeypatch):
     made = Sweeps(tmp_path)
     monkeypatch.setitem(sys.modules, "mlcl.service.search.sweep", SimpleNamespace(run_sweep=made.run_sweep))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLCL_STUDY", raising=False)
     return made
 
 
-def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
-    monkeypatch.setenv("MLCL_STUDY", "sqlite:///study.db")
+def test_what_was_asked_reaches_the_sweep(sweeps):
     base = sweeps.folder / "base.yaml"
     base.write_text((sweeps.folder / "job.yaml").read_text())
     asked = ("--trials", 4, "--seeds", 3, "--confirm", 2, "--baseline", base, "--budget", "2h", "--fresh")
@@ -58,7 +56,7 @@ def test_what_was_asked_reaches_the_sweep(sweeps, monkeypatch):
     sweeps(*override, *asked, "--warm-start", "older", "--cpus", 2, "--gpus", 0.5, "--no-baselines")
     plan = sweeps.plan
     assert (plan.trials, plan.seeds, plan.confirm, plan.fresh) == (4, 3, 2, True)
-    assert (plan.name, plan.warm_start, plan.study) == ("job-space", "older", "sqlite:///study.db")
+    assert (plan.name, plan.warm_start) == ("job-space", "older")
     assert plan.resources == Resources(2.0, 0.5, None, parse_budget("2h"))
     ((name, baseline),) = plan.baselines
     # What is trained with is shared; what is compared is not.

@@ -15,7 +15,7 @@ from mlcl.models.feature_inputs import TfidfInput
 from mlcl.service.doctor.files import find_partial_files
 from mlcl.service.doctor.finding import Scope
 from mlcl.testing.datasets import small_dataset
-from mlcl.training.feature_cache import FeatureCache
+from mlcl.training.features.cache import FeatureCache
 
 
 def fill(home):

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlcl.data import Dataset, prepare
-from mlcl.data.tables.splits import split_of_name
+from mlcl.data.split_assignment import split_of_name
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart
 

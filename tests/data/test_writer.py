@@ -67,10 +67,10 @@ def test_no_rows_and_missing_columns_are_refused(write, batch):
 def test_a_disk_that_takes_no_more_is_a_user_error(write, batch, tmp_path, monkeypatch):
     from mlcl.data import writer
 
-    def full(self, data):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer._HashingFile, "write", full)
+    monkeypatch.setattr(writer.pq.ParquetWriter, "write_table", full)
     with pytest.raises(UserError, match=r"cannot be written.*No space left"):
         write(batch)
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from patience import until
 
 from mlcl.config.cluster import load_cluster
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import free_port
 from mlcl.store import RunFolders
 
 SPACE = {

@@ -8,11 +8,9 @@ from e2e.writers import METRICS, STEPS, at_once, begin, command, id_of, trial, v
 from mlflow import MlflowClient
 from patience import PATIENCE, until
 
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import end_processes, process_tree, start_process
-from mlcl.service.local.settings import Settings, store_uri
+from mlcl.service.local.processes import end_processes, free_port, process_tree, start_process
+from mlcl.service.local.servers import mlflow_server
+from mlcl.service.local.settings import ServiceFolder, Settings, read_secret, store_uri
 from mlcl.tracking import Delivery, Tracker, undelivered
 
 pytestmark = pytest.mark.slow
@@ -27,13 +25,13 @@ class Server:
         self.folder = ServiceFolder(home)
         self.folder.make()
         settings = Settings(store_uri(store, self.folder), str(home / "artifacts"), mlflow_port=free_port())
-        self._server = MlflowServer(settings, self.folder)
+        self._server = mlflow_server(settings, self.folder)
         self.uri, self._process = self._server.address, None
 
     def start(self):
         server = self._server
         server.prepare()
-        self._process = start_process(server.command(""), server.environment(), server.log)
+        self._process = start_process(server.command, server.environment, server.log)
         until(lambda: server.problem() is None)
 
     def kill(self):

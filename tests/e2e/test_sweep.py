@@ -9,7 +9,6 @@ from pathlib import Path
 
 import ledgers
 import mlflow
-import optuna
 import pandas as pd
 import psutil
 import pytest
@@ -18,7 +17,8 @@ from builders import HEADS_SPACE
 from patience import PATIENCE, until
 from ray._common.utils import get_default_ray_temp_dir
 
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.study import build_study
 from mlcl.store import RunFolders
 
 EPOCHS = 150
@@ -33,7 +33,8 @@ def write_space(mlcl, tree):
 
 
 def study_of(folder):
-    return optuna.load_study(study_name=folder.name, storage=open_storage(folder / "study.journal"))
+    version = Ledger(folder).versions()[-1]
+    return build_study(version, Ledger(folder).trials(version.number), "sweep")
 
 
 def by_key(mlcl):

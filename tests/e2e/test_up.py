@@ -15,11 +15,9 @@ from mlflow import MlflowClient
 from patience import until
 
 from mlcl.config.cluster import load_cluster
-from mlcl.service.local import service_status
-from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import process_tree
-from mlcl.service.local.state import read_state
+from mlcl.service.local.processes import free_port, process_tree
+from mlcl.service.local.service import read_state, service_status
+from mlcl.service.local.settings import ServiceFolder
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import optuna
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.study import build_study
 from mlcl.store import RunFolders
 from mlcl.tracking.undelivered import undelivered
 
@@ -69,14 +68,14 @@ def differences(found: Trace, expected: Trace) -> str:
 
 
 def _ledger(ledger: Ledger) -> Trace:
-    compared = ("label", "job", "settings", "number", "study_number", "group", "state", "score", "values")
+    compared = ("label", "job", "settings", "number", "params", "group", "state", "score", "values")
     compared += ("chosen", "reason")
     found: Trace = {
         "ledger: state": ledger.state,
         "ledger: order": ledger.history,
         "ledger: registered": ledger.registered,
         "ledger: groups": ledger.group_states,
-        "ledger: generations": [(one.number, one.names, one.kept) for one in ledger.versions()],
+        "ledger: generations": [(one.number, one.distributions, one.kept) for one in ledger.versions()],
     }
     for key, entry in ledger.entries.items():
         for name in compared:
@@ -87,10 +86,8 @@ def _ledger(ledger: Ledger) -> Trace:
 
 
 def _study(ledger: Ledger) -> Trace:
-    storage = open_storage(ledger.folder / "study.journal")
-    found: Trace = {"study: names": len(optuna.get_all_study_names(storage))}
-    study = optuna.load_study(study_name=ledger.versions()[-1].study, storage=storage)
-    for trial in study.trials:
+    version, found = ledger.versions()[-1], Trace()
+    for trial in build_study(version, ledger.trials(version.number), "sweep").trials:
         parts = {
             "state": trial.state.name,
             "params": trial.params,

@@ -4,7 +4,7 @@ import itertools
 import math
 
 from mlcl.evaluation import METRICS
-from mlcl.evaluation.label_facts import BANDS
+from mlcl.evaluation.tasks import BANDS
 from mlcl.testing.metrics import FACTS, MetricTestCase
 
 

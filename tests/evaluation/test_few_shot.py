@@ -6,7 +6,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score
 
-from mlcl.evaluation.few_shot import FewShot
+from mlcl.evaluation import FewShot
 from mlcl.labels import LabelRows
 
 

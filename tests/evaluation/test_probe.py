@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe_training
+from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe
 from mlcl.labels import LabelRows
 
 
@@ -93,7 +93,7 @@ def test_same_seed_same_bits_and_no_global_state():
 def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
     data = blobs(100, noise=5), blobs(50, seed=1, noise=5)
     together = run(*data)
-    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(probe, "NUMBERS_AT_ONCE", 1)
     parts = run(*data)
     alone = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
     for other in (parts, alone):

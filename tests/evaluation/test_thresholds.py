@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from mlcl.evaluation.decision import Decision, choose
-from mlcl.evaluation.global_threshold import SortedScores
-from mlcl.evaluation.label_thresholds import LabelCandidates
 from mlcl.evaluation.metric import METRICS
+from mlcl.evaluation.thresholds import LabelCandidates, SortedScores
 from mlcl.labels import LabelRows
 
 COUNTED = ["micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss"]

@@ -24,11 +24,11 @@ from mlcl.evaluation import (
     search,
 )
 from mlcl.evaluation.decision import Decision, choose
-from mlcl.evaluation.embedding_scores import evaluate_embeddings
 from mlcl.evaluation.knn import neighbour_overlap
 from mlcl.evaluation.metric import EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import LabelPrediction
-from mlcl.evaluation.probe_training import _loss
+from mlcl.evaluation.probe import _loss
+from mlcl.evaluation.scores import evaluate_embeddings
 from mlcl.evaluation.tasks import known_rows
 from mlcl.labels import LabelRows
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.service.local.ports import free_port
+from mlcl.service.local.processes import free_port
 from mlcl.tracking.network import get
 
 TOKEN, WRONG = "right-5f2d", "wrong-9c1e"

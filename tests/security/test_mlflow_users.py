@@ -11,7 +11,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.server import get_app_client
 from mlflow_servers import mlflow_server
 
-from mlcl.service.local.folder import read_secret
+from mlcl.service.local.settings import read_secret
 from mlcl.tracking import undelivered
 
 pytestmark = pytest.mark.slow

@@ -3,28 +3,31 @@
 Checkpoints are in tests/training/test_checkpoint.py, pretrained weights in tests/models/test_pretrained.py.
 """
 
-import json
 import pickle
-import sqlite3
-import warnings
+from dataclasses import replace
 
 import numpy as np
-import optuna
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import tiny_job
+from ledgers import new_ledger
+from optuna.distributions import distribution_to_json
 
 from mlcl.config import Goal, SearchConfig
+from mlcl.config.space import Float, Parameter, Space
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.service.search.sampler import build_sampler
+from mlcl.service.engine.entries import End, SpaceVersion, Training
+from mlcl.service.search.sampling import distributions
+from mlcl.service.search.study import draw_trial
+from mlcl.tracking import State
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import EMBEDDINGS
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.run_files import EMBEDDINGS
+from mlcl.training.stored_run import StoredRun
 
 
 class Hostile:
@@ -52,32 +55,40 @@ def hostile(ran):
     return text
 
 
-def sampled(storage, trials):
-    """A study in a database, gone on with by CMA-ES."""
-    sampler = build_sampler(SearchConfig(sampler="cmaes", startup=3), [Goal("val/accuracy", "max")])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        study = optuna.create_study(storage=storage, study_name="sweep", sampler=sampler, load_if_exists=True)
-    for _ in range(trials):
-        trial = study.ask()
-        study.tell(trial, trial.suggest_float("x", 0, 1) + trial.suggest_float("y", 0, 1))
-    return study
+SEARCHED = Space(
+    (Parameter("x", Float(0.0, 1.0)), Parameter("y", Float(0.0, 1.0))),
+    {},
+    SearchConfig(sampler="cmaes", startup=3),
+    (Goal("val/accuracy", "max"),),
+    Goal("val/accuracy", "max"),
+)
+
+
+def drawn(ledger):
+    """One more trial of CMA-ES, which completes."""
+    (version,), trials = ledger.versions(), ledger.trials()
+    settings, trial = draw_trial(SEARCHED, version, trials, None)
+    training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials), params=trial.params)
+    ledger.open(replace(training, system_attrs=trial.system_attrs))
+    ledger.close(f"t{len(trials)}", End(State.COMPLETE, values=[sum(trial.params.values())]))
 
 
 @pytest.mark.parametrize("damaged", [False, True])
-def test_the_state_of_cmaes_in_a_study_that_others_write_to(tmp_path, ran, hostile, damaged):
-    file = tmp_path / "study.db"
-    sampled(f"sqlite:///{file}", 16)
-    assert len(sampled(f"sqlite:///{file}", 1).trials) == 17
-    poison = "zz" if damaged else hostile.hex()
-    with sqlite3.connect(file) as database:
-        changed = database.execute(
-            "UPDATE trial_system_attributes SET value_json = ? WHERE key LIKE '%:optimizer:%'",
-            [json.dumps(poison)],
-        )
-        assert changed.rowcount > 0
+def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, hostile, damaged):
+    ledger = new_ledger(tmp_path / "sweeps" / "id")
+    known = {name: distribution_to_json(its) for name, its in distributions(SEARCHED).items()}
+    ledger.open_version(SpaceVersion(0, "", "", known, ("max",), {}, {}))
+    for _ in range(17):
+        drawn(ledger)
+    changed = 0
+    for entry in ledger.trials():
+        for key in entry.system_attrs:
+            if ":optimizer:" in key:
+                entry.system_attrs[key] = "zz" if damaged else hostile.hex()
+                changed += 1
+    assert changed > 0
     with pytest.raises(UserError, match=r"state of CMA-ES is not one; --fresh"):
-        sampled(f"sqlite:///{file}", 1)
+        drawn(ledger)
     assert not ran.exists()
 
 
@@ -117,8 +128,8 @@ def test_a_stored_model_s_embeddings(tiny, tmp_path, ran, hostile):
     ):
         pq.write_table(table, file)
         with pytest.raises(UserError, match=r"embeddings\.parquet: not the embeddings of a run"):
-            stored_metrics(folder, job_data, Setting(1, 1.0, 1.0))
+            StoredRun.read(folder, job_data).metrics(Setting(1, 1.0, 1.0))
     file.write_bytes(hostile)
     with pytest.raises(UserError, match="cannot be read"):
-        stored_metrics(folder, job_data, Setting(1, 1.0, 1.0))
+        StoredRun.read(folder, job_data).metrics(Setting(1, 1.0, 1.0))
     assert not ran.exists()

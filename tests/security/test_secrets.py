@@ -6,20 +6,18 @@ import time
 from pathlib import Path
 from secrets import token_hex
 
-import databases
 import psutil
 import pytest
 import ray.job_submission
 import yaml
 from builders import job_tree
-from databases import postgres, postgres_folder
 from e2e.conftest import Cli
 from mlflow_servers import mlflow_server
 from ray_jobs import Cluster
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.local.folder import read_secret
+from mlcl.service.local.settings import read_secret
 
 SPACE = {"space": {"train.lr": {"log_float": [0.005, 0.05]}}}
 # Made anew each time: a run keeps the uncommitted changes of the code, this file's with them.
@@ -77,11 +75,9 @@ def server(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(postgres_folder() is None, reason="PostgreSQL is not installed")
 def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
     uri, password = server
-    monkeypatch.setattr(databases, "PASSWORD", PASSWORD)
-    secrets = (password, PASSWORD, *OTHERS.values())
+    secrets = (password, *OTHERS.values())
     (tmp_path / "work").mkdir()
     mlcl, printed = Cli(tmp_path / "work", tiny), []
     space = mlcl.folder / "space.yaml"
@@ -92,9 +88,8 @@ def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "admin")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
     # A short path: Ray's sockets lie below it.
-    with tempfile.TemporaryDirectory(prefix="mlcl-", ignore_cleanup_errors=True) as rays, postgres() as url:
+    with tempfile.TemporaryDirectory(prefix="mlcl-", ignore_cleanup_errors=True) as rays:
         monkeypatch.setenv("RAY_TMPDIR", rays)
-        monkeypatch.setenv("MLCL_STUDY", url)
         sweep = ("sweep", mlcl.job, space, "--trials", 2, "--json")
         with Watch() as watch:
             for words, status in (
@@ -110,7 +105,6 @@ def test_the_secrets_of_a_sweep(server, tmp_path, tiny, monkeypatch):
                 assert answer.status == status or status is None, answer.err
                 printed.append(answer.out + answer.err)
             monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", f"{password}-wrong")
-            monkeypatch.setenv("MLCL_STUDY", url.replace(PASSWORD, f"{PASSWORD}-wrong"))
             for words in (("run", mlcl.job, "train.seed=9"), (*sweep, "--name", "other")):
                 answer = mlcl(*words)
                 assert answer.status == 2

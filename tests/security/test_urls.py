@@ -55,9 +55,6 @@ def mlcl(tmp_path, tiny, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        ("sweep", "job.yaml", "space.yaml", "--study"),
-        ("doctor", "--study"),
-        ("submit", "--cluster", "lab.yaml", "sweep", "job.yaml", "space.yaml", "--study"),
         ("up", "--store"),
     ],
     ids=lambda words: words[0],
@@ -70,7 +67,7 @@ def test_a_typed_password_is_refused(mlcl, words, url):
 
 
 def test_the_same_in_a_variable_is_not_shown(mlcl, monkeypatch):
-    monkeypatch.setenv("MLCL_STUDY", URLS[0])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", URLS[0])
     answer = mlcl("sweep", "job.yaml", "space.yaml", "--dry-run", "--json")
     assert answer.exit_code == 0, answer.output
     assert "hunter2" not in answer.output

@@ -12,7 +12,7 @@ from mlcl.errors import UserError
 from mlcl.service.run_baselines import BaselinePlan, run_baselines
 from mlcl.testing.datasets import small_dataset
 from mlcl.tracking import State, Tracker
-from mlcl.training.baseline_job import dataset_job
+from mlcl.training.baselines.jobs import dataset_job
 
 NAMES = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
 
@@ -49,7 +49,7 @@ def test_one_that_fails_does_not_keep_the_others(job, tmp_path, monkeypatch):
     def fail(*_args, **_how):
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr("mlcl.baselines.methods.nearest_neighbours.neighbours", fail)
+    monkeypatch.setattr("mlcl.training.baselines.methods.nearest_neighbours.neighbours", fail)
     plan, said = BaselinePlan.of(job, ["tfidf_knn", "majority"], tmp_path), []
     reports = run_baselines(plan, home=tmp_path, listener=lambda _: None, announce=said.append)
     assert list(reports) == ["majority"]

@@ -6,7 +6,7 @@ import pytest
 from mlflow_servers import mlflow_server
 
 from mlcl.errors import UserError
-from mlcl.service.local.folder import read_secret
+from mlcl.service.local.settings import read_secret
 from mlcl.tracking import Tracker
 from mlcl.tracking.artifacts import replace_artifacts
 

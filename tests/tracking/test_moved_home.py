@@ -8,10 +8,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 
-from mlcl.service.local import UpOptions
-from mlcl.service.local.folder import ServiceFolder
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.settings import resolve_settings
+from mlcl.service.local.servers import mlflow_server
+from mlcl.service.local.settings import ServiceFolder, UpOptions, resolve_settings
 from mlcl.tracking import Tracker
 from mlcl.tracking.moved_home import PLACE
 
@@ -25,7 +23,7 @@ class Home:
     def up(self):
         folder = ServiceFolder(self.path)
         folder.make()
-        MlflowServer(resolve_settings(UpOptions(), folder, None), folder).prepare()
+        mlflow_server(resolve_settings(UpOptions(), folder, None), folder).prepare()
 
     def open(self):
         Tracker(self.path)

@@ -11,12 +11,12 @@ from builders import tiny_job
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
 
-from mlcl.baselines import BASELINES
 from mlcl.config import dump_job, job_hash, load_job
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.testing.datasets import small_dataset
-from mlcl.training.baseline_job import baseline_job, dataset_job, fitting_baselines
+from mlcl.training.baselines import BASELINES
+from mlcl.training.baselines.jobs import baseline_job, dataset_job, fitting_baselines
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
@@ -158,7 +158,7 @@ def test_what_does_not_fit_is_refused(texts, job):
 
 
 def test_one_model_for_each_of_very_many_classes_is_not_fitted_unasked(texts, monkeypatch):
-    monkeypatch.setattr("mlcl.training.baseline_job.MOST_MODELS", 50)
+    monkeypatch.setattr("mlcl.training.baselines.jobs.MOST_MODELS", 50)
     names, left_out = fitting_baselines(load_job(dataset_job(texts)), Dataset.open(texts).info)
     assert names == ["majority", "tfidf_knn"]
     assert left_out["tfidf_svm"] == "one model for each of 4 classes takes too long"

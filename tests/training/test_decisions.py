@@ -14,9 +14,9 @@ from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.files import DECISIONS, MODEL
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, setting_metrics
+from mlcl.training.run_files import DECISIONS, MODEL
+from mlcl.training.stored_run import StoredRun
 
 GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.0, 0.5], temperature: [1.0]}"
 WAYS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}
@@ -60,7 +60,7 @@ def test_figures_at_one_half_stand_beside(finished):
 def test_a_stored_run_gives_the_same_under_its_own_setting(finished):
     folder, job_data, metrics = finished
     knn = job_data.job.evaluation.knn
-    found = setting_metrics(StoredRun.read(folder, job_data), Setting(knn.k, knn.lambda_, knn.temperature))
+    found = StoredRun.read(folder, job_data).metrics(Setting(knn.k, knn.lambda_, knn.temperature))
     assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
     assert found.keys() == {key for key in metrics if key.startswith("knn/")}
 

@@ -13,9 +13,8 @@ from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import ColumnInput, ImageInput, TfidfInput, TransformerInput
 from mlcl.testing.datasets import small_dataset
-from mlcl.training import feature_cache
-from mlcl.training.extractors import EXTRACTORS
-from mlcl.training.feature_cache import FeatureCache
+from mlcl.training.features import cache as feature_cache
+from mlcl.training.features.cache import EXTRACTORS, FeatureCache
 
 CPU = torch.device("cpu")
 

@@ -14,10 +14,9 @@ from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import rng_state, seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
-from mlcl.training.grad_cache import Passes
+from mlcl.training.grad_cache import Passes, check_micro_batch, fit
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.memory import check_micro_batch, fit
 from mlcl.training.objective import ContrastiveModel
 
 CPU = Context(torch.device("cpu"))

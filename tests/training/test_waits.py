@@ -12,6 +12,7 @@ from training.test_every_loss import SEVERAL, job_of
 from mlcl.losses import LOSSES, tiling
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.context import Context
+from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 
@@ -59,7 +60,7 @@ def steps(job, home, device, engine):
     )
     batch = rows.batch(torch.arange(12), job.views, CPU)
     batch = replace(batch, inputs={name: value.to(device) for name, value in batch.inputs.items()})
-    passes = loop._passes()
+    passes = Passes.of(model, context, loop.settings, loop.share)
     loop.position.step = 1  # the first asks for the free memory, and looks at the first batch
 
     def step():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -17,12 +17,14 @@ from mlcl.plugins import registry
 class Sampler:
     """One way to propose trials.
 
-    `type` is the class, as module:name, that is called with `options`, a seed and, with `startup`, the number
-    of random trials that come first. `exhaustive`: it tries every combination once and ends, so that nothing
-    may be continuous. `several_goals`: it follows more than one metric.
+    Attributes:
+        title: its name in words.
+        type: the class as `module:name`. It is called with `options`, a seed and, where `startup` is set, the
+            number of random trials that come first.
+        exhaustive: it tries every combination once and ends, so that no domain may be continuous.
+        several_goals: it follows more than one metric.
     """
 
-    name: str
     title: str
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -31,44 +33,29 @@ class Sampler:
     several_goals: bool = True
 
 
-TPE = Sampler(
-    "tpe",
-    "tree-structured Parzen estimators",
-    "optuna.samplers:TPESampler",
-    # No constant liar: a draw would depend on which trials happened to run at that moment.
-    {"multivariate": True, "group": True, "constant_liar": False},
-    startup=True,
-)
-GP = Sampler(
-    "gp",
-    "a Gaussian process",
-    "optuna.samplers:GPSampler",
-    {"warn_independent_sampling": False},
-    startup=True,
-)
-CMAES = Sampler(
-    "cmaes",
-    "CMA-ES",
-    "mlcl.service.search.sampler:CheckedCmaEsSampler",
-    # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
-    {"with_margin": True, "warn_independent_sampling": False},
-    startup=True,
-    several_goals=False,
-)
-RANDOM = Sampler("random", "random draws", "optuna.samplers:RandomSampler")
-BRUTE_FORCE = Sampler(
-    "brute_force",
-    "every combination once",
-    "optuna.samplers:BruteForceSampler",
-    exhaustive=True,
-)
-SAMPLERS = {sampler.name: sampler for sampler in (TPE, GP, CMAES, RANDOM, BRUTE_FORCE)}
-
-
-if TYPE_CHECKING:
-    SamplerName = str
-else:
-    SamplerName = Literal[tuple(SAMPLERS)]
+SAMPLERS = {
+    "tpe": Sampler(
+        "tree-structured Parzen estimators",
+        "optuna.samplers:TPESampler",
+        # No constant liar: a draw would depend on which trials happen to run at that moment.
+        {"multivariate": True, "group": True, "constant_liar": False},
+        startup=True,
+    ),
+    "gp": Sampler(
+        "a Gaussian process", "optuna.samplers:GPSampler", {"warn_independent_sampling": False}, startup=True
+    ),
+    "cmaes": Sampler(
+        "CMA-ES",
+        "mlcl.service.search.sampler:CheckedCmaEsSampler",
+        # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
+        {"with_margin": True, "warn_independent_sampling": False},
+        startup=True,
+        several_goals=False,
+    ),
+    "random": Sampler("random draws", "optuna.samplers:RandomSampler"),
+    "brute_force": Sampler("every combination once", "optuna.samplers:BruteForceSampler", exhaustive=True),
+}
+SamplerName = Literal["tpe", "gp", "cmaes", "random", "brute_force"]
 Mode = Literal["max", "min"]
 
 
@@ -117,11 +104,11 @@ class Goal:
 
 
 HALF_SUFFIX = "_at_half"
-"""Ends the name of a metric whose labels are predicted from one half on, whatever was chosen."""
+"""End of the name of a metric whose labels are predicted at a threshold of one half."""
 
 
 def default_mode(metric: str) -> Mode:
-    """The better side of a metric, of any prefix, by its declaration; losses in training are minimised."""
+    """Whether more or less of a metric is better, by the metric's declaration; less of a training loss is."""
     name, metrics = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX), registry("metrics")
     if name in metrics:
         declared: Mode = metrics[name].mode
@@ -146,10 +133,8 @@ def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Go
     if len(modes) == 1:
         modes *= len(metrics)
     if len(modes) != len(metrics):
-        problem, allowed = (
-            "is neither one for all metrics nor one for each",
-            f"1 or {len(metrics)} of max, min",
-        )
+        problem = "is neither one for all metrics nor one for each"
+        allowed = f"1 or {len(metrics)} of max, min"
         raise UserError(problem, key="search.mode", found=modes, allowed=allowed)
     if len(metrics) > 1 and not SAMPLERS[search.sampler].several_goals:
         problem, found = "follows one metric only", search.sampler

@@ -1,13 +1,22 @@
-"""Tables of papers: which jobs their cells are, and what the papers print."""
+"""Tables of papers: the jobs of their cells, and the figures that a paper prints."""
 
 from mlcl.config.table.cells import Cell, Figure, cells_of
-from mlcl.config.table.loader import find_table, load_table, table_files
-from mlcl.config.table.schema import Ranks, Scale, Table, slug
+from mlcl.config.table.schema import (
+    FOLDER,
+    RankTests,
+    Scale,
+    Table,
+    find_table,
+    load_table,
+    slug,
+    table_files,
+)
 
 __all__ = [
+    "FOLDER",
     "Cell",
     "Figure",
-    "Ranks",
+    "RankTests",
     "Scale",
     "Table",
     "cells_of",

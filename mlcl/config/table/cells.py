@@ -1,4 +1,4 @@
-"""From a table to its cells: a checked job for every seed of every row and column."""
+"""Cells of a table: a checked job for every seed of every row and column, or a search of its best setting."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from mlcl.config.job import JobConfig, covers, dump_job, job_hash
 from mlcl.config.loader import apply_overrides
+from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import validate
-from mlcl.config.table.schema import Line, Scale, Table, slug
-from mlcl.config.table.tree import PAPER, PLACES, cell_tree, check_places, placed, places_of
-from mlcl.config.table.tuning import Tuning, read_tuning, tune_of
+from mlcl.config.space import Space, load_space
+from mlcl.config.table.schema import Change, Scale, Table, TableLine, Tune, slug
+from mlcl.config.table.tree import PAPER, cell_tree, check_data, data_of, with_data
 from mlcl.errors import UserError
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a cell: its name, the run's metric, and what the paper prints, if anything."""
+    """One number of a cell: its name, the run's metric, and the number that the paper prints, if any."""
 
     name: str
     metric: str
@@ -27,12 +30,24 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A row and a column: one job a seed.
+class Tuning:
+    """A cell's search: `text` is its space file, with the table's sampler where the table names one."""
 
-    `neighbours` are the settings of the kNN that this cell asks for (k, lambda, temperature), where they are
-    other than the job's: they need no training of their own. With a `tuning` the first job is searched, and
-    there is one job for each seed of the confirmation.
+    space: Space
+    text: str
+    trials: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table, at a row and a column.
+
+    Attributes:
+        jobs: one job a seed. With a `tuning` the first is searched, and each is one seed of the confirmation.
+        figures: the numbers that the cell shows.
+        neighbours: settings of the kNN (k, lambda, temperature) that differ from the job's. They are scored
+            after training and need no training of their own.
+        tuning: the search of the cell, if it has one.
     """
 
     row: str
@@ -45,10 +60,10 @@ class Cell:
     @property
     def id(self) -> str:
         """`row/column`, in lower case and without blanks, for the command line."""
-        return f"{slug(self.row)}/{slug(self.column)}"
+        return _id((self.row, self.column))
 
     def asked(self, seed: int) -> JobConfig:
-        """A seed's job with the cell's own neighbours: its figures are what a run of this would have."""
+        """The job of a seed with the cell's own neighbours."""
         settings = {f"evaluation.knn.{name}": value for name, value in self.neighbours.items()}
         return validate(JobConfig, apply_overrides(dump_job(self.jobs[seed]), settings), None)
 
@@ -65,10 +80,17 @@ def cells_of(
 ) -> list[Cell]:
     """The cells of a table, row by row.
 
-    `scale` picks a preset, `seeds` another number of seeds, `only` cells by patterns over their ids (`*`; a
-    row's or a column's name alone will do). `data` says where the files of a source are, or a prepared
-    folder, for all columns or, by the name of a column, for one; `overrides` change every job. Raises
-    UserError for whatever is unknown, and for a job that is wrong, naming the cell.
+    Args:
+        table: the table.
+        file: its file, to which the paths of jobs and spaces are relative.
+        scale: name of a preset.
+        seeds: number of seeds; default: the table's.
+        only: patterns over the ids of cells; a row's or a column's name stands for all its cells.
+        data: a source's files, or a prepared folder, by the source's name, or by a column's for it alone.
+        overrides: dotted keys and values of every job.
+
+    Raises:
+        UserError: for an unknown name, and for a wrong job, with its cell.
     """
     data, overrides = data or {}, overrides or {}
     _check_overrides(table, overrides)
@@ -77,78 +99,73 @@ def cells_of(
     pairs = table.pairs(rows, columns)
     if not pairs:
         raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
-    wanted = _only(pairs, only, file)
-    trees = {
-        (row, column): cell_tree(table, file, table.rows[row], table.columns[column], preset)
-        for row, column in wanted
-    }
+    trees = _trees(table, file, _only(pairs, only, file), preset)
     if data:
-        # A source of another scale's cells, or of those that `only` leaves out, is no mistake.
-        asked = [apply_overrides(tree, overrides) for tree, _ in trees.values()]
-        others = [apply_overrides(tree, overrides) for tree, _ in _whole(table, file)]
-        check_places(data, asked, others, [slug(column) for column in table.columns])
-    number = seeds or preset.seeds or table.seeds
+        # A source of another scale's cells, or of cells that `only` leaves out, is no mistake.
+        every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
+        asked, others = (
+            [apply_overrides(tree, overrides) for tree, _ in found.values()] for found in (trees, every)
+        )
+        check_data(data, asked, others, [slug(column) for column in table.columns])
     cells = []
-    for (row, column), (tree, neighbours) in trees.items():
-        name = f"{slug(row)}/{slug(column)}"
-        tune = tune_of(table, table.rows[row], table.columns[column], preset)
-        count = seeds or (tune and tune.seeds) or number
-        places = places_of(tree, slug(column), data)
-        jobs = tuple(_job(tree, table, seed, places, overrides, file, name) for seed in range(count))
-        tuning = None if tune is None else read_tuning(tune, table, file, jobs[0])
-        free = _free(neighbours, overrides)
-        cell = Cell(row, column, jobs, _figures(table, row, column, file), free, tuning)
-        _check(cell, file)
-        cells.append(cell)
+    for pair, (tree, neighbours) in trees.items():
+        row, column = pair
+        tune = _tune_of(table, table.rows[row], table.columns[column], preset)
+        count = seeds or (tune and tune.seeds) or preset.seeds or table.seeds
+        paths = data_of(tree, slug(column), data)
+        jobs = tuple(_job(tree, table, seed, paths, overrides, file, _id(pair)) for seed in range(count))
+        tuning = None if tune is None else _tuning(tune, table, file, jobs[0])
+        # An override of the command line replaces the cell's own neighbours.
+        given = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
+        own = {name: value for name, value in neighbours.items() if name not in given}
+        cells.append(Cell(row, column, jobs, _figures(table, row, column, file), own, tuning))
+        _check(cells[-1], file)
     return cells
+
+
+def _id(pair: tuple[str, str]) -> str:
+    return "/".join(map(slug, pair))
+
+
+def _trees(
+    table: Table, file: Path, pairs: Sequence[tuple[str, str]], scale: Scale
+) -> dict[tuple[str, str], tuple[dict[str, Any], dict[str, float]]]:
+    return {
+        (row, column): cell_tree(table, file, table.rows[row], table.columns[column], scale)
+        for row, column in pairs
+    }
 
 
 def _scale(table: Table, file: Path, name: str | None) -> Scale:
     if name is None:
         return PAPER
     if name not in table.scales:
-        raise UserError(
-            "no such scale", file=file, key="--scale", found=name, allowed=list(table.scales) or "none"
-        )
+        allowed = list(table.scales) or "none"
+        raise UserError("no such scale", file=file, key="--scale", found=name, allowed=allowed)
     return table.scales[name]
 
 
-def _printed(lines: Mapping[str, Line]) -> tuple[str, ...]:
+def _printed(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
     return tuple(name for name, line in lines.items() if not line.alternative)
 
 
 def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list[tuple[str, str]]:
-    if not only:
-        return pairs
-    found: list[tuple[str, str]] = []
-    for pattern in only:
-        matching = [pair for pair in pairs if _matches(pair, pattern)]
-        if not matching:
-            ids = [f"{slug(row)}/{slug(column)}" for row, column in pairs]
-            raise UserError("no such cell", file=file, key="--only", found=pattern, allowed=ids)
-        found += matching
-    return [pair for pair in pairs if pair in found]
+    """The pairs that match any of the patterns; all without patterns."""
+    matching = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in only}
+    for pattern, found in matching.items():
+        if not found:
+            allowed = list(map(_id, pairs))
+            raise UserError("no such cell", file=file, key="--only", found=pattern, allowed=allowed)
+    return [pair for pair in pairs if not only or any(pair in found for found in matching.values())]
 
 
 def _matches(pair: tuple[str, str], pattern: str) -> bool:
-    row, column = (slug(part) for part in pair)
-    names = (f"{row}/{column}", row, column)
+    names = (_id(pair), *map(slug, pair))
     return pattern in pair or any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names)
 
 
-def _whole(table: Table, file: Path) -> list[tuple[dict[str, Any], dict[str, float]]]:
-    pairs = table.pairs(table.rows, table.columns)
-    return [cell_tree(table, file, table.rows[row], table.columns[column]) for row, column in pairs]
-
-
-def _free(neighbours: Mapping[str, float], overrides: Mapping[str, Any]) -> dict[str, float]:
-    """The cell's own settings of the neighbours that no override of the command line replaces."""
-    given = {name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")}
-    return {name: value for name, value in neighbours.items() if name not in given}
-
-
 def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
-    """Refuses overrides of the seeds, with which one run would count as several."""
+    """Raises UserError for overrides of the seeds, with which one run would count as several."""
     for own in ("experiment", *table.seed_keys):
         for key in overrides:
             if covers(key, own) or covers(own, key):
@@ -166,13 +183,32 @@ def _job(
 ) -> JobConfig:
     fixed = {"experiment": table.experiment, **dict.fromkeys(table.seed_keys, seed)}
     try:
-        seeded = apply_overrides(tree, {**fixed, **overrides})
-        for section in PLACES:
-            seeded = placed(seeded, section, data)
-        return validate(JobConfig, seeded, None)
+        return validate(JobConfig, with_data(apply_overrides(tree, {**fixed, **overrides}), data), None)
     except UserError as error:
         # What is wrong in an override is not wrong in the file.
         raise _of_cell(error, cell, None if error.key in overrides else file) from None
+
+
+def _tune_of(table: Table, *changes: Change) -> Tune | None:
+    """The search of the last of row, column and scale that names one, else the table's; None for `false`."""
+    named = [change.tune for change in changes if change.tune is not None]
+    return (named[-1] or None) if named else table.tune
+
+
+def _tuning(tune: Tune, table: Table, file: Path, job: JobConfig) -> Tuning:
+    """The checked search of a cell with this job. Raises UserError."""
+    for key in ("data.split_seed", "data.hold_out.seed"):
+        if key in table.seed_keys:
+            problem = "the search of a cell and its confirmation share one split"
+            raise UserError(problem, file=file, key="seed_keys", found=key, allowed="other keys, or no tune")
+    if isinstance(tune.space, dict):
+        path, tree = file, tune.space
+    else:
+        path = file.parent / tune.space
+        tree = read_yaml(path)
+    if tune.sampler is not None:
+        tree = {**tree, "search": {**(tree.get("search") or {}), "sampler": tune.sampler}}
+    return Tuning(load_space(path, job, tree), yaml.safe_dump(tree, sort_keys=False), tune.trials)
 
 
 def _check(cell: Cell, file: Path) -> None:
@@ -183,19 +219,15 @@ def _check(cell: Cell, file: Path) -> None:
     if not cell.neighbours:
         return
     if cell.tuning is not None:
-        raise UserError(
-            f"a search chooses the neighbours itself (cell {cell.id})", file=file,
-            key="set", found=list(cell.neighbours), allowed="these keys in the space",
-        )  # fmt: skip
-    knn, train = job.evaluation.knn, job.train
-    if knn is None:
+        problem, keys = f"a search chooses the neighbours itself (cell {cell.id})", list(cell.neighbours)
+        raise UserError(problem, file=file, key="set", found=keys, allowed="these keys in the space")
+    if job.evaluation.knn is None:
         raise UserError(f"the job has no neighbours to set (cell {cell.id})", file=file, key="evaluation.knn")
     alone = job.evaluation.metric.startswith("knn/") or job.objective.classifier_weight == 0
-    if train.patience is not None and alone:
-        raise UserError(
-            f"the neighbours decide when this training ends (cell {cell.id})", file=file,
-            key="train.patience", found=train.patience, allowed="evaluation.knn set as a whole, or null",
-        )  # fmt: skip
+    if job.train.patience is not None and alone:
+        problem = f"the neighbours decide when this training ends (cell {cell.id})"
+        found, allowed = job.train.patience, "evaluation.knn set as a whole, or null"
+        raise UserError(problem, file=file, key="train.patience", found=found, allowed=allowed)
     try:
         cell.asked(0)
     except UserError as error:
@@ -207,16 +239,12 @@ def _of_cell(error: UserError, cell: str, file: Path | None) -> UserError:
 
 
 def _figures(table: Table, row: str, column: str, file: Path) -> tuple[Figure, ...]:
-    lines: tuple[Line, Line] = (table.rows[row], table.columns[column])
-    metrics = lines[1].metrics or lines[0].metrics or table.metrics
+    metrics = table.columns[column].metrics or table.rows[row].metrics or table.metrics
     printed = table.paper.get(row, {}).get(column) or (None,) * len(metrics)
     if len(printed) != len(metrics):
+        key = f"paper.{row}.{column}"
         raise UserError(
-            "needs a figure for each metric",
-            file=file,
-            key=f"paper.{row}.{column}",
-            found=len(printed),
-            allowed=len(metrics),
+            "needs a figure for each metric", file=file, key=key, found=len(printed), allowed=len(metrics)
         )
     return tuple(
         Figure(name, metric, figure) for (name, metric), figure in zip(metrics.items(), printed, strict=True)

@@ -1,15 +1,21 @@
-"""The table file: rows and columns of jobs, their metrics, and the figures that a paper prints."""
+"""Table files: rows and columns of jobs, their metrics, and the figures that a paper prints."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from mlcl.config.section import Name, Positive, Section
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.section import Name, Positive, Section, validate
 from mlcl.config.space.search import default_mode
+from mlcl.errors import UserError, did_you_mean
+
+FOLDER = Path("tables")
+"""The folder of tables that are named, relative to the working directory of a command."""
 
 Text = Annotated[str, Field(min_length=1)]
 Direction = Literal["higher", "lower"]
@@ -41,7 +47,7 @@ class Tune(Section):
     sampler: str | None = Field(None, description="default: the space's")
 
 
-class Ranks(Section):
+class RankTests(Section):
     """Tests over the columns, which are data sets; the rows are methods."""
 
     control: str | None = Field(
@@ -57,7 +63,7 @@ class Ranks(Section):
 
 
 class Change(Section):
-    """What a row, a column or a scale changes in the jobs of its cells."""
+    """Changes of a row, a column or a scale to the jobs of its cells."""
 
     vars: dict[str, str] = Field(default_factory=dict, description="names that stand in braces in `job`")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of the job to their values")
@@ -65,7 +71,7 @@ class Change(Section):
     tune: Tune | Literal[False] | None = Field(None, description="search its cells; false: do not")
 
 
-class Line(Change):
+class TableLine(Change):
     """A row or a column."""
 
     job: str | None = Field(None, description="job file; default: the table's")
@@ -77,7 +83,7 @@ class Line(Change):
     )
 
 
-class Row(Line):
+class TableRow(TableLine):
     """A row, which may leave columns out."""
 
     columns: tuple[str, ...] | None = Field(
@@ -124,18 +130,18 @@ class Table(Section):
     tolerance: Tolerance = Field(
         description="how far a mean may be from the paper's figure, in the unit; for all figures, or by name"
     )
-    ranks: Ranks | None = Field(
+    ranks: RankTests | None = Field(
         None, description="rank the rows over the columns, and test; only where columns are data sets"
     )
     places: tuple[str, ...] = Field(
         (),
-        description="keys that say where something lies: a file or folder there keeps the paper's setting",
+        description="keys of paths: another file or folder there does not change the paper's setting",
     )
     models: bool = Field(True, description="false: trainings keep their figures, no embeddings and no model")
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
-    rows: dict[Text, Row] = Field(min_length=1)
-    columns: dict[Text, Line] = Field(min_length=1)
+    rows: dict[Text, TableRow] = Field(min_length=1)
+    columns: dict[Text, TableLine] = Field(min_length=1)
     paper: dict[str, dict[str, Printed]] = Field(default_factory=dict)
     scales: dict[Name, Scale] = Field(default_factory=dict)
 
@@ -156,70 +162,92 @@ class Table(Section):
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)
         by_name: dict[str, Any] = {"better": self.better, "digits": self.digits, "tolerance": self.tolerance}
         by_name |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
-        for place, value in by_name.items():
+        for key, value in by_name.items():
             if isinstance(value, dict):
-                _in(place, "figure", value, self._figures())
+                _in(key, "figure", value, self._metric_of())
         return self
 
     @model_validator(mode="after")
-    def _told_apart(self) -> Self:
-        lines = (*self.rows.values(), *self.columns.values())
-        _distinct("rows", self.rows)
-        _distinct("columns", self.columns)
-        for metrics in (self.metrics, *(line.metrics or {} for line in lines)):
-            _distinct("metrics", metrics)
+    def _distinct_names(self) -> Self:
+        _check_distinct("rows", self.rows)
+        _check_distinct("columns", self.columns)
+        for metrics in self._all_metrics():
+            _check_distinct("metrics", metrics)
         return self
 
-    def _figures(self) -> dict[str, str]:
-        """Each figure's metric, by the figure's name."""
+    def _all_metrics(self) -> list[dict[str, str]]:
         lines = (*self.rows.values(), *self.columns.values())
+        return [self.metrics, *(line.metrics for line in lines if line.metrics)]
+
+    def _metric_of(self) -> dict[str, str]:
+        """The metric of each figure, by the figure's name; the table's own metrics come first."""
         found: dict[str, str] = {}
-        for metrics in (self.metrics, *(line.metrics or {} for line in lines)):
+        for metrics in self._all_metrics():
             found = {**metrics, **found}
         return found
 
     def pairs(self, rows: Iterable[str], columns: Collection[str]) -> list[tuple[str, str]]:
-        """The cells of these rows and columns, row by row: those that no row leaves out."""
+        """The cells of these rows and columns, row by row, without those that a row leaves out."""
         kept = [(row, self.rows[row].columns) for row in rows]
         return [(row, column) for row, its in kept for column in columns if its is None or column in its]
 
     def is_better_higher(self, figure: str) -> bool:
-        """Whether a larger value of a figure is the better one: as the table says, or by its metric."""
+        """Whether a larger value of a figure is better: as the table says, or else by its metric."""
         if isinstance(self.better, dict) and figure in self.better:
             return self.better[figure] == "higher"
         if isinstance(self.better, str) and "better" in self.model_fields_set:
             return self.better == "higher"
-        return default_mode(self._figures()[figure]) == "max"
+        return default_mode(self._metric_of()[figure]) == "max"
 
     def digits_of(self, figure: str) -> int:
-        """How many digits of a figure are shown after the point."""
+        """Number of digits of a figure after the point."""
         return self.digits if isinstance(self.digits, int) else self.digits.get(figure, 2)
 
     def tolerance_of(self, figure: str, scale: str | None = None) -> float | None:
-        """How far our mean of a figure may be from the printed one; None where it is not judged."""
+        """Largest difference of our mean of a figure from the printed one; None if it is not judged."""
         limit = self.tolerance if scale is None else self.scales[scale].tolerance
         return limit.get(figure) if isinstance(limit, dict) else limit
 
 
-def _in(place: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Every name is known and stands once."""
+def _in(key: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raises ValueError unless every name is known and occurs once."""
     left = list(known)
     for name in names:
+        if name not in known:
+            raise ValueError(f"{key}: no {what} {name}")
         if name not in left:
-            twice = name in known
-            raise ValueError(
-                f"{place}: {what} {name} stands twice" if twice else f"{place}: no {what} {name}"
-            )
+            raise ValueError(f"{key}: {what} {name} stands twice")
         left.remove(name)
 
 
-def _distinct(place: str, names: Iterable[str]) -> None:
-    """On the command line and in MLflow names have no case and no signs: what is left tells them apart."""
+def _check_distinct(key: str, names: Iterable[str]) -> None:
+    """Raises ValueError unless the names differ as `slug` writes them, for the command line and MLflow."""
     known: dict[str, str] = {}
     for name in names:
         short = slug(name)
         if not short:
-            raise ValueError(f"{place}: {name} needs a letter or a digit")
+            raise ValueError(f"{key}: {name} needs a letter or a digit")
         if short in known:
-            raise ValueError(f"{place}: {name} and {known[short]} are both {short}")
+            raise ValueError(f"{key}: {name} and {known[short]} are both {short}")
         known[short] = name
+
+
+def table_files(folder: Path = FOLDER) -> list[Path]:
+    """All table files of a folder, by name."""
+    return sorted(folder.glob("*.yaml"))
+
+
+def find_table(name: str, folder: Path = FOLDER) -> Path:
+    """The file of a table, by its path or by its name in `folder`. Raises UserError for an unknown name."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    names = {file.stem: file for file in table_files(folder)}
+    if name not in names:
+        problem = f"no such table{did_you_mean(name, names)}"
+        raise UserError(problem, key="TABLE", found=name, allowed=sorted(names) or f"{folder}/*.yaml")
+    return names[name]
+
+
+def load_table(file: Path) -> Table:
+    """The checked table of a file. Raises UserError with file, key, what was found and what is allowed."""
+    return validate(Table, read_yaml(file), file)

@@ -22,10 +22,9 @@ from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign, shares_note, train_every_class
 from mlcl.data.writer import in_batches
-from mlcl.errors import UserError
 
 PARTS = {"train": "train", "val": "validation", "test": "test"}
-"""How the files name the published splits."""
+"""The published splits by the ends of the files' names."""
 RELEASE = Release(
     "AAPD (Yang et al. 2018, from the authors of SGM)",
     [f"{kind}_{part}" for part in PARTS for kind in ("text", "label")],
@@ -35,7 +34,7 @@ PAPER_SHARES = (37.8 / 55.8, 6.7 / 55.8, 11.3 / 55.8)
 
 
 class Options(DistributionOptions):
-    """How the rows are split."""
+    """Options of the split."""
 
     split: Literal["published", "paper"] = Field("published", description="paper: 37.8k, 6.7k, 11.3k by hash")
 
@@ -70,15 +69,14 @@ def _texts(files: Distribution, rows: dict[str, int]) -> Iterator[str]:
             yield text
             found += 1
         if found != expected:
-            file = files.file(f"text_{part}")
-            raise UserError(f"not as many lines as label_{part}", file=file, found=found, allowed=expected)
+            raise files.error(f"text_{part}", f"not as many lines as label_{part}", found, expected)
 
 
 def _lines(files: Distribution, name: str) -> Iterator[str]:
     """The lines of a file. Raises UserError for an empty one."""
     for number, line in files.lines(name):
         if not line.strip():
-            raise UserError(f"line {number} is empty", file=files.file(name))
+            raise files.error(name, f"line {number} is empty")
         yield line.strip()
 
 

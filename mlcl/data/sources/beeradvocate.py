@@ -24,7 +24,6 @@ from pydantic import Field
 from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, Release
 from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
-from mlcl.errors import UserError
 
 FILES = tuple(
     f"{name}.{ending}"
@@ -44,7 +43,7 @@ COUNTS = {"reviews": 1_586_614}
 
 
 class BeerOptions(ReviewOptions):
-    """Which reviews are taken, and what half stars mean."""
+    """Options of the draw, and of half stars."""
 
     half_stars: Literal["down", "up"] = Field(
         "down", description="rounding before the sentiment: 3.5 is neutral (down) or positive (up)"
@@ -101,7 +100,7 @@ def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str
                 if not isinstance(values, dict):
                     raise ValueError("not a dictionary")
             except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-                raise UserError(f"no review at line {number}", file=files.file(name), found=error) from None
+                raise files.error(name, f"no review at line {number}", error) from None
             yield number, values
 
 

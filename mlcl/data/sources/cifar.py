@@ -47,7 +47,7 @@ BLOCK = 1 << 20
 
 
 class CifarOptions(Section):
-    """Where the files are, and how much of train is held out."""
+    """Options of the files and of the split."""
 
     path: UserPath | None = Field(None, description="the folder or archive; default: download it")
     check_counts: bool = Field(True, description="compare with the published counts")
@@ -131,13 +131,12 @@ def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> I
         while data := file.read(size * ROWS_AT_ONCE):
             if len(data) % size:
                 problem = f"record {first + len(data) // size} is cut off"
-                raise UserError(problem, file=files.file(name), found=len(data) % size, allowed=size)
+                raise files.error(name, problem, len(data) % size, size)
             records = np.frombuffer(data, np.uint8).reshape(-1, size)
             for column, (space_name, space) in enumerate(spaces.items()):
                 for row in np.flatnonzero(records[:, column] >= space.n_classes)[:1]:
                     problem, allowed = f"unknown class at record {first + row}", f"0 to {space.n_classes - 1}"
-                    where, found = files.file(name), records[row, column]
-                    raise UserError(problem, file=where, key=space_name, found=found, allowed=allowed)
+                    raise files.error(name, problem, records[row, column], allowed).but(key=space_name)
             yield records
             first += len(records)
 

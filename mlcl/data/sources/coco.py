@@ -17,6 +17,7 @@ alone. Here they are kept or dropped in both.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,7 +41,7 @@ COUNTS: dict[int, dict[str, float]] = {
 
 
 class Options(DistributionOptions):
-    """Which year's sets, and how they are split."""
+    """Options of the release, the images and the split."""
 
     path: UserPath = Field(description="the folder with annotations, trainYEAR and valYEAR")
     year: Literal[2014, 2017] = Field(2014, description="the release")
@@ -70,9 +71,8 @@ def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDatas
     """The data set. Raises UserError with the file for missing files and wrong annotations."""
     with _open(options) as files:
         classes, pictures = _read(files, options)
-        _check_counts(options, classes, pictures)
-        kept = [p for p in pictures if p.labels or options.unlabelled == "keep"]
-        kept.sort()
+        options.compare(COUNTS[options.year], _counts(classes, pictures))
+        kept = sorted(p for p in pictures if p.labels or options.unlabelled == "keep")
         columns: dict[str, list[Any]] = {
             "id": [picture.file for picture in kept],
             "split": _splits(options, kept, split_seed),
@@ -110,13 +110,9 @@ def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[
             here, found = _parse(tree, part, files.file(name))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             problem = "no COCO instances with images, annotations and categories"
-            raise UserError(
-                problem, file=files.file(name), found=f"{type(error).__name__}: {error}"
-            ) from None
+            raise files.error(name, problem, f"{type(error).__name__}: {error}") from None
         if classes and here != classes:
-            raise UserError(
-                "other categories than train's", file=files.file(name), found=here, allowed=classes
-            )
+            raise files.error(name, "other categories than train's", here, classes)
         classes = here
         pictures += found
     return classes, pictures
@@ -136,11 +132,9 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
     return distinct((name for _, name in categories), file), pictures
 
 
-def _check_counts(options: Options, classes: tuple[str, ...], pictures: list[Picture]) -> None:
-    found: dict[str, float] = {part: sum(p.part == part for p in pictures) for part in ("train", "val")}
-    found["classes"] = len(classes)
-    found["labels a row"] = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
-    options.compare(COUNTS[options.year], found)
+def _counts(classes: tuple[str, ...], pictures: list[Picture]) -> dict[str, float]:
+    average = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
+    return {**Counter(p.part for p in pictures), "classes": len(classes), "labels a row": average}
 
 
 def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:

@@ -24,9 +24,8 @@ from mlcl.config.section import UserPath
 from mlcl.data.format import LabelSpace
 from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
-from mlcl.data.tables.splits import SPLIT_NAMES
+from mlcl.data.split_assignment import SPLIT_NAMES
 from mlcl.data.writer import in_batches
-from mlcl.errors import UserError
 
 COUNTS = {"train": 209_222, "validation": 40_000, "test": 40_000, "categories": 50}
 """Published rows of each split, and categories."""
@@ -42,7 +41,7 @@ RELEASE = Release(
 
 
 class Options(DistributionOptions):
-    """Where the files are."""
+    """Options of the files."""
 
     path: UserPath = Field(description="the folder with Anno_coarse, Eval and Img")
 
@@ -60,9 +59,7 @@ def read(options: Options, _split_seed: int, _scratch: Path) -> Iterator[NewData
         split = {image: _split(files, line, value) for line, image, value in _table(files, PARTITION)}
         if category.keys() != split.keys():
             image = min(category.keys() ^ split.keys())
-            raise UserError(
-                "one list has an image that another lacks", file=files.file(PARTITION[0]), found=image
-            )
+            raise files.error(PARTITION, "one list has an image that another lacks", image)
         found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
         options.compare(COUNTS, {**found, "categories": len(cloth)})
         ids = sorted(category)
@@ -84,37 +81,28 @@ def read(options: Options, _split_seed: int, _scratch: Path) -> Iterator[NewData
 
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
     """The lines of a list with their numbers and two fields; the first line is the number of rows."""
-    lines = [(number, line.split()) for number, line in files.lines(*names) if line.strip()]
-    seen: set[str] = set()
-    for number, fields in lines[2:]:
-        if len(fields) != 2:
-            raise _wrong(files, names, number, "wrong number of fields", " ".join(fields), 2)
-        if fields[0] in seen:
-            raise _wrong(files, names, number, "listed twice", fields[0], "each name once")
-        seen.add(fields[0])
-    declared = " ".join(lines[0][1]) if lines else ""
-    if declared != str(len(lines[2:])):
-        raise _wrong(files, names, 1, "not the number of rows", declared, len(lines[2:]))
-    return [(number, fields[0], fields[1]) for number, fields in lines[2:]]
+    declared = next((" ".join(words) for _, words in files.fields(*names)), "")
+    rows: dict[str, tuple[int, str, str]] = {}
+    for line, (name, value) in files.fields(*names, width=2, skip=2):
+        if name in rows:
+            raise files.error(names, f"listed twice at line {line}", name, "each name once")
+        rows[name] = line, name, value
+    if declared != str(len(rows)):
+        raise files.error(names, "not the number of rows at line 1", declared, len(rows))
+    return list(rows.values())
 
 
 def _number(files: Distribution, names: tuple[str, ...], line: int, value: str, count: int) -> int:
     """A number from 1 to `count` as an index from 0."""
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= count):
-        raise _wrong(files, names, line, "not a number of the list", value, f"1 to {count}")
+        raise files.error(names, f"not a number of the list at line {line}", value, f"1 to {count}")
     return int(value) - 1
 
 
 def _split(files: Distribution, line: int, value: str) -> str:
     if value not in SPLIT_NAMES:
-        raise _wrong(files, PARTITION, line, "unknown split", value, ["train", "val", "test"])
+        raise files.error(PARTITION, f"unknown split at line {line}", value, ["train", "val", "test"])
     return SPLIT_NAMES[value]
-
-
-def _wrong(
-    files: Distribution, names: tuple[str, ...], line: int, problem: str, found: object, allowed: object
-) -> UserError:
-    return UserError(f"{problem} at line {line}", file=files.file(*names), found=found, allowed=allowed)
 
 
 SOURCE = Source(

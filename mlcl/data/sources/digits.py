@@ -29,7 +29,7 @@ Pixels = NDArray[np.uint8]
 
 
 class Options(Section):
-    """How many scenes, and how large."""
+    """Number and size of the scenes."""
 
     scenes: int = Field(5_000, ge=100, le=1_000_000, description="scenes in all, 80/10/10")
     size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")

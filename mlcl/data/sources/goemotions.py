@@ -23,7 +23,6 @@ from mlcl.data.hierarchies import hierarchy_of, pairs_of_paths
 from mlcl.data.source import NewDataset, Source, count, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.writer import in_batches
-from mlcl.errors import UserError
 
 PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
 GROUPS = {"ekman": "ekman_mapping.json", "sentiment": "sentiment_dict.json"}
@@ -70,15 +69,12 @@ def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str
         pairs = [(emotion, group) for group, members in groups.items() for emotion in members]
         group_of = dict(pairs)
     except (AttributeError, TypeError) as error:
-        problem = "not an object of lists of emotions"
-        raise UserError(problem, file=files.file(name), found=error) from None
+        raise files.error(name, "not an object of lists of emotions", error) from None
     if len(group_of) < len(pairs):
-        raise UserError(
-            "an emotion comes twice", file=files.file(name), found=[emotion for emotion, _ in pairs]
-        )
+        raise files.error(name, "an emotion comes twice", [emotion for emotion, _ in pairs])
     group_of.setdefault(NEUTRAL, NEUTRAL)
     if missing := [emotion for emotion in emotions if emotion not in group_of]:
-        raise UserError("emotions have no group", file=files.file(name), found=missing)
+        raise files.error(name, "emotions have no group", missing)
     return group_of
 
 
@@ -89,9 +85,11 @@ def _comments(files: Distribution, name: str, emotions: Sequence[str]) -> Iterat
             text, chosen, comment_id = line.split("\t")
             labels = [by_number[index] for index in chosen.split(",")]
         except (ValueError, KeyError):
-            problem = f"line {number} is no text, numbers of emotions and id"
-            allowed = f"0 to {len(emotions) - 1}"
-            raise UserError(problem, file=files.file(name), found=line, allowed=allowed) from None
+            problem, allowed = (
+                f"line {number} is no text, numbers of emotions and id",
+                f"0 to {len(emotions) - 1}",
+            )
+            raise files.error(name, problem, line, allowed) from None
         yield Comment(comment_id, PARTS[name], text, labels)
 
 

@@ -18,11 +18,11 @@ from mlcl.config.section import Section
 from mlcl.data.format import LabelSpace
 from mlcl.data.source import NewDataset, Source
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note, twin_form
-from mlcl.data.writer import Batch
+from mlcl.data.writer import RowBatch
 
 
 class Options(Section):
-    """How the rows are split."""
+    """Options of the split."""
 
     twins: Literal["apart", "together"] = Field(
         "apart", description="together: texts that are equal but for numbers or a side share a split"
@@ -88,7 +88,7 @@ def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together
     return ["train" if key in headings else assign(key, seed) for key in keys]
 
 
-def _batch(rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]) -> Batch:
+def _batch(rows: list[Diagnosis], classes: dict[str, list[str]], splits: list[str]) -> RowBatch:
     index = {level: {name: i for i, name in enumerate(names)} for level, names in classes.items()}
     labels = {level: [index[level][getattr(row, level)] for row in rows] for level in classes}
     texts = {"id": [row.code for row in rows], "text": [row.text for row in rows]}

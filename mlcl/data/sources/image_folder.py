@@ -21,20 +21,19 @@ from mlcl.config.section import Section, UserPath
 from mlcl.data.format import LabelSpace
 from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import hash_of_files
-from mlcl.data.split_assignment import FRACTIONS, image_digest
+from mlcl.data.split_assignment import FRACTIONS, RowKeys, divide, image_digest, split_of_name
 from mlcl.data.tables.notation import text_of
-from mlcl.data.tables.splits import SplitRows, divide, split_of_name
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
-"""Of files that are images whatever is in them: one that cannot be decoded is an error."""
+"""Suffixes of images: such a file that cannot be decoded is an error."""
 UNLABELLED = {"pred", "predict", "prediction", "unlabeled", "unlabelled"}
 """Words in the name of a folder whose images have no class."""
 
 
 class Options(Section):
-    """Where the images are, and how they are split where no folders say so."""
+    """Options of the folder, and of the split where no folders give it."""
 
     path: UserPath = Field(description="the folder")
     fractions: tuple[float, float, float] = Field(
@@ -73,7 +72,7 @@ def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDatas
         spaces["path"] = LabelSpace(kind="hierarchy", levels=tuple(names))
     ids = [image.file.relative_to(options.path).as_posix() for image in images]
     given = [] if images[0].split is None else [str(image.split) for image in images]
-    rows = SplitRows(ids, ids, [image_digest(image.file.read_bytes()) for image in images], splits=given)
+    rows = RowKeys(ids, ids, [image_digest(image.file.read_bytes()) for image in images], splits=given)
     classes = [[[label] for label in its] for its in labels.values()]
     notes += divide(rows, classes, options.fractions, split_seed)
     columns: dict[str, Any] = {"id": ids, "split": rows.splits, **labels}

@@ -82,7 +82,7 @@ PUBLISHED: dict[tuple[int, str], dict[str, float]] = {
 
 
 class Options(ClinicalOptions):
-    """Where the tables and the lists are, and what is taken from them."""
+    """Options of the tables, and of the codes and the split."""
 
     version: Literal[9, 10] = Field(10, description="of the codes")
     notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")

@@ -18,6 +18,7 @@ Some photos occur in two folders; the hash is of the photo's number, so that the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -54,7 +55,7 @@ PAPER = (0.6, 0.2, 0.2)
 
 
 class Options(DistributionOptions):
-    """Which images, and how they are split."""
+    """Options of the images and the split."""
 
     path: UserPath = Field(description="the folder with ImageList, Groundtruth, Concepts81.txt and Flickr")
     split: Literal["official", "paper"] = Field("official", description="paper: a seeded hash, 60/20/20")
@@ -77,10 +78,9 @@ def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDatas
         images = _images(files, LIST)
         parts = _parts(files, images)
         labels = _labels(files, concepts, images)
-        _check_counts(options, concepts, parts, labels)
-        ids = _with_file(
-            files, options, [i for i in sorted(images) if labels[i] or options.unlabelled == "keep"]
-        )
+        options.compare(COUNTS, _counts(parts, labels, len(concepts)))
+        wanted = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
+        ids = _with_file(files, options, wanted)
         columns: dict[str, list[Any]] = {
             "id": ids,
             "split": [_split(options, image, parts[image], split_seed) for image in ids],
@@ -106,9 +106,9 @@ def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
     train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
     if unlisted := set(images) - train - test:
         problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
-        raise UserError(problem, file=files.file(LIST), found=min(unlisted))
+        raise files.error(LIST, problem, min(unlisted))
     if twice := train & test:
-        raise UserError(f"{len(twice)} images are in {TRAIN} too", file=files.file(TEST), found=min(twice))
+        raise files.error(TEST, f"{len(twice)} images are in {TRAIN} too", min(twice))
     return dict.fromkeys(train, "train") | dict.fromkeys(test, "test")
 
 
@@ -122,31 +122,27 @@ def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -
 
 
 def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
-    """Which images have a concept."""
+    """Mask of the images that have a concept."""
     marks = [line.strip() for _, line in files.lines(name)]
     while marks and not marks[-1]:
         marks.pop()
     if len(marks) != rows:
-        raise UserError("not one line an image", file=files.file(name), found=len(marks), allowed=rows)
+        raise files.error(name, "not one line an image", len(marks), rows)
     for number, mark in enumerate(marks, 1):
         if mark not in ("0", "1"):
-            raise UserError(f"line {number} is no label", file=files.file(name), found=mark, allowed="0 or 1")
+            raise files.error(name, f"line {number} is no label", mark, "0 or 1")
     return np.array([mark == "1" for mark in marks], dtype=np.bool_)
 
 
-def _check_counts(
-    options: Options, concepts: tuple[str, ...], parts: dict[str, str], labels: dict[str, list[int]]
-) -> None:
+def _counts(parts: dict[str, str], labels: dict[str, list[int]], concepts: int) -> dict[str, float]:
     labelled = [row for row in labels.values() if row]
-    found = {
+    return {
+        **Counter(parts.values()),
         "images": len(labels),
-        "train": list(parts.values()).count("train"),
-        "test": list(parts.values()).count("test"),
-        "concepts": len(concepts),
+        "concepts": concepts,
         "labelled": len(labelled),
         "labels a row": sum(map(len, labelled)) / max(1, len(labelled)),
     }
-    options.compare(COUNTS, found)
 
 
 def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:

@@ -41,7 +41,7 @@ RANDOM = {"validation": 1_000, "test": 1_000}
 
 
 class Options(DistributionOptions):
-    """How the stories are split."""
+    """Options of the split."""
 
     split: Literal["lyrl2004", "random"] = Field("lyrl2004", description="random: all but 2,000 for training")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training stories, with lyrl2004")
@@ -95,8 +95,7 @@ def _topics(files: Distribution) -> dict[str, list[str]]:
     for line, text in files.lines(*TOPICS, encoding="latin-1"):
         fields = text.split()
         if len(fields) != 3 or not fields[1].isdecimal() or fields[2] != "1":
-            problem = f"line {line} is no topic, number and 1"
-            raise UserError(problem, file=files.file(*TOPICS), found=text)
+            raise files.error(TOPICS, f"line {line} is no topic, number and 1", text)
         # Millions of lines repeat a hundred topics.
         topics.setdefault(fields[1], []).append(sys.intern(fields[0]))
     return topics

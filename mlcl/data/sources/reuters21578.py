@@ -26,7 +26,6 @@ from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import hold_out, words_of
 from mlcl.data.writer import in_batches
-from mlcl.errors import UserError
 
 FILES = [f"reut2-{number:03}.sgm" for number in range(22)]
 RELEASE = Release("Reuters-21578 (D. D. Lewis, distribution 1.0)", FILES)
@@ -39,7 +38,7 @@ CONTROL = dict.fromkeys({*range(32), 127} - {ord("\t"), ord("\n")})
 
 
 class Options(DistributionOptions):
-    """How much is held out for validation."""
+    """Options of the split."""
 
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training stories")
 
@@ -86,11 +85,11 @@ def _modapte(files: Distribution, name: str) -> Iterator[Story]:
     for number, part in enumerate(content.split("<REUTERS")[1:], 1):
         story, end, _ = part.partition("</REUTERS>")
         if not end:
-            raise UserError(f"story {number} of the file has no end; is it whole?", file=files.file(name))
+            raise files.error(name, f"story {number} of the file has no end; is it whole?")
         given = dict(ATTRIBUTE.findall(story.partition(">")[0]))
         if not given.keys() >= NEEDED:
             problem = f"story {number} of the file lacks an attribute"
-            raise UserError(problem, file=files.file(name), found=list(given), allowed=sorted(NEEDED))
+            raise files.error(name, problem, list(given), sorted(NEEDED))
         if given.get("TOPICS") == "YES" and given.get("LEWISSPLIT") in SPLITS:
             topics = list(_inside("".join(_inside(story, "TOPICS")), "D"))
             yield Story(given["NEWID"], SPLITS[given["LEWISSPLIT"]], topics, _text(story))

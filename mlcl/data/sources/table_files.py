@@ -20,7 +20,7 @@ from mlcl.errors import UserError
 
 
 class TextFileOptions(TableOptions):
-    """How a text file is read."""
+    """Options of text files."""
 
     encoding: str = Field(ENCODING, description="utf-8-sig: UTF-8 with or without a byte order mark")
 
@@ -35,7 +35,7 @@ class TextFileOptions(TableOptions):
 
 
 class CsvOptions(TextFileOptions):
-    """How a CSV file is read."""
+    """Options of CSV files."""
 
     delimiter: str | None = Field(
         None, min_length=1, max_length=1, description="between fields; default: as the first lines have it"

@@ -26,7 +26,6 @@ from mlcl.data.source import NewDataset, Source
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import halves
 from mlcl.data.writer import in_batches
-from mlcl.errors import UserError
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
@@ -45,7 +44,7 @@ MARKS = {"1": 1, "-1": -1, "0": 0}
 
 
 class Options(DistributionOptions):
-    """Which split, and what difficult objects count for."""
+    """Options of the split and of difficult objects."""
 
     path: UserPath = Field(description="the folder with VOCdevkit/VOC2007")
     split: Literal["official", "paper"] = Field("official", description="paper: see the module's text")
@@ -81,10 +80,10 @@ def _sets(files: Distribution) -> dict[str, list[str]]:
     sets: dict[str, list[str]] = {name: [] for name in SETS}
     seen: dict[str, str] = {}
     for name, images in sets.items():
-        for line, (image,) in _table(files, f"{name}.txt", 1):
+        file = f"{MAIN}/{name}.txt"
+        for line, (image,) in files.fields(file, width=1):
             if image in seen:
-                problem = f"the image of line {line} is in {seen[image]}.txt too"
-                raise UserError(problem, file=files.file(f"{MAIN}/{name}.txt"), found=image)
+                raise files.error(file, f"the image of line {line} is in {seen[image]}.txt too", image)
             seen[image] = name
             images.append(image)
     return sets
@@ -95,29 +94,16 @@ def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) ->
     labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}
     for index, class_name in enumerate(CLASSES):
         for name, images in sets.items():
-            file = f"{class_name}_{name}.txt"
-            rows = _table(files, file, 2)
+            file = f"{MAIN}/{class_name}_{name}.txt"
+            rows = list(files.fields(file, width=2))
             if sorted(image for _, (image, _) in rows) != sorted(images):
-                raise UserError(f"lists other images than {name}.txt", file=files.file(f"{MAIN}/{file}"))
+                raise files.error(file, f"lists other images than {name}.txt")
             for number, (image, mark) in rows:
                 if mark not in MARKS:
-                    where, problem = files.file(f"{MAIN}/{file}"), f"unknown mark at line {number}"
-                    raise UserError(problem, file=where, found=mark, allowed=list(MARKS))
+                    raise files.error(file, f"unknown mark at line {number}", mark, list(MARKS))
                 if MARKS[mark] > 0 or (difficult and MARKS[mark] == 0):
                     labels[image].append(index)
     return labels
-
-
-def _table(files: Distribution, name: str, width: int) -> list[tuple[int, list[str]]]:
-    """The fields of every line that is not blank, with its number."""
-    rows = []
-    for number, line in files.lines(f"{MAIN}/{name}"):
-        row = line.split()
-        if row and len(row) != width:
-            where = files.file(f"{MAIN}/{name}")
-            raise UserError(f"wrong number of fields at line {number}", file=where, found=line, allowed=width)
-        rows += [(number, row)] if row else []
-    return rows
 
 
 SOURCE = Source(

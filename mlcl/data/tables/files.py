@@ -1,14 +1,17 @@
-"""Files of rows as pandas frames, some rows at a time, and how a text file is opened.
+"""Files of rows as pandas frames, some rows at a time, and how text files and CSV are read.
 
 The index of a frame is each row's line in its file, from 1 on; in Parquet and JSON arrays its row, from 0 on.
+Of CSV the sign between fields, the quotes and the header are recognised, or refused with the line.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,9 +27,11 @@ ENCODING = "utf-8-sig"
 ROWS_AT_ONCE = 256
 ROWS_TRIED = 1_000
 """Rows from which the sign between the fields, and the keys of JSON objects, are recognised."""
+LONGEST_FIELD = 1 << 27
+"""Characters of one field; the limit of the module csv, 131,072, is short for clinical notes."""
 Frame = pd.DataFrame
 Records = Iterator[tuple[int, Any]]
-"""The place and the fields, or the keys and values, of each row."""
+"""The line (or row) of each record, and its fields or its keys and values."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ class Dialect:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableFile:
     """A file of rows. `names` are the classes that a Parquet file's metadata gives for numbers, by column."""
 
     path: Path
@@ -52,15 +57,14 @@ class Table:
         """The rows in file order, at most `ROWS_AT_ONCE` a frame, with these columns (default: all)."""
         return self.read(list(dict.fromkeys(self.columns if columns is None else columns)))
 
-    def frame(self, columns: Iterable[str] | None = None, rows: int | None = None) -> Frame:
-        """The first `rows` rows, or all of them, as one frame."""
-        wanted = list(dict.fromkeys(self.columns if columns is None else columns))
-        most = None if rows is None else -(-rows // ROWS_AT_ONCE)
-        found = list(islice(self.chunks(wanted), most))
+    def frame(self, columns: Iterable[str], rows: int | None = None) -> Frame:
+        """The first rows, `rows` of them or a few more, or all rows, as one frame."""
+        wanted = list(dict.fromkeys(columns))
+        found = list(islice(self.chunks(wanted), None if rows is None else -(-rows // ROWS_AT_ONCE)))
         return pd.concat(found) if found else Frame(columns=wanted, dtype=object)
 
     def require(self, column: str, key: str, allowed: object = None) -> None:
-        """Raise UserError for a column that is not there once; `key` names it in the user's words."""
+        """Raises UserError for a column that is not there once; `key` names it in the user's words."""
         if (count := self.columns.count(column)) != 1:
             hint = f"no such column{did_you_mean(column, self.columns)}"
             problem, allowed = "this column occurs twice" if count else hint, allowed or list(self.columns)
@@ -69,19 +73,22 @@ class Table:
 
 def suffix_of(path: Path) -> str:
     """The suffix in small letters, without `.gz`."""
-    name = path.name.lower()
-    return Path(name.removesuffix(".gz")).suffix
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]:
     """Frames of records; `wanted` maps a column to its position, or key, in a record."""
     while rows := list(islice(records, ROWS_AT_ONCE)):
-        index = pd.Index([place for place, _ in rows])
         columns = {
             name: [row.get(key) if isinstance(row, dict) else row[key] for _, row in rows]
             for name, key in wanted.items()
         }
-        yield Frame({name: pd.Series(its, index, dtype=object) for name, its in columns.items()}, index=index)
+        yield object_frame(columns, pd.Index([line for line, _ in rows]))
+
+
+def object_frame(columns: Mapping[str, list[Any]], index: Any) -> Frame:
+    """A frame whose values stay as they are."""
+    return Frame({n: pd.Series(its, index, dtype=object) for n, its in columns.items()}, index=index)
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -97,14 +104,14 @@ def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
 def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
     """The lines of a text file with their numbers. Raises UserError with the line for what is no text."""
     line = [1]
-    with decoding(path, line, encoding), open_text(path, encoding) as file:
+    with _decoding(path, line, encoding), open_text(path, encoding) as file:
         for line[0], text in enumerate(file, 1):
             yield line[0], text
 
 
 @contextmanager
-def decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
-    """Errors of a text file as UserError; `line` holds the number of the line that is read."""
+def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
+    """Turns errors of a text file into UserError; `line` holds the number of the line that is read."""
     try:
         yield
     except UnicodeError as error:
@@ -118,3 +125,95 @@ def decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
         raise UserError(f"no CSV at or after line {line[0]}", file=path, found=error) from None
     except (OSError, EOFError) as error:
         raise UserError("cannot be read", file=path, found=error) from None
+
+
+def csv_table(path: Path, dialect: Dialect) -> TableFile:
+    """A CSV file, by default with the sign between fields that gives all first records the same length.
+
+    Raises UserError with the line for what is no CSV, no text, a record of another length, and for a first
+    line that looks like data where `dialect.header` does not say what it is.
+    """
+    encoding = dialect.encoding
+    with _decoding(path, [1], encoding), open_bytes(path) as file:
+        if encoding == ENCODING and file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            encoding = "utf-16"
+    delimiter = dialect.delimiter or _delimiter(path, encoding)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
+        problem = "no sign between fields"
+        raise UserError(problem, file=path, key="delimiter", found=delimiter, allowed="one sign")
+    first = [fields for _, fields in islice(_records(path, encoding, delimiter), ROWS_TRIED)]
+    if not first:
+        raise UserError("is empty: there is no header line", file=path)
+    header = [name.strip() for name in first[0]]
+    if dialect.header is None:
+        _check_header(path, header, first[1:])
+    skip = dialect.header is not False
+    columns = header if skip else [f"column{i + 1}" for i in range(len(header))]
+
+    def rows() -> Records:
+        for line, fields in islice(_records(path, encoding, delimiter), int(skip), None):
+            if len(fields) != len(columns):
+                problem = f"wrong number of fields at line {line}"
+                raise UserError(problem, file=path, found=len(fields), allowed=len(columns))
+            yield line, fields
+
+    return TableFile(
+        path, tuple(columns), lambda wanted: frames(rows(), {c: columns.index(c) for c in wanted})
+    )
+
+
+def _delimiter(path: Path, encoding: str) -> str:
+    """The sign with which the first records have equally many fields, most of them; else the header's."""
+    tabs = suffix_of(path) == ".tsv"
+    counts: dict[str, int] = {}
+    for sign in "\t,;|" if tabs else ",;\t|":
+        try:
+            lengths = {len(fields) for _, fields in islice(_records(path, encoding, sign), ROWS_TRIED)}
+        except UserError as error:
+            if "no CSV" not in error.problem:
+                raise
+            continue
+        counts[sign] = lengths.pop() if len(lengths) == 1 else 0
+        if sign == "\t" and tabs and counts[sign] > 1:
+            return sign
+    best = max(counts, key=lambda sign: counts[sign], default=",")
+    if counts.get(best, 0) > 1:
+        return best
+    with _decoding(path, [1], encoding), open_text(path, encoding) as file:
+        return max(",;\t|", key=file.readline(LONGEST_FIELD).count)
+
+
+def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Raises UserError where the first line has a number, a sentence, or a label that stands below it too."""
+    numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
+    for column, name in enumerate(header):
+        below = Counter(row[column].strip() for row in rows if len(row) == len(header))
+        number = name.lstrip("+-").replace(".", "", 1).isdigit() and not set(below) <= {"0", "1"}
+        words = sum(len(text.split()) * count for text, count in below.items()) / max(1, len(rows))
+        sentence = len(name.split()) > 4 and words > 4
+        if (number and not numbered) or sentence or (name and below[name]):
+            problem = "the first line looks like data: say whether it is a header"
+            raise UserError(problem, file=path, key="header", found=name, allowed="header true, or false")
+
+
+def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, list[str]], None, None]:
+    """Every record that is not blank, and the line that it begins on."""
+    csv.field_size_limit(LONGEST_FIELD)
+    line = [1]
+    with _decoding(path, line, encoding), open_text(path, encoding, newline="") as file:
+        bare = delimiter == "\t" and _unquoted(path, encoding)
+        quoting: Any = csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL
+        reader = csv.reader(file, delimiter=delimiter, strict=True, quoting=quoting)
+        for fields in reader:
+            if fields:
+                yield line[0], fields
+            line[0] = reader.line_num + 1
+
+
+def _unquoted(path: Path, encoding: str) -> bool:
+    """Whether each line has as many tabs, and a quote opens a field without closing it."""
+    with open_text(path, encoding) as file:
+        lines = [line.rstrip("\n") for line in file if line.strip()]
+    fields = (field for line in lines for field in line.split("\t") if field.startswith('"'))
+    open_ = any(len(field) < 2 or not field.endswith('"') or field.count('"') % 2 for field in fields)
+    return open_ and len({line.count("\t") for line in lines}) == 1

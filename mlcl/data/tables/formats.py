@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlcl.data.tables.csv_file import csv_table
 from mlcl.data.tables.files import (
     ROWS_AT_ONCE,
     ROWS_TRIED,
     Dialect,
     Frame,
     Records,
-    Table,
+    TableFile,
+    csv_table,
     frames,
+    object_frame,
     open_bytes,
     suffix_of,
     text_lines,
@@ -33,53 +33,43 @@ from mlcl.errors import UserError
 FASTTEXT = "__label__"
 
 
-def open_table(path: Path, dialect: Dialect | None = None) -> Table:
+def open_table(path: Path, dialect: Dialect | None = None) -> TableFile:
     """The table in a file, by its suffix. Raises UserError for a form that is not in `FORMS`."""
     if not path.is_file():
         raise UserError("no such file", file=path)
-    suffix, dialect = suffix_of(path), dialect or Dialect()
-    if suffix not in FORMS and _begins(path, FASTTEXT):
-        return lines_table(path, dialect)
+    suffix = suffix_of(path)
     if suffix not in FORMS:
-        allowed = [*FORMS, "each also with .gz, but for .parquet"]
-        raise UserError(
-            "not a form that can be read", file=path, found=suffix or "no suffix", allowed=allowed
-        )
-    return FORMS[suffix](path, dialect)
+        with open_bytes(path) as file:
+            if file.read(len(FASTTEXT)) != FASTTEXT.encode():
+                allowed = [*FORMS, "each also with .gz, but for .parquet"]
+                found = suffix or "no suffix"
+                raise UserError("not a form that can be read", file=path, found=found, allowed=allowed)
+    return FORMS.get(suffix, lines_table)(path, dialect or Dialect())
 
 
-def _begins(path: Path, start: str) -> bool:
-    with open_bytes(path) as file:
-        return file.read(len(start)) == start.encode()
-
-
-def json_table(path: Path, dialect: Dialect) -> Table:
+def json_table(path: Path, dialect: Dialect) -> TableFile:
     """A file with a JSON object on each line, or one array of objects; its columns are the keys of all.
 
     Raises UserError with the line for what is no JSON object.
     """
     lines = text_lines(path, dialect.encoding)
-    array = next((text.lstrip()[0] for _, text in lines if text.strip()), "") == "["
-    objects = partial(_array if array else _objects, path, dialect.encoding)
-    columns = dict.fromkeys(key for _, row in objects() for key in row)
-    return Table(
-        path,
-        tuple(columns),
-        lambda wanted: frames(objects(), {name: name for name in wanted}),
-        "row" if array else "line",
-    )
+    unit = "row" if next((text.lstrip()[0] for _, text in lines if text.strip()), "") == "[" else "line"
 
+    def objects() -> Records:
+        lines = text_lines(path, dialect.encoding)
+        values: Records
+        if unit == "row":
+            values = enumerate(_json(path, "line 1 and after", "".join(text for _, text in lines)))
+        else:
+            values = ((line, _json(path, f"line {line}", text)) for line, text in lines if text.strip())
+        for number, value in values:
+            if not isinstance(value, dict):
+                problem = f"not an object at {unit} {number}"
+                raise UserError(problem, file=path, found=type(value).__name__)
+            yield number, value
 
-def _objects(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    for line, text in text_lines(path, encoding):
-        if text.strip():
-            yield line, _object(path, f"line {line}", _json(path, f"line {line}", text))
-
-
-def _array(path: Path, encoding: str) -> Iterator[tuple[int, Any]]:
-    found = _json(path, "line 1 and after", "".join(text for _, text in text_lines(path, encoding)))
-    for row, its in enumerate(found):
-        yield row, _object(path, f"row {row}", its)
+    columns = tuple(dict.fromkeys(key for _, row in objects() for key in row))
+    return TableFile(path, columns, lambda wanted: frames(objects(), {name: name for name in wanted}), unit)
 
 
 def _json(path: Path, place: str, text: str) -> Any:
@@ -89,13 +79,7 @@ def _json(path: Path, place: str, text: str) -> Any:
         raise UserError(f"not valid JSON at {place}", file=path, found=error) from None
 
 
-def _object(path: Path, place: str, value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise UserError(f"not an object at {place}", file=path, found=type(value).__name__)
-    return value
-
-
-def lines_table(path: Path, dialect: Dialect) -> Table:
+def lines_table(path: Path, dialect: Dialect) -> TableFile:
     """A text a line, column `text`; where the first begins with `__label__`, with labels as fastText.
 
     A file with as many tabs in each line is read as CSV.
@@ -108,16 +92,16 @@ def lines_table(path: Path, dialect: Dialect) -> Table:
 
     def rows() -> Records:
         for line, text in text_lines(path, dialect.encoding):
-            words = text.rstrip("\r\n").split(" ") if tagged else []
-            labels = [word.removeprefix(FASTTEXT) for word in words if word.startswith(FASTTEXT)]
-            rest = [word for word in words if not word.startswith(FASTTEXT)]
-            yield line, (" ".join(rest) if tagged else text.rstrip("\r\n"), labels)
+            words = text.rstrip("\r\n").split(" ")
+            tags = [word for word in words if tagged and word.startswith(FASTTEXT)]
+            rest = " ".join(word for word in words if word not in tags)
+            yield line, (rest, [tag.removeprefix(FASTTEXT) for tag in tags])
 
     columns = ("text", "labels") if tagged else ("text",)
-    return Table(path, columns, lambda wanted: frames(rows(), {c: columns.index(c) for c in wanted}))
+    return TableFile(path, columns, lambda wanted: frames(rows(), {c: columns.index(c) for c in wanted}))
 
 
-def parquet_table(path: Path, _dialect: Dialect) -> Table:
+def parquet_table(path: Path, _dialect: Dialect) -> TableFile:
     """A Parquet file. Raises UserError for one that is not whole."""
     with _whole(path):
         schema = pq.read_schema(path)
@@ -126,14 +110,11 @@ def parquet_table(path: Path, _dialect: Dialect) -> Table:
         first = 0
         with _whole(path), pq.ParquetFile(path, memory_map=True) as file:
             for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(wanted)):
-                index = pd.RangeIndex(first, first + len(batch))
                 columns = {name: batch.column(name).to_pylist() for name in wanted}
-                yield Frame(
-                    {name: pd.Series(its, index, dtype=object) for name, its in columns.items()}, index=index
-                )
+                yield object_frame(columns, pd.RangeIndex(first, first + len(batch)))
                 first += len(batch)
 
-    return Table(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
+    return TableFile(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
@@ -156,7 +137,7 @@ def _whole(path: Path) -> Iterator[None]:
         raise UserError("not a whole Parquet file; was it truncated?", file=path, found=error) from None
 
 
-FORMS: dict[str, Callable[[Path, Dialect], Table]] = {
+FORMS: dict[str, Callable[[Path, Dialect], TableFile]] = {
     ".csv": csv_table,
     ".tsv": csv_table,
     ".jsonl": json_table,

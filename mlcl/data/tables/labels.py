@@ -1,18 +1,24 @@
-"""Reads the labels of a column: the notation is recognised over all rows, or refused with its first row."""
+"""A column of labels: its distinct cells, and the labels that these name.
+
+The notation is recognised over all rows, or refused with the first row in which it is not clear.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
 
-from mlcl.data.tables.indicators import from_columns, from_lists, state_of
-from mlcl.data.tables.label_columns import Column, Labels
+from mlcl.data.format import LabelSpace, unknown_column
 from mlcl.data.tables.notation import (
     MISSING,
     SEPARATORS,
     TAGGED,
     Cell,
     Notation,
+    cell_of,
     form_of,
     joined,
     number_of,
@@ -28,39 +34,134 @@ JOINING = (" ", "/", "+", "_", ":", "&", "\n", "\t")
 """Signs that may stand between labels and are not taken for separators: a note says where they may."""
 
 
-def read_labels(rows: Rows, label: SingleColumn | MultiLabelColumn) -> Labels:
-    """The labels of all rows. Raises UserError with the first row of a notation that is not clear."""
-    if isinstance(label, MultiLabelColumn) and label.columns is not None:
-        return from_columns(rows, label)
-    given = tuple(map(text_of, label.classes or ()))
-    column = Column.of(rows, label.column or "", given)
-    notation = _notation(column, label, given)
-    if isinstance(label, MultiLabelColumn) and notation.form in ("indicators", "shares"):
-        return from_lists(column, label, notation, given or column.class_names)
-    if isinstance(label, MultiLabelColumn) and not given and _is_flag(column):
-        return from_columns(rows, label.model_copy(update={"column": None, "columns": (column.name,)}))
-    labels = _by_cell(column, label, notation, given)
-    if not any(labels.values()):
-        raise UserError("no row has a label", file=rows.tables[0].path, key=column.name)
-    notes = (*_said(column, label, notation, given), *column.notes)
-    return Labels(label.kind, [labels[cell] for cell in column.of_row], given or None, notes)
+@dataclass(frozen=True)
+class Labels:
+    """The labels of every row by name. `classes` is their order where it is given.
+
+    `unknown`: labels of which a row does not tell whether it has them. `left_out`: rows to leave out.
+    """
+
+    kind: Literal["single", "multi_label"]
+    names: Sequence[tuple[str, ...]]
+    classes: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    unknown: Sequence[tuple[str, ...]] | None = None
+    left_out: frozenset[int] = field(default_factory=frozenset)
+
+    def space(self) -> LabelSpace:
+        """The label space."""
+        classes = self.classes or tuple(_sorted({name for row in self.names for name in row}))
+        return LabelSpace(kind=self.kind, classes=classes, unknown=self.unknown is not None)
+
+    def indices(self, space: LabelSpace) -> list[list[int]]:
+        """The class indices of every row."""
+        return _indices(self.names, space)
+
+    def only(self, rows: Sequence[int]) -> Labels:
+        """The labels of some of the rows."""
+        unknown = None if self.unknown is None else [self.unknown[row] for row in rows]
+        names = [self.names[row] for row in rows]
+        return replace(self, names=names, unknown=unknown, left_out=frozenset())
+
+    def columns(self, name: str, space: LabelSpace) -> dict[str, Any]:
+        """The columns of the data set for the label space `name`."""
+        rows = self.indices(space)
+        if self.kind == "single":
+            return {name: [row[0] if row else None for row in rows]}
+        unknown = {} if self.unknown is None else {unknown_column(name): _indices(self.unknown, space)}
+        return {name: rows, **unknown}
 
 
-def _places(column: Column, notation: Notation, given: Sequence[str]) -> dict[str, str]:
-    """The given names by their places, from 0 on, where the column has such numbers and no names."""
-    parts = {part.strip() for cell in column.first for part in notation.labels(cell)} - MISSING
-    places = {str(i): name for i, name in enumerate(given)}
-    return places if "0" in parts and parts <= places.keys() and not parts & set(given) else {}
+def _indices(names: Sequence[tuple[str, ...]], space: LabelSpace) -> list[list[int]]:
+    index = {name: i for i, name in enumerate(space.classes)}
+    known = {labels: [index[name] for name in labels] for labels in set(names)}
+    return [known[labels] for labels in names]
 
 
-def _is_flag(column: Column) -> bool:
-    """Whether a column is one of 0 and 1."""
-    states = {state_of(cell) if isinstance(cell, str) else None for cell in column.first}
-    return states >= {0, 1} and None not in states
+def _sorted(labels: Iterable[str]) -> list[str]:
+    """Sorts labels by number where all are numbers, so that 10 follows 9."""
+    numbers = {label: number_of(label) for label in labels}
+    if None in numbers.values():
+        return sorted(numbers)
+    return sorted(numbers, key=lambda label: (numbers[label], label))
 
 
-def _notation(column: Column, label: SingleColumn | MultiLabelColumn, given: Collection[str]) -> Notation:
-    """How the column writes its labels. Raises UserError where that is not clear."""
+@dataclass(frozen=True)
+class CellColumn:
+    """A column whose values are texts or lists: the distinct cells, with the first row of each."""
+
+    name: str
+    rows: Rows
+    first: Mapping[Cell, int]
+    of_row: Sequence[Cell]
+    notes: tuple[str, ...] = ()
+    class_names: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, rows: Rows, name: str, given: Collection[str] = ()) -> CellColumn:
+        """The cells of a column; `given` are names of classes, which are no lists.
+
+        Raises UserError for a value that is neither a text, a number nor a list of these.
+        """
+        first: dict[Cell, int] = {}
+        other: dict[str, str] = {}
+        of_row = []
+        known = lru_cache(None, typed=True)(cell_of)
+        for row, value in enumerate(rows.frame[name]):
+            read = known if isinstance(value, str | int | float) else cell_of
+            try:
+                cell = value if value in given else read(value)
+            except ValueError as error:
+                allowed = "texts, numbers, or lists of them"
+                raise rows.error(row, str(error), name, value, allowed) from None
+            if isinstance(value, str) and isinstance(cell, str) and cell != value.strip(" \t\r\n"):
+                other.setdefault(value, cell)
+            first.setdefault(cell, row)
+            of_row.append(cell)
+        notes = []
+        for a, b in list(other.items())[:1]:
+            notes.append(
+                f"{name}: {counted(len(other), 'spelling')} with invisible signs, other blanks or Unicode "
+                f"forms are read without them, such as {a!a} as {b!a}"
+            )
+        names = next((table.names[name] for table in rows.tables if name in table.names), ())
+        column = cls(name, rows, first, of_row, tuple(notes), names)
+        if not names or ((notation := recognise(first)) is not None and notation.form == "indicators"):
+            return column
+        return column._named(names)
+
+    def _named(self, names: Sequence[str]) -> CellColumn:
+        """The column with numbers replaced by names, from 0 on; -1 is missing.
+
+        Raises UserError for a number without a name.
+        """
+        number = {**{str(i): name for i, name in enumerate(names)}, "-1": ""}
+
+        def name_of(item: str, cell: Cell) -> str:
+            if item not in number and item not in MISSING:
+                raise self.error(cell, "a number without a name", item, f"0 to {len(names) - 1}")
+            return number.get(item, item)
+
+        new: dict[Cell, Cell] = {
+            cell: name_of(cell, cell) if isinstance(cell, str) else tuple(name_of(i, cell) for i in cell)
+            for cell in self.first
+        }
+        first: dict[Cell, int] = {}
+        for cell, row in self.first.items():
+            first.setdefault(new[cell], row)
+        note = f"{self.name}: the numbers are read as the class names that the file gives"
+        of_row = [new[cell] for cell in self.of_row]
+        return replace(self, first=first, of_row=of_row, notes=(*self.notes, note))
+
+    def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:
+        """The error for the first row with a cell."""
+        return self.rows.error(self.first[cell], problem, self.name, found, allowed, more)
+
+
+def notation_of(
+    column: CellColumn, label: SingleColumn | MultiLabelColumn, given: Collection[str]
+) -> Notation:
+    """The notation of a column's labels. Raises UserError where that is not clear."""
     texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
     if isinstance(label, SingleColumn):
         for sign in SEPARATORS:
@@ -77,7 +178,7 @@ def _notation(column: Column, label: SingleColumn | MultiLabelColumn, given: Col
     return found
 
 
-def _unclear(column: Column, texts: Sequence[str]) -> UserError:
+def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
     """The error for the first text of which it is not clear whether it is one label or several."""
     for pattern in TAGGED.values():
         other = [text for text in texts if text not in MISSING and not pattern.fullmatch(text)]
@@ -89,18 +190,35 @@ def _unclear(column: Column, texts: Sequence[str]) -> UserError:
     return column.error(text, "one label or several", text, allowed, ": name it")
 
 
+def named_labels(
+    column: CellColumn, label: SingleColumn | MultiLabelColumn, notation: Notation, given: tuple[str, ...]
+) -> Labels:
+    """The labels of cells that name them. Raises UserError for two spellings of one, and an unknown class."""
+    parts = {part.strip() for cell in column.first for part in notation.labels(cell)} - MISSING
+    numbers = {str(i): name for i, name in enumerate(given)}
+    if "0" not in parts or not parts <= numbers.keys() or parts & set(given):
+        numbers = {}
+    labels = _by_cell(column, notation, given, numbers, several=isinstance(label, MultiLabelColumn))
+    if not any(labels.values()):
+        raise UserError("no row has a label", file=column.rows.tables[0].path, key=column.name)
+    notes = [f"{column.name}: the numbers are read as the given classes, from 0 on"] if numbers else []
+    if isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words():
+        notes.insert(0, f"{column.name}: {notation.in_words()}")
+    notes += [*_odd_cells(column, notation, given), *column.notes]
+    return Labels(label.kind, [labels[cell] for cell in column.of_row], given or None, tuple(notes))
+
+
 def _by_cell(
-    column: Column, label: SingleColumn | MultiLabelColumn, notation: Notation, given: Sequence[str]
+    column: CellColumn, notation: Notation, given: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
-    """The labels of each distinct cell. Raises UserError for two spellings of one, and an unknown class."""
+    """The labels of each distinct cell; `numbers` are the given names by their numbers, from 0 on."""
     nothing = MISSING - set(given) | {""}
-    places = _places(column, notation, given)
     found: dict[Cell, tuple[str, ...]] = {}
     spelt: dict[str, tuple[str, Cell]] = {}
     for cell in column.first:
         parts = (cell,) if isinstance(cell, str) and cell in given else notation.labels(cell)
-        labels = tuple(places.get(text, text) for part in parts if (text := part.strip()) not in nothing)
-        if isinstance(label, SingleColumn) and len(labels) > 1:
+        labels = tuple(numbers.get(text, text) for part in parts if (text := part.strip()) not in nothing)
+        if not several and len(labels) > 1:
             raise column.error(cell, "several labels", labels, "one, or kind multi_label")
         for name in labels:
             if given and name not in given:
@@ -109,29 +227,27 @@ def _by_cell(
                 raise column.error(cell, "a list of numbers with fractions", name, "names, or 0 to 1")
             other, there = spelt.setdefault(form_of(name), (name, cell))
             if other != name and not given:
-                raise column.error(
-                    cell, "a class is spelt in two ways", [other, name],
-                    "one of them, or both named in classes", f" and {column.rows.place(column.first[there])}",
-                )  # fmt: skip
+                more = f" and {column.rows.place(column.first[there])}"
+                allowed = "one of them, or both named in classes"
+                raise column.error(cell, "a class is spelt in two ways", [other, name], allowed, more)
         found[cell] = labels
     return found
 
 
-def _said(
-    column: Column, label: SingleColumn | MultiLabelColumn, notation: Notation, given: Sequence[str]
-) -> list[str]:
-    """Sentences on what was recognised beyond the given options."""
-    name = column.name
-    told = isinstance(label, MultiLabelColumn) and not label.separator and notation.in_words()
-    notes = [f"{name}: {told}"] if told else []
-    if _places(column, notation, given):
-        notes.append(f"{name}: the numbers are read as the given classes, from 0 on")
+def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> list[str]:
+    """Notes on classes that join others, and on cells that are read as no label."""
+    notes = []
     texts = [cell for cell in column.first if isinstance(cell, str)]
     for sign in JOINING if notation.form == "names" else ():
         if whole := joined(dict.fromkeys(texts), sign):
             parts = "each of its words" if sign == " " else f"each of its parts at {sign!r}"
-            notes.append(f'{name}: "{whole}" is one class, and so is {parts}')
+            notes.append(f'{column.name}: "{whole}" is one class, and so is {parts}')
     count = Counter(column.of_row)
     nothing = [text for text in texts if text and text in MISSING - set(given)]
-    notes += [f'{name}: "{text}" is no label ({counted(count[text], "row")})' for text in nothing]
+    notes += [f'{column.name}: "{text}" is no label ({counted(count[text], "row")})' for text in nothing]
     return notes
+
+
+def given_names(label: SingleColumn | MultiLabelColumn) -> tuple[str, ...]:
+    """The classes that a user names, as the cells are read."""
+    return tuple(map(text_of, label.classes or ()))

@@ -1,4 +1,4 @@
-"""How labels are written in the cells of a column: names, lists, separators, tags, paths, 0 and 1, shares.
+"""Notations of labels in the cells of a column: names, lists, separators, tags, paths, 0 and 1, shares.
 
 A notation is recognised over the distinct cells of all rows. The guess of `mlcl init` and the reading of a
 column whose kind is given both go through `recognise`.
@@ -34,7 +34,7 @@ HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 _TOKEN = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|,|[^\s,'"\[\]]+)\s*""", re.DOTALL)
-"""In a list: an item in quotes, a comma, or a word."""
+"""A part of a list: an item in quotes, a comma, or a word."""
 
 Cell = str | tuple[str, ...]
 """A text as it stands in the table, or the items of a list."""
@@ -43,7 +43,7 @@ Form = Literal["names", "divided", "tags", "hashtags", "indicators", "shares"]
 
 @dataclass(frozen=True)
 class Notation:
-    """How a column writes its labels; `separator` is of the form `divided`."""
+    """The notation of a column's labels; `separator` is of the form `divided`."""
 
     form: Form
     separator: str | None = None

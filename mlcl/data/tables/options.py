@@ -1,4 +1,4 @@
-"""What a user says of a table: the files, what its columns hold, and how labels stand in them."""
+"""Options of a table: its files, the contents of its columns, and the notation of labels."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_leng
 
 
 class TableOptions(Section):
-    """How the columns of a table are read."""
+    """Options of the sources that read tables."""
 
     path: Paths = Field(description="the file, or several with the same columns")
     text: Columns | None = Field(None, description="column of the text; of several the texts are joined")

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
 import pandas as pd
 
-from mlcl.data.tables.files import Table
-from mlcl.data.tables.indicators import UNCERTAIN, state_of
-from mlcl.data.tables.label_columns import Column
+from mlcl.data.split_assignment import SPLIT_NAMES, split_of_name
+from mlcl.data.tables.files import TableFile
+from mlcl.data.tables.labels import CellColumn
 from mlcl.data.tables.notation import (
     MISSING,
     PATH_SIGNS,
@@ -32,7 +32,7 @@ from mlcl.data.tables.notation import (
     text_of,
 )
 from mlcl.data.tables.rows import ImageFiles, Rows
-from mlcl.data.tables.splits import SPLIT_NAMES, split_of_name
+from mlcl.data.tables.spaces import UNCERTAIN, state_of
 from mlcl.errors import UserError
 
 SAMPLE = 5_000
@@ -45,7 +45,7 @@ LABEL_NAMES = {
     "label", "class", "category", "cat", "topic", "tag", "target", "y", "intent", "sentiment", "emotion",
     "code", "genre", "level", "l",
 }  # fmt: skip
-"""In small letters, without the s or es of a plural and without a number."""
+"""Words in names of label columns, in small letters, singular, without a number."""
 ID_NAMES = {"id", "uid", "key", "uuid", "index", "idx"}
 SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
@@ -73,7 +73,7 @@ class Role:
     example: str = ""
     notation: Notation | None = None
     sign: str | None = None
-    column: Column | None = None
+    column: CellColumn | None = None
     problem: UserError | None = None
 
 
@@ -85,7 +85,7 @@ class Roles:
     rows: Rows
     id: str | None = None
     split: str | None = None
-    repeats: Mapping[str, str] | None = None
+    repeats: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> list[Role]:
         """The columns of these kinds, those with a telling name first; of texts the longest first."""
@@ -105,7 +105,7 @@ class Roles:
         return often[0] if often else None
 
 
-def roles_of(tables: Sequence[Table], given: Collection[str] = ()) -> Roles:
+def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> Roles:
     """The roles of the columns of one or several tables; the columns `given` are labels.
 
     Raises UserError where a table cannot be read.
@@ -184,7 +184,7 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
     """The role of a column that holds no content, by all of its rows."""
     named = _named(name, LABEL_NAMES)
     try:
-        column = Column.of(rows, name)
+        column = CellColumn.of(rows, name)
     except UserError as error:
         if given:
             raise

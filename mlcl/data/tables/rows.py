@@ -1,4 +1,4 @@
-"""The rows of one or several tables: their columns whole, their places for messages, and their contents."""
+"""The rows of one or several tables: whole columns, the line of each row for messages, and the contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from mlcl.data.format import Modality
-from mlcl.data.tables.files import Frame, Table
+from mlcl.data.tables.files import Frame, TableFile
 from mlcl.data.tables.notation import is_unicode, items_of
 from mlcl.errors import UserError
 
@@ -27,7 +27,7 @@ LISTED = re.compile(r"\s*\[\s*['\"].*['\"]\s*,?\s*\]\s*$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Why a row has no content, and what stands there in its place."""
+    """The reason why a row has no content, and the value that was found."""
 
     problem: str
     found: str | None = None
@@ -38,14 +38,14 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows numbered from 0 on; `keys` are the number of the table and the line or row in it of each."""
+    """Rows numbered from 0 on; `keys` has for each the number of its table and its line or row there."""
 
     frame: Frame
-    tables: Sequence[Table]
+    tables: Sequence[TableFile]
     keys: Sequence[tuple[int, int]]
 
     @classmethod
-    def of(cls, tables: Sequence[Table], columns: Collection[str]) -> Rows:
+    def of(cls, tables: Sequence[TableFile], columns: Collection[str]) -> Rows:
         """All rows of the tables, with these columns."""
         frame = pd.concat([table.frame(columns) for table in tables], keys=range(len(tables)))
         return cls(frame.reset_index(drop=True), tables, frame.index.to_list())
@@ -58,7 +58,7 @@ class Rows:
         return Rows(self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows])
 
     def place(self, row: int) -> str:
-        """The name of a row's place in messages: "line 7", of several files "line 7 of more.csv"."""
+        """The line or row of a row, for messages: "line 7", of several files "line 7 of more.csv"."""
         table, number = self.keys[row]
         more = f" of {self.tables[table].path.name}" if len(self.tables) > 1 else ""
         return f"{self.tables[table].unit} {number}{more}"
@@ -72,16 +72,13 @@ class Rows:
         allowed: object = None,
         more: str = "",
     ) -> UserError:
-        """The error for a value of a row; `more` follows its place."""
+        """The error for a value of a row; `more` follows the line."""
+        # A blank that is no space, or another sign that cannot be seen, is escaped.
+        if isinstance(found, str) and not found.isprintable():
+            found = ascii(found)
         file = self.tables[self.keys[row][0]].path
-        found = ascii(found) if isinstance(found, str) and not _visible(found) else found
-        return UserError(
-            f"{problem} at {self.place(row)}{more}", file=file, key=column, found=found, allowed=allowed
-        )
-
-
-def _visible(text: str) -> bool:
-    return text.isprintable() and all(sign == " " or not sign.isspace() for sign in text)
+        problem = f"{problem} at {self.place(row)}{more}"
+        return UserError(problem, file=file, key=column, found=found, allowed=allowed)
 
 
 def read_contents(
@@ -134,13 +131,13 @@ def _image(value: Any, files: ImageFiles) -> bytes | Path | Unreadable:
 
 
 class ImageFiles:
-    """The image files that a table in `folder` names."""
+    """Finds the image files that a table in `folder` names."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def find(self, name: str) -> Path | None:
-        """The file of a name: from the table's folder or the one above on, or anywhere below it.
+        """The file of a name: a path from the table's folder or the one above, or a name anywhere below it.
 
         A name without a folder may lack its suffix; below the folder it must then be the only one.
         """

@@ -1,1 +1,1 @@
-"""The built-in metrics, one idea a file: each is declared once, see `mlcl.evaluation.metric`."""
+"""The built-in metrics, each declared once as a `Metric`."""

@@ -1,4 +1,4 @@
-"""F1: pooled over labels, as the mean of the labels' own, and of the macro precision and recall."""
+"""F1: pooled over labels, as the mean of the labels' own F1, and from macro precision and recall."""
 
 from sklearn.metrics import f1_score
 
@@ -14,12 +14,12 @@ def micro_f1(counts: Counts) -> Array:
 
 
 def macro_f1(counts: Counts) -> Array:
-    """Mean over all labels of each one's F1, 0 where it neither occurs nor is predicted."""
+    """The mean F1 over all labels; 0 for a label that neither occurs nor is predicted."""
     return label_mean(ratio(2 * counts.right, counts.predicted + counts.true))
 
 
 def macro_f1_of_classes(prediction: ClassPrediction) -> float:
-    """Mean over the classes that occur or are predicted of each one's F1."""
+    """The mean F1 over the classes that occur or are predicted."""
     return float(f1_score(prediction.targets, prediction.predicted, average="macro", zero_division=0))
 
 

@@ -1,12 +1,12 @@
-"""F1 and accuracy of the frequent, the middling and the rare labels: bands by the number of training rows."""
+"""F1 and accuracy of frequent, medium and rare labels, in bands by their number of training rows."""
 
 import numpy as np
 from sklearn.metrics import f1_score
 
-from mlcl.evaluation.label_facts import BANDS
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.metrics.f1 import macro_f1, micro_f1
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
+from mlcl.evaluation.tasks import BANDS
 
 SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 

@@ -1,7 +1,7 @@
-"""Predictions in a hierarchy of classes: how far off, whether the levels agree, and the best whole path.
+"""Metrics in a hierarchy of classes: how far off, whether the levels agree, and the best whole path.
 
-The probability of a coarser class is the sum of those of the classes below it. A class whose parent is not
-known has one of its own. A single class is compared, with those above it, with the row's own classes at all
+The probability of a coarser class is the sum over the classes below it. A class whose parent is not known has
+a parent of its own. A single class and the classes above it are compared with the row's own classes at all
 levels; a level at which the row has none is left out for that row.
 
 Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes.
@@ -51,13 +51,13 @@ def hierarchical_recall(prediction: LabelPrediction | ClassPrediction) -> float:
 
 
 def hierarchical_f1(prediction: LabelPrediction | ClassPrediction) -> float:
-    """Harmonic mean of the two: 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|)."""
+    """The harmonic mean of precision and recall: 2 sum_i |T_i & P_i| / (sum_i |P_i| + sum_i |T_i|)."""
     right, predicted, true = shared_nodes(prediction)
     return 2 * right / (predicted + true) if predicted + true else 0.0
 
 
 def lca_distance(prediction: ClassPrediction) -> float:
-    """Levels from the predicted class up to the lowest one above both it and the true class, mean over rows.
+    """The levels from the predicted class up to the lowest one above it and the true class, mean over rows.
 
     0 where it is right, 1 for the same parent, H where even the coarsest classes differ. It counts the levels
     at which the predicted class and those above it are not the row's own; one that the row lacks counts 0.
@@ -68,7 +68,7 @@ def lca_distance(prediction: ClassPrediction) -> float:
 
 
 def level_consistency(prediction: ClassPrediction) -> float:
-    """Share of rows whose most probable classes of all levels are one path; of equal ones the lowest is."""
+    """The share of rows whose most probable classes of all levels are one path; of equal ones the lower."""
     path = prediction.facts.paths()
     best_NH = np.stack([level.argmax(axis=1) for level in _level_probabilities(prediction)], axis=1)
     return float((path[prediction.predicted] == best_NH).all(axis=1).mean())
@@ -79,7 +79,7 @@ def path_accuracy(prediction: ClassPrediction) -> float:
     path = prediction.facts.paths()
     with np.errstate(divide="ignore"):
         levels = [np.log(level) for level in _level_probabilities(prediction)]
-    score_NC = sum(level[:, path[:, place]] for place, level in enumerate(levels))
+    score_NC = sum(level[:, path[:, index]] for index, level in enumerate(levels))
     return float((np.asarray(score_NC).argmax(axis=1) == prediction.targets).mean())
 
 
@@ -91,7 +91,7 @@ def _level_probabilities(prediction: ClassPrediction) -> list[Array]:
 
 
 def _nodes_above(path: Array) -> scipy.sparse.csr_array:
-    """Which nodes of all levels are a label or above it (L, V) int64."""
+    """1 where a node is a label or above it (L, V) int64."""
     node_LH = path + _first_nodes(path)
     label_LH = np.repeat(np.arange(len(path)), path.shape[1])
     entries = np.ones(path.size, dtype=np.int64), (label_LH, node_LH.ravel())
@@ -121,7 +121,7 @@ HIERARCHICAL_RECALL = Metric(
 )
 HIERARCHICAL_F1 = Metric(
     name="hierarchical_f1",
-    summary="F1 of these two",
+    summary="F1 of hierarchical precision and recall",
     source=KIRITCHENKO,
     group="hierarchy",
     labels=hierarchical_f1,

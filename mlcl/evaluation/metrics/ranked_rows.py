@@ -1,8 +1,10 @@
-"""Each row's ranking of the labels: R-precision, nDCG, coverage error and ranking loss.
+"""Each row's ranking of the labels: precision at k, R-precision, nDCG, coverage error and ranking loss.
 
-They are means over the rows that have a label, NaN where none has. Labels of which a row does not tell are
-not ranked; but for R-precision, rows that tell of one label alone are left out. Shapes: N rows, R rows with a
-label, L labels.
+Unknown labels of a row are not ranked. Precision at k leaves out rows with fewer than k known labels. The
+others are means over the rows that have a label, NaN where none has; all but R-precision leave out rows with
+one known label alone.
+
+Shapes: N rows, R rows with a label, L labels.
 """
 
 from collections.abc import Callable
@@ -15,8 +17,32 @@ from mlcl.evaluation.predictions import LabelPrediction, position
 from mlcl.evaluation.tasks import Array
 
 
+def precision_at(k: int) -> Metric:
+    """The metric `precision_at_<k>`: the share of a row's k most probable labels that are its own.
+
+    Of equally probable labels the lower comes first; NaN without rows.
+    """
+
+    def share(prediction: LabelPrediction) -> float:
+        counted_N = prediction.rows_with_known(k)
+        if not counted_N.any():
+            return float("nan")
+        hits_P = (prediction.position < k) & counted_N[prediction.row]
+        return float(hits_P.sum() / (k * counted_N.sum()))
+
+    return Metric(
+        name=f"precision_at_{k}",
+        summary=f"share of the {k} most probable labels that are right, mean over rows",
+        source="CAML (Mullenbach et al. 2018)",
+        labels=share,
+        depth=k,
+        ranks=True,
+        masked=True,
+    )
+
+
 def r_precision(prediction: LabelPrediction) -> float:
-    """Of the n_i labels of row i, the share that is among the n_i most probable; of equal ones the lower."""
+    """The share of the n_i labels of row i among its n_i most probable ones; of equal ones the lower."""
     p_NL, row_P = prediction.in_rows, prediction.row
     size_N = np.bincount(row_P, minlength=len(p_NL))
     if not size_N.any():
@@ -46,19 +72,22 @@ def of_labelled_rows(measure: Callable[[Array, Array], float]) -> Callable[[Labe
 def _of_known(
     measure: Callable[[Array, Array], float], true_RL: Array, p_RL: Array, known_RL: Array
 ) -> float:
-    """The mean over rows of their known labels alone, from the means of rows that have as many of them."""
-    told_R = known_RL.sum(axis=1)
-    sizes = np.unique(told_R[told_R > 1])
+    """The mean over rows of their known labels alone, from the means of rows with equally many of them."""
+    count_R = known_RL.sum(axis=1)
+    sizes = np.unique(count_R[count_R > 1])
     if not len(sizes):
         return float("nan")
     means = []
     for size in sizes:
-        rows = told_R == size
+        rows = count_R == size
         true, p = (each[rows][known_RL[rows]].reshape(-1, size) for each in (true_RL, p_RL))
         means.append(measure(true, p))
-    return float(np.average(means, weights=[(told_R == size).sum() for size in sizes]))
+    return float(np.average(means, weights=[(count_R == size).sum() for size in sizes]))
 
 
+PRECISION_AT_5 = precision_at(5)
+PRECISION_AT_8 = precision_at(8)
+PRECISION_AT_15 = precision_at(15)
 R_PRECISION = Metric(
     name="r_precision",
     summary="of a row with n labels, the share of the n most probable ones that is right, mean over rows",

@@ -32,7 +32,7 @@ from mlcl.report.plots.charts import (
 )
 from mlcl.results.knn_scores import AXES, SPLITS, KnnScores, knn_grid, knn_scores, knn_table
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, stored_overlap
+from mlcl.training.stored_run import StoredRun
 
 SHOWN = {
     "k": ("k", Axis("k (neighbours)", log=True)),
@@ -72,7 +72,7 @@ def neighbour_plots(
             run = StoredRun.read(folder, job_data, test=split == "test")
             split = "test" if run.tested and not shares else split
             ks = ks or sorted({min(k, len(job_data.train)) for k in knn_grid(job_data.job).k})
-            shares.setdefault(setting, []).append(stored_overlap(run, ks, split))
+            shares.setdefault(setting, []).append(run.overlap(ks, split))
             if setting in tables or len(tables) < CURVES:
                 tables.setdefault(setting, []).append(knn_table(run))
                 jobs[setting] = job_data.job

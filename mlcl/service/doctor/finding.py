@@ -9,11 +9,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Scope:
-    """What is checked: a home, its tracking store, and the Optuna storage that `--study` names."""
+    """What is checked: a home and its tracking store."""
 
     home: Path
     uri: str
-    study: str | None = None
     announce: Callable[[str], None] = lambda _: None
 
 

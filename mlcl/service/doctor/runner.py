@@ -22,7 +22,6 @@ from mlcl.service.doctor.servers import (
     find_stale_address,
     find_unreachable_servers,
 )
-from mlcl.service.doctor.studies import find_study_differences
 
 CHECKS = (
     Check("disk", find_full_disk),
@@ -37,7 +36,6 @@ CHECKS = (
     Check("leftovers", find_stale_files),
     Check("delivery", find_undelivered),
     Check("mlflow-states", find_wrong_states),
-    Check("studies", find_study_differences),
     Check("ray-file", find_stale_address),
 )
 """In order: the repairs of one check are the basis of the next one's findings."""

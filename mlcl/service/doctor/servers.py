@@ -16,7 +16,7 @@ from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
-from mlcl.tracking.uri import shown, without_login, without_password
+from mlcl.tracking.uri import shown, without_login
 
 RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -26,14 +26,11 @@ RAY_SECONDS = 20.0
 
 
 def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
-    """The tracking store, the study's database and the Ray cluster, where they do not answer."""
-    servers = [(scope.uri, shown(scope.uri), "MLFLOW_TRACKING_URI")]
-    if scope.study is not None:
-        servers.append((scope.study, without_password(scope.study), "MLCL_STUDY or --study"))
-    for uri, printed, key in servers:
-        reason = unreachable_reason(uri)
-        if reason:
-            yield Finding(printed, f"does not answer ({reason})", f"start it, or correct {key}")
+    """Finds the tracking store and the Ray cluster where they do not answer."""
+    reason = unreachable_reason(scope.uri)
+    if reason:
+        why, cure = f"does not answer ({reason})", "start it, or correct MLFLOW_TRACKING_URI"
+        yield Finding(shown(scope.uri), why, cure)
     is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
     if is_server and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
         names = " and ".join(LOGIN)

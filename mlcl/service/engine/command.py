@@ -1,32 +1,35 @@
-"""One command on one sweep or table, from its lock to its report: what both have in common."""
+"""One command on one sweep or table: what it holds while it works, and how it ends.
+
+with open_command(subject, home, watch, find, count) as command:    # lock, Ray, delivery to MLflow
+    with command.start(identity, asked): ...                       # logs and study as the ledger says
+    with command.work(conclude) as end: ...                   # trains; `end` gets state and reason
+"""
 
 from __future__ import annotations
 
 import shutil
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
+from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import backed_up, recover
-from mlcl.service.engine.session import Engine
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
 from mlcl.service.runs.foreign_output import foreign_output_apart
 from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.runs.ray_session import ray_session
 from mlcl.service.runs.signals import StopRequest, stop_on_signal
-from mlcl.store import RunFolder
-from mlcl.tracking import RunLog, State, provenance
+from mlcl.store import RunFolder, RunRecord, State
+from mlcl.tracking import RunLog, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.names import MAX_REASON, Tag
 from mlcl.tracking.provenance import code
@@ -37,52 +40,12 @@ LOCK_PATIENCE = 5.0
 """Seconds that a killed command's processes may hold the folder."""
 
 
-class Outcome(Protocol):
-    """What a command reports in the end."""
-
-    @property
-    def state(self) -> State:
-        """COMPLETE, FAILED, BUDGET or STOPPED."""
-
-    @property
-    def reason(self) -> str:
-        """Why it is not complete."""
-
-
-R = TypeVar("R", bound=Outcome)
-
-
-class Work(ABC, Generic[R]):
-    """A sweep or a table that a command has taken up."""
-
-    engine: Engine
-
-    @abstractmethod
-    def train(self) -> None:
-        """Runs its sources on the engine."""
-
-    @abstractmethod
-    def outcome(self) -> R:
-        """What has come out, once all trainings have ended or were interrupted."""
-
-    @abstractmethod
-    def conclude(self, state: State, reason: str) -> None:
-        """Writes what came out, and the state, to its own log."""
-
-    def delivered(self) -> None:
-        """MLflow has everything."""
-
-    @abstractmethod
-    def report(self, outcome: R, undelivered: int) -> R:
-        """The outcome as it is at the end; `undelivered` logs wait for an MLflow that answers."""
-
-
-class Task(ABC, Generic[R]):
-    """What is to be done to which sweep or table.
+@dataclass(frozen=True)
+class Subject:
+    """The sweep or table that a command is about.
 
     `kind` is `sweep` or `table`, `option` the one that gives its `name`. `job` stands for all jobs in what
-    they share: workers and device. `job_hash` and `fingerprint` go into the record, `identity` into the
-    ledger's head, `asked` into the event of this session.
+    they share: workers and device. `job_hash` and `fingerprint` go into the record.
     """
 
     kind: str
@@ -93,33 +56,22 @@ class Task(ABC, Generic[R]):
     fingerprint: str
     job: JobConfig
     resources: Resources
-    identity: Mapping[str, object]
-    asked: Mapping[str, object]
 
-    def prepare(self) -> None:
-        """Checks that need the store or the home. Raises UserError; nothing has been started."""
 
-    @abstractmethod
-    def folder(self) -> RunFolder:
-        """The folder that the command goes on with, or a new one. Raises UserError for another's."""
+@dataclass
+class End:
+    """How a command ended; `undelivered` logs wait for an MLflow that answers."""
 
-    @abstractmethod
-    def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:
-        """How many trainings there will be at most; without any, no Ray is started."""
-
-    def log_id(self, id: str, logs: JobLogs) -> str:  # noqa: ARG002
-        """The id of the sweep's or table's own log."""
-        return id
-
-    @abstractmethod
-    def take_up(self, command: Command) -> Work[R]:
-        """Brings logs, records and the study to what the ledger says."""
+    state: State = State.FAILED
+    reason: str = ""
+    undelivered: int = 0
 
 
 @dataclass(frozen=True)
 class Command:
     """What a command works with: its folder is held, Ray and the delivery run."""
 
+    subject: Subject
     folder: RunFolder
     ledger: Ledger
     logs: JobLogs
@@ -135,7 +87,14 @@ class Command:
         """Counts on from what earlier commands have spent."""
         return Account(self.budget, self.ledger.spent(self.budget.unit if self.budget else "clock"))
 
-    def engine(self, reporter: Reporter, max_failed: int | None) -> Engine:
+    @property
+    def record(self) -> RunRecord:
+        """The record of the folder, which `start` writes."""
+        record = self.folder.record
+        assert record is not None
+        return record
+
+    def engine(self, reporter: Reporter, max_failed: int | None, *, models: bool = True) -> Engine:
         """The engine on which sources run; more failures in a row than `max_failed` stop it."""
         return Engine(
             ledger=self.ledger,
@@ -146,62 +105,156 @@ class Command:
             reporter=reporter,
             forecasts=Forecasts(self.account, self.packing.concurrent, reporter.note),
             safe=self.tracker.safe,
+            models=models,
         )
 
+    @contextmanager
+    def start(
+        self, identity: Mapping[str, object], asked: Mapping[str, object], log: str | None = None
+    ) -> Iterator[None]:
+        """Writes record and head, then lets the block bring logs and study to what the ledger says.
 
-def run_command(task: Task[R], home: Path, watch: ProgressListener, *, strict_code: bool = False) -> R:
-    """Takes the sweep or table up, trains, concludes. Raises UserError before anything has been started.
+        `identity` is what all commands on it agree in, `asked` what this one was asked for, `log` the id of
+        its own log, by default its id. Where the block fails, all of it is FAILED.
+        """
+        with self.stop.shielded():
+            try:
+                self._open(identity, asked, log or self.folder.path.name)
+                yield
+                if len(self.ledger.codes) > 1:
+                    codes: dict[str, str] = {Tag.CODE: ", then ".join(self.ledger.codes)}
+                    RunLog.attach(self.logs.home, self.record.log).tags(codes)
+            except Exception as error:
+                self._give_up(self.reason(error))
+                raise
 
-    With `strict_code` also where the command before ran other code, which is said otherwise.
+    def _open(self, identity: Mapping[str, object], asked: Mapping[str, object], log: str) -> None:
+        subject, id = self.subject, self.folder.path.name
+        self.folder.open(  # first: a kill leaves no folder without a record
+            experiment=subject.experiment,
+            job_hash=subject.job_hash,
+            fingerprint=subject.fingerprint,
+            log=log,
+            uri=self.logs.stored_uri,
+            name=subject.name,
+        )
+        if not self.ledger.head:
+            self.ledger.append(subject.kind, id=id, name=subject.name, **identity)
+        self.ledger.append("session", code=code(), **asked)
+
+    def _give_up(self, reason: str) -> None:
+        """Nothing is left RUNNING; a later command may try again."""
+        record = self.folder.record
+        if record is None:
+            return
+        if self.ledger.head:
+            self.ledger.append("end", state=State.FAILED, reason=reason)
+        for id in owned_by(self.logs.home, record.id):
+            log = RunLog.attach(self.logs.home, id)
+            if log.state is State.RUNNING:
+                log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
+        self.folder.set_state(State.FAILED)
+        self.delivery.drain(stop=self.stop)
+
+    @contextmanager
+    def work(self, conclude: Callable[[State, str], None], said: Reporter) -> Iterator[End]:
+        """Writes down how the block ended, whatever happens; then waits for MLflow.
+
+        The block sets state and reason; an exception is FAILED, Ctrl-C is STOPPED. `conclude` writes both to
+        the log of the sweep or table.
+        """
+        end = End()
+        try:
+            yield end
+        except KeyboardInterrupt:
+            end.state, end.reason = State.STOPPED, ""
+            raise
+        except BaseException as error:
+            end.state, end.reason = State.FAILED, self.reason(error)
+            raise
+        finally:
+            with self.stop.shielded():
+                self.ledger.append("end", state=end.state, reason=end.reason)
+                conclude(end.state, end.reason)
+                self.folder.set_state(end.state)
+                said.end(f"{self.subject.kind} {self.subject.name} {end.state}")
+                end.undelivered = self.delivery.drain(stop=self.stop)
+
+    def reason(self, error: BaseException) -> str:
+        """An error as the reason of a state, without secrets."""
+        return self.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+
+
+@contextmanager
+def open_command(
+    subject: Subject,
+    home: Path,
+    watch: ProgressListener,
+    find: Callable[[], RunFolder],
+    count: Callable[[Ledger, Callable[[str], None]], int],
+    *,
+    strict_code: bool = False,
+) -> Iterator[Command]:
+    """Holds the folder of a sweep or table, a Ray and the delivery to MLflow while the context is open.
+
+    Args:
+        find: The folder that the command goes on with, or a new one; called while no other command of this
+            name can begin.
+        count: How many trainings there will be at most; without any, no Ray is started.
+        strict_code: Refuses to go on where the command before ran other code, which is said otherwise.
+
+    Raises:
+        UserError: Before anything has been started.
     """
-    with foreign_output_apart() as aside:
-        return _run_command(task, home, watch, strict_code, aside)
-
-
-def _run_command(
-    task: Task[R], home: Path, watch: ProgressListener, strict_code: bool, aside: Callable[[Path], None]
-) -> R:
-    tracker = Tracker(home)
     watch = steady(watch)
 
     def announce(text: str) -> None:
         watch(ProgressEvent("note", text))
 
-    tracker.experiment(task.experiment)
-    task.prepare()
-    recover(home)
-    with stop_on_signal(announce) as stop, backed_up(home, announce), _held(home, task, aside) as folder:
-        _check_code(folder, announce, strict_code)
-        with _cluster(task, folder, home, announce) as packing, Delivery(tracker, announce) as delivery:
-            delivery.add_undelivered()
-            command = Command(
-                folder=folder,
-                ledger=Ledger(folder.path),
-                logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
-                packing=packing,
-                budget=task.resources.budget,
-                tracker=tracker,
-                delivery=delivery,
-                stop=stop,
-                watch=watch,
-            )
-            return _train(task, command)
+    with ExitStack() as held:
+        aside = held.enter_context(foreign_output_apart())
+        tracker = Tracker(home)
+        tracker.experiment(subject.experiment)
+        recover(home)
+        stop = held.enter_context(stop_on_signal(announce))
+        held.enter_context(backed_up(home, announce))
+        folder = held.enter_context(_held(home, subject, find, aside))
+        ledger = Ledger(folder.path)
+        _check_code(ledger, announce, strict_code)
+        packing = held.enter_context(_cluster(subject, count(ledger, announce), home, announce))
+        delivery = held.enter_context(Delivery(tracker, announce))
+        delivery.add_undelivered()
+        yield Command(
+            subject=subject,
+            folder=folder,
+            ledger=ledger,
+            logs=JobLogs(home, tracker.uri, provenance(), delivery.add),
+            packing=packing,
+            budget=subject.resources.budget,
+            tracker=tracker,
+            delivery=delivery,
+            stop=stop,
+            watch=watch,
+        )
 
 
 @contextmanager
-def _held(home: Path, task: Task[R], aside: Callable[[Path], None]) -> Iterator[RunFolder]:
+def _held(
+    home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
+) -> Iterator[RunFolder]:
     """The folder, held so that others know that its command lives.
 
     Nothing is left of one not begun: what libraries wrote goes to the home where it failed.
     """
+    kind, name = subject.kind, subject.name
     # By its name first: two commands that begin a sweep of one name at once must not make two.
-    with locked(home / f"{task.kind}s" / f".{task.name}.lock", LOCK_PATIENCE) as free:
+    with locked(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
         if not free:
-            raise UserError(f"another command runs this {task.kind}", key=task.option, found=task.name)
-        folder = task.folder()
+            raise UserError(f"another command runs this {kind}", key=subject.option, found=name)
+        folder = find()
         with folder.owned(LOCK_PATIENCE) as mine:
             if not mine:
-                raise UserError(f"another process holds this {task.kind}", key=task.option, found=task.name)
+                raise UserError(f"another process holds this {kind}", key=subject.option, found=name)
             _tidy(folder.path)  # after a command that was killed
             aside(folder.path)
             try:
@@ -216,9 +269,9 @@ def _held(home: Path, task: Task[R], aside: Callable[[Path], None]) -> Iterator[
                     shutil.rmtree(folder.path, ignore_errors=True)
 
 
-def _check_code(folder: RunFolder, announce: Callable[[str], None], strict: bool) -> None:
+def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -> None:
     """Says where the last command ran other code; if `strict`, raises UserError."""
-    codes, present = Ledger(folder.path).codes, code()
+    codes, present = ledger.codes, code()
     if codes and codes[-1] != present:
         if strict:
             raise UserError("the code has changed", key="--strict-code", found=present, allowed=codes[-1])
@@ -226,7 +279,7 @@ def _check_code(folder: RunFolder, announce: Callable[[str], None], strict: bool
 
 
 def _tidy(folder: Path) -> None:
-    """Takes away what ended processes left: Ray's scratch, requests to stop, partial files."""
+    """Removes what ended processes left: Ray's scratch, requests to stop, partial files."""
     for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
         shutil.rmtree(scratch, ignore_errors=True)
     for request in folder.glob(f"trials/*/{STOP_FILE}"):
@@ -235,88 +288,10 @@ def _tidy(folder: Path) -> None:
 
 
 @contextmanager
-def _cluster(
-    task: Task[R], folder: RunFolder, home: Path, announce: Callable[[str], None]
-) -> Iterator[Packing]:
+def _cluster(subject: Subject, most: int, home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
     """A Ray, and how many trainings fit into it at once; none where there is nothing to train."""
-    most = task.most(folder, announce)
     if most == 0:
-        yield Packing(0, task.resources.cpus, 0.0, task.job.train.workers)
+        yield Packing(0, subject.resources.cpus, 0.0, subject.job.train.workers)
         return
-    with ray_session(home, task.resources.local_cpus(task.job), announce):
-        yield task.resources.pack(task.job, most)
-
-
-def _train(task: Task[R], command: Command) -> R:
-    """Takes up, trains, concludes. Whatever happens, nothing is left RUNNING."""
-    state, reason, undelivered = State.FAILED, "", 0
-    try:
-        with command.stop.shielded():
-            work = _take_up(task, command)
-    except Exception as error:
-        _give_up(command, _reason(command, error))
-        raise
-    try:
-        work.train()
-        outcome = work.outcome()
-        state, reason = outcome.state, outcome.reason
-    except KeyboardInterrupt:
-        state = State.STOPPED
-        raise
-    except BaseException as error:
-        reason = _reason(command, error)
-        raise
-    finally:
-        with command.stop.shielded():
-            undelivered = _conclude(task, command, work, state, reason)
-    return work.report(outcome, undelivered)
-
-
-def _take_up(task: Task[R], command: Command) -> Work[R]:
-    ledger, id = command.ledger, command.folder.path.name
-    record = command.folder.open(  # first: a kill leaves no folder without a record
-        experiment=task.experiment,
-        job_hash=task.job_hash,
-        fingerprint=task.fingerprint,
-        log=task.log_id(id, command.logs),
-        uri=command.logs.stored_uri,
-        name=task.name,
-    )
-    if not ledger.head:
-        ledger.append(task.kind, id=id, name=task.name, **task.identity)
-    ledger.append("session", code=code(), **task.asked)
-    work = task.take_up(command)
-    if len(ledger.codes) > 1:
-        RunLog.attach(command.logs.home, record.log).tags({Tag.CODE: ", then ".join(ledger.codes)})
-    return work
-
-
-def _reason(command: Command, error: BaseException) -> str:
-    return command.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
-
-
-def _give_up(command: Command, reason: str) -> None:
-    """It could not be taken up: it is FAILED, and a later command may try again."""
-    record = command.folder.record
-    if record is None:
-        return
-    if command.ledger.head:
-        command.ledger.append("end", state=State.FAILED, reason=reason)
-    for id in owned_by(command.logs.home, record.id):
-        log = RunLog.attach(command.logs.home, id)
-        if log.state is State.RUNNING:
-            log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
-    command.folder.set_state(State.FAILED)
-    command.delivery.drain(stop=command.stop)
-
-
-def _conclude(task: Task[R], command: Command, work: Work[R], state: State, reason: str) -> int:
-    """Every state is written down; then MLflow is waited for. Returns how many logs it has not got."""
-    command.ledger.append("end", state=state, reason=reason)
-    work.conclude(state, reason)
-    command.folder.set_state(state)
-    work.engine.reporter.end(f"{task.kind} {task.name} {state}")
-    undelivered = command.delivery.drain(stop=command.stop)
-    if undelivered == 0:
-        work.delivered()
-    return undelivered
+    with ray_session(home, subject.resources.local_cpus(subject.job), announce):
+        yield subject.resources.pack(subject.job, most)

@@ -68,8 +68,9 @@ class Cost:
 class Training:
     """What is trained: a search trial (`number`), a seed of a confirmation (`group`), or a table's run.
 
-    `study_number` is the trial's number in the Optuna study of its space `version`; `scope` names the search
-    where a ledger holds several.
+    A search trial has the `params` that Optuna drew for it in the space `version`, in their order, and the
+    `system_attrs` that the sampler keeps with it, such as the state of CMA-ES. `scope` names the search where
+    a ledger holds several.
     """
 
     key: str
@@ -78,9 +79,10 @@ class Training:
     settings: dict[str, Any]
     version: int = 0
     number: int | None = None
-    study_number: int | None = None
     group: str | None = None
     scope: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    system_attrs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,18 +126,36 @@ class End:
 
 
 @dataclass(frozen=True)
-class SpaceVersion:
-    """A space that was searched, with its study.
+class EarlierTrial:
+    """A finished trial of an earlier space or another sweep; `params` is its point in the present space."""
 
-    `kept` maps earlier trials (their keys) that fit the space to their numbers in its study; `dropped` says
-    why the others do not; `warm` names the other sweeps whose trials were asked for.
+    params: dict[str, Any]
+    state: State
+    values: list[float]
+    rungs: list[tuple[int, float]]
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> EarlierTrial:
+        """Reads the trial from JSON."""
+        rungs = [(int(epoch), float(score)) for epoch, score in content["rungs"]]
+        return cls(content["params"], State(content["state"]), content["values"], rungs)
+
+
+@dataclass(frozen=True)
+class SpaceVersion:
+    """A space that was searched: all that its Optuna study needs besides the trials.
+
+    `distributions` has Optuna's distributions as JSON, by the names of `Training.params`, and `modes` the
+    direction of each goal. `kept` has the earlier trials that fit the space by their keys, in the order in
+    which the study has them; `dropped` says why the others do not; `warm` names the other sweeps whose trials
+    were asked for.
     """
 
     number: int
     space_hash: str
     space: str
-    study: str
-    names: tuple[str, ...]
-    kept: Mapping[str, int]
+    distributions: Mapping[str, str]
+    modes: tuple[str, ...]
+    kept: Mapping[str, EarlierTrial]
     dropped: Mapping[str, str]
     warm: tuple[str, ...] = ()

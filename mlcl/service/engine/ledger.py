@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.entries import End, Entry, Group, SpaceVersion, Training
+from mlcl.service.engine.entries import EarlierTrial, End, Entry, Group, SpaceVersion, Training
 from mlcl.store import Database, RunFolder, State
 
 HEADS = ("sweep", "table")
@@ -131,13 +131,14 @@ class Ledger:
                 entry.cost.seen = float(event["at"])
 
     def _on_generation(self, event: dict[str, Any]) -> None:
-        names = ("number", "space_hash", "space", "study", "kept", "dropped")
+        names = ("number", "space_hash", "space", "distributions", "dropped")
         fields: dict[str, Any] = {name: event[name] for name in names}
-        fields |= {name: tuple(event[name]) for name in ("names", "warm")}
+        fields |= {name: tuple(event[name]) for name in ("modes", "warm")}
+        fields["kept"] = {key: EarlierTrial.read(its) for key, its in event["kept"].items()}
         self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**fields))
 
     def _on_open(self, event: dict[str, Any]) -> None:
-        names = ("key", "label", "job", "settings", "number", "study_number", "group")
+        names = ("key", "label", "job", "settings", "number", "group", "params", "system_attrs")
         fields: dict[str, Any] = {name: event[name] for name in names}
         entry = Entry(**fields, version=event["generation"], scope=event.get("scope", ""))
         before = self.entries.get(entry.key)

@@ -21,9 +21,9 @@ KILLED = "its process was killed"
 def recover(home: Path) -> None:
     """Killed sweeps, tables and runs become STOPPED everywhere; the same commands go on with them.
 
-    Needs no tracking server and no study: the logs are delivered like all others, and a study is told by its
-    sweep's next command. A living process holds its folder's lock, so nothing that runs is touched. Raises
-    UserError where the home's database is damaged, missing, or of a later mlcl.
+    Needs no tracking server: the logs are delivered like all others. A living process holds its folder's
+    lock, so nothing that runs is touched. Raises UserError where the home's database is damaged, missing, or
+    of a later mlcl.
     """
     Database(home).check()
     Database(home).create()

@@ -1,17 +1,23 @@
-"""Starts, finds and ends the processes of the service, with their children."""
+"""The processes of the service, and the ports at which they listen."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 import psutil
 
+from mlcl.errors import UserError
+
+HOST = "127.0.0.1"
+"""The address at which the service listens."""
 GRACE = 10.0
 """Seconds between the request to end and the kill of a process."""
 SAME_START = 60.0
@@ -42,10 +48,10 @@ class Process:
         """The process; None where it has ended."""
         try:
             found = psutil.Process(self.pid)
-            ours = abs(found.create_time() - self.created) < SAME_START
-            return found if ours and found.status() != psutil.STATUS_ZOMBIE else None
+            same = abs(found.create_time() - self.created) < SAME_START
         except psutil.Error:
             return None
+        return found if same and _lives(found) else None
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
@@ -75,12 +81,10 @@ def start_process(command: Sequence[str], environment: Mapping[str, str], log: P
 def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
     """The processes that live, and all their descendants."""
     members: dict[int, psutil.Process] = {}
-    for process in processes:
-        found = process.find()
-        if found is not None:
-            members[found.pid] = found
-            for child in _children(found):
-                members.setdefault(child.pid, child)
+    for found in filter(None, (process.find() for process in processes)):
+        members[found.pid] = found
+        with suppress(psutil.Error):
+            members |= {child.pid: child for child in found.children(recursive=True)}
     return list(members.values())
 
 
@@ -88,10 +92,8 @@ def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
     """The first process, then its living descendants, to be stored: they are found even if it has ended."""
     known = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
-        try:
+        with suppress(psutil.Error):  # it may have ended just now
             known[Process(member.pid, member.create_time())] = None
-        except psutil.Error:
-            continue  # has just ended
     return tuple(known)
 
 
@@ -105,36 +107,71 @@ def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
     first = [member for member in members if member.pid == processes[0].pid]
     for asked, seconds in ((first, grace), (members, grace / 2)):
         for member in asked:
-            _signal(member, kill=False)
+            with suppress(psutil.Error):
+                member.terminate()
         _wait(asked, seconds)
     late = {*members, *process_tree(processes)}
     for member in late:
-        _signal(member, kill=True)
+        with suppress(psutil.Error):
+            member.kill()
     _wait(late, grace)
     return len(late)
 
 
 def _wait(members: Iterable[psutil.Process], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while any(_lives(member) for member in members) and time.monotonic() < deadline:
+    while any(map(_lives, members)) and time.monotonic() < deadline:
         time.sleep(LOOK_EVERY)
 
 
 def _lives(member: psutil.Process) -> bool:
+    """Whether the process runs. A zombie does not: it holds neither port nor memory."""
     try:
-        # A zombie holds neither port nor memory, and only its parent can remove it.
         return bool(member.is_running() and member.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 
 
-def _signal(member: psutil.Process, *, kill: bool) -> None:
-    with suppress(psutil.Error):  # it may have ended just now
-        member.kill() if kill else member.terminate()
+def free_port() -> int:
+    """A port that is free at this moment."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
 
 
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return list(process.children(recursive=True))
-    except psutil.Error:
-        return []
+def check_free(key: str, port: int) -> None:
+    """Raises UserError with the owner of the port where it is taken."""
+    with socket.socket() as probe:
+        # Closed connections keep a port for a minute, which does not matter here.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            problem, allowed = f"port {port} is taken", "a port that is free"
+            raise UserError(problem, key=key, found=_owner(port), allowed=allowed) from None
+
+
+def _owner(port: int) -> str:
+    """Name and id of the process that listens at the port; the system may hide another user's."""
+    with suppress(psutil.Error):
+        for each in psutil.net_connections("tcp"):
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
+                return f"{psutil.Process(each.pid).name()} (pid {each.pid})"
+    return "a process that this user cannot see"
+
+
+def public_listeners(processes: Iterable[psutil.Process]) -> list[str]:
+    """The processes that other machines may reach, as `name address:port`."""
+    found = set()
+    for process in processes:
+        with suppress(psutil.Error):
+            addresses = [
+                each.laddr for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+            ]
+            name = process.name()
+            found |= {
+                f"{name} {its.ip}:{its.port}"
+                for its in addresses
+                if not ip_address(its.ip.removeprefix("::ffff:")).is_loopback
+            }
+    return sorted(found)

@@ -1,8 +1,11 @@
-"""The settings of the local service: ports, MLflow's database and the place of its artifacts."""
+"""The settings of `mlcl up`, and the folder of its secrets, databases and logs."""
 
 from __future__ import annotations
 
 import importlib.util
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -10,15 +13,72 @@ from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from mlcl.errors import UserError
-from mlcl.service.local.folder import ServiceFolder
+from mlcl.files import locked, replace_text
 from mlcl.tracking.uri import driver_error, without_password
 
+ADMIN = "admin"
+"""The first MLflow user."""
+BYTES = 32
+"""Random bytes of a secret."""
 LOWEST, HIGHEST = 1024, 65535
 """The range of ports that a user may take."""
 KEY = "--store"
 FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"
 CONNECT_SECONDS = 10
-"""Seconds that a server may take to accept a connection."""
+"""Seconds that a database server may take to accept a connection."""
+
+
+class ServiceFolder:
+    """`HOME/service`, which only this user can read."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.resolve()
+        self.path = self.home / "service"
+        self.state = self.path / "state.json"
+        self.cluster = self.path / "cluster.yaml"
+        self.ray_token = self.path / "ray.token"
+        self.ray_logs = self.path / "ray-logs"
+        self.mlflow_user = self.path / "mlflow.user"
+        self.mlflow_password = self.path / "mlflow.password"
+        self.mlflow_config = self.path / "mlflow.ini"
+        self.mlflow_users = self.path / "mlflow-users.db"
+
+    def make(self) -> None:
+        """Creates the folder and missing secrets. Raises UserError where it cannot be written."""
+        if any(sign in str(self.home) for sign in "?#%"):
+            raise UserError(
+                "not a path for an SQLite store", key="--home", found=self.home, allowed="no ? # %"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            for path, value in (
+                (self.ray_token, secrets.token_hex(BYTES)),
+                (self.mlflow_user, ADMIN),
+                (self.mlflow_password, secrets.token_urlsafe(BYTES)),
+            ):
+                if read_secret(path):
+                    path.chmod(0o600)
+                else:
+                    replace_text(path, value + "\n", mode=0o600)
+        except OSError as error:
+            raise UserError("cannot be written", key="--home", found=f"{self.path} ({error})") from None
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Locks the folder while the context is open. Raises UserError where another command has it."""
+        with locked(self.path / ".lock") as mine:
+            if not mine:
+                raise UserError("another `mlcl up` or `mlcl down` is at work", file=self.path)
+            yield
+
+
+def read_secret(path: Path) -> str:
+    """The file's first line; empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8").partition("\n")[0].strip()
+    except (OSError, ValueError):
+        return ""
 
 
 @dataclass(frozen=True)
@@ -60,43 +120,26 @@ def resolve_settings(options: UpOptions, folder: ServiceFolder, running: Setting
     if options.artifacts is not None and "://" not in options.artifacts:
         given["artifacts"] = str(Path(options.artifacts).expanduser().resolve())
     settings = replace(base, **given)
-    if running is not None:
-        _check_same(settings.shown, running)
-    _check_ports(settings)
+    ports: dict[int, str] = {}
+    for name in (field.name for field in fields(Settings)):
+        key, value = f"--{name.replace('_', '-')}", getattr(settings.shown, name)
+        if running is not None and value != getattr(running, name):
+            problem = "the service runs with another value; `mlcl down` ends it"
+            raise UserError(problem, key=key, found=value, allowed=getattr(running, name))
+        if not name.endswith("_port"):
+            continue
+        if not LOWEST <= value <= HIGHEST:
+            raise UserError("not a port", key=key, found=value, allowed=f"{LOWEST} to {HIGHEST}")
+        if value in ports:
+            raise UserError(f"the same port as {ports[value]}", key=key, found=value)
+        ports[value] = key
     return settings
 
 
-def check(settings: Settings) -> None:
-    """Raises UserError where the store or the place of the artifacts cannot be used."""
+def check_storage(settings: Settings) -> None:
+    """Raises UserError where the store or the folder of the artifacts cannot be used."""
     check_store(settings.store)
     check_artifacts(settings.artifacts)
-
-
-def _check_same(wanted: Settings, running: Settings) -> None:
-    for field in fields(Settings):
-        new, old = getattr(wanted, field.name), getattr(running, field.name)
-        if new != old:
-            raise UserError(
-                "the service runs with another value; `mlcl down` ends it",
-                key=_option(field.name),
-                found=new,
-                allowed=old,
-            )
-
-
-def _check_ports(settings: Settings) -> None:
-    seen: dict[int, str] = {}
-    for name in ("ray_port", "dashboard_port", "mlflow_port"):
-        port = getattr(settings, name)
-        if not LOWEST <= port <= HIGHEST:
-            raise UserError("not a port", key=_option(name), found=port, allowed=f"{LOWEST} to {HIGHEST}")
-        if port in seen:
-            raise UserError(f"the same port as {seen[port]}", key=_option(name), found=port)
-        seen[port] = _option(name)
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:
@@ -134,15 +177,16 @@ def check_store(uri: str) -> None:
         raise UserError("the store cannot be used", key=KEY, found=found) from None
 
 
-def check_artifacts(place: str) -> None:
-    """Raises UserError for a place that is neither S3 nor a folder that can be created."""
-    if place.startswith("s3://"):
+def check_artifacts(target: str) -> None:
+    """Raises UserError for a target that is neither S3 nor a folder that can be created."""
+    key = "--artifacts"
+    if target.startswith("s3://"):
         if importlib.util.find_spec("boto3") is None:
-            raise UserError("S3 needs boto3: pip install boto3", key="--artifacts", found=place)
-        return
-    if "://" in place:
-        raise UserError("unknown kind of place", key="--artifacts", found=place, allowed="a folder, s3://...")
-    try:
-        Path(place).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError("cannot be made", key="--artifacts", found=f"{place} ({error})") from None
+            raise UserError("S3 needs boto3: pip install boto3", key=key, found=target)
+    elif "://" in target:
+        raise UserError("unknown kind of place", key=key, found=target, allowed="a folder, s3://...")
+    else:
+        try:
+            Path(target).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError("cannot be made", key=key, found=f"{target} ({error})") from None

@@ -11,8 +11,14 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import TrialState
 
 from mlcl.config import SearchConfig
-from mlcl.service.search.study import StoredStudy
 from mlcl.tracking import State
+
+ENDED = {
+    State.COMPLETE: TrialState.COMPLETE,
+    State.PRUNED: TrialState.PRUNED,
+    State.FAILED: TrialState.FAIL,
+}
+"""Optuna's states of the trials that have ended."""
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
@@ -68,6 +74,7 @@ class ReplayPruner:
             direction="maximize" if mode == "max" else "minimize",
         )
         self._trials: list[optuna.Trial] = []
+        self._closed: set[int] = set()
         self._decisions: dict[tuple[int, int], bool] = {}
 
     def rung(self, number: int, epoch: int, score: float) -> bool:
@@ -81,14 +88,13 @@ class ReplayPruner:
 
     def close(self, number: int, state: State, score: float | None) -> None:
         """The end of a trial: the median is over the complete ones. What may go on later stays open."""
-        if self._trial_state(number).is_finished():
+        if number in self._closed or state not in ENDED:
             return
-        if state is State.COMPLETE and score is not None and math.isfinite(score):
-            self._study.tell(number, score)
-        elif state is State.PRUNED:
-            self._study.tell(number, state=TrialState.PRUNED)
-        elif state in (State.COMPLETE, State.FAILED):
-            self._study.tell(number, state=TrialState.FAIL)
+        self._closed.add(number)
+        told = ENDED[state]
+        if told is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
+            told = TrialState.FAIL
+        self._study.tell(self._trial(number), score if told is TrialState.COMPLETE else None, told)
 
     def _decide(self, number: int, epoch: int, score: float) -> bool:
         trial = self._trial(number)
@@ -100,6 +106,3 @@ class ReplayPruner:
         while len(self._trials) <= number:
             self._trials.append(self._study.ask())
         return self._trials[number]
-
-    def _trial_state(self, number: int) -> TrialState:
-        return StoredStudy(self._study).read(self._trial(number).number).state

@@ -14,8 +14,8 @@ import io
 import pickle
 import pkgutil
 import warnings
-from collections.abc import Callable, Container, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -35,8 +35,6 @@ KNOWN = {
     ("numpy._core.multiarray", "scalar"),
 }
 """What the state of an optimiser is made of."""
-DRAWN = "mlcl:drawn"
-"""The trial's attribute with what was drawn for it jointly."""
 
 
 class CheckedCmaEsSampler(CmaEsSampler):
@@ -71,7 +69,7 @@ def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
         raise UserError(
             f"{sampler.title} follows one metric",
             key="search.sampler",
-            found=f"{sampler.name} with {', '.join(goal.metric for goal in goals)}",
+            found=f"{search.sampler} with {', '.join(goal.metric for goal in goals)}",
             allowed=for_several(),
         )
     options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}
@@ -84,29 +82,6 @@ def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
             return made
 
     return _Seeded(make, search.seed)
-
-
-class _Others:
-    """A study as one of its trials sees it: all other trials, read afresh."""
-
-    def __init__(self, study: optuna.Study, number: int) -> None:
-        self._study, self._number = study, number
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._study, name)
-
-    def get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None
-    ) -> list[FrozenTrial]:
-        trials = self._study.get_trials(deepcopy=deepcopy, states=states)
-        return [trial for trial in trials if trial.number != self._number]
-
-    def _get_trials(
-        self, deepcopy: bool = True, states: Container[TrialState] | None = None, use_cache: bool = False
-    ) -> list[FrozenTrial]:
-        """What Optuna's samplers call. No cache: it outlives a trial that is handed out again."""
-        del use_cache
-        return self.get_trials(deepcopy, states)
 
 
 class _Seeded(BaseSampler):
@@ -125,24 +100,19 @@ class _Seeded(BaseSampler):
     ) -> dict[str, BaseDistribution]:
         # The draw follows at once and needs what the sampler has found out here.
         self._joint = self._at(trial)
-        return self._joint.infer_relative_search_space(_others(study, trial), trial)
+        return self._joint.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """What is drawn jointly, kept with the trial: a half-drawn one is completed from the same draw."""
         assert self._joint is not None
-        drawn = trial.system_attrs.get(DRAWN)
-        if drawn is None:
-            drawn = self._joint.sample_relative(_others(study, trial), trial, search_space)
-            study._storage.set_trial_system_attr(trial._trial_id, DRAWN, drawn)
-        return {name: value for name, value in drawn.items() if name in search_space}
+        return self._joint.sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         sampler = self._at(trial, param_name)
-        return sampler.sample_independent(_others(study, trial), trial, param_name, param_distribution)
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def after_trial(
         self,
@@ -152,7 +122,3 @@ class _Seeded(BaseSampler):
         values: Sequence[float] | None,
     ) -> None:
         """Nothing: a brute force that is through would stop a loop that does not exist."""
-
-
-def _others(study: optuna.Study, trial: FrozenTrial) -> optuna.Study:
-    return cast(optuna.Study, _Others(study, trial.number))

@@ -1,29 +1,34 @@
-"""The Optuna study of a search: trials are asked from it and told to it, each once, in their true state.
+"""The Optuna study of a search: a view in memory that is built from the ledger's entries and never stored.
 
-Every function may be called again after a kill at any point: a half-drawn trial is handed out again, and
-what has been told already is left alone. `StoredStudy` uses private parts of Optuna; read against Optuna 5.0.
+Each draw gets a study of its own. It depends on the entries alone, so that a command that goes on after a
+kill draws what an unbroken one draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
-from optuna.storages import BaseStorage
-from optuna.study import StudyDirection
+from optuna.distributions import BaseDistribution, json_to_distribution
+from optuna.samplers import BaseSampler
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mlcl.config import Space
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import Entry
+from mlcl.files import new_file
+from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion, scoped
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sampler import build_sampler
-from mlcl.service.search.study_storage import KEY
+from mlcl.service.search.sampling import draw
 from mlcl.tracking import State
 
-STATE = {
+STATES = {
     State.RUNNING: TrialState.RUNNING,
     State.COMPLETE: TrialState.COMPLETE,
     State.PRUNED: TrialState.PRUNED,
@@ -31,171 +36,101 @@ STATE = {
     State.BUDGET: TrialState.WAITING,
     State.STOPPED: TrialState.WAITING,
 }
-"""Optuna's word for a state. What a budget or a person stopped waits to go on."""
+"""Optuna's state of a training. A training that a budget or a person has stopped waits to go on."""
 
 
-class StoredStudy:
-    """Trials of a study in its storage, in any state: Optuna's own interface has no way back to RUNNING."""
+def build_study(
+    version: SpaceVersion,
+    trials: Sequence[Entry],
+    name: str,
+    *,
+    sampler: BaseSampler | None = None,
+    storage: BaseStorage | None = None,
+) -> optuna.Study:
+    """Builds the study of a space version: the earlier trials that it kept, then its own.
 
-    def __init__(self, study: optuna.Study) -> None:
-        self._study, self._storage, self._id = study, study._storage, study._study_id
-
-    def new(self) -> optuna.Trial:
-        """A new trial that runs. Study.ask would hand out one that waits."""
-        return optuna.Trial(self._study, self._storage.create_new_trial(self._id))
-
-    def add(self, trial: FrozenTrial) -> int:
-        """Adds a trial as it is; its number."""
-        id = self._storage.create_new_trial(self._id, template_trial=trial)
-        return self._storage.get_trial_number_from_id(id)
-
-    def trial(self, number: int) -> optuna.Trial:
-        """A trial to go on with."""
-        return optuna.Trial(self._study, self._id_of(number))
-
-    def read(self, number: int) -> FrozenTrial:
-        """A trial as it is stored."""
-        return self._storage.get_trial(self._id_of(number))
-
-    def set_state(self, number: int, state: TrialState) -> None:
-        """Raises RuntimeError where the trial has finished."""
-        self._storage.set_trial_state_values(self._id_of(number), state)
-
-    def set_rung(self, number: int, epoch: int, score: float) -> None:
-        """An intermediate value."""
-        self._storage.set_trial_intermediate_value(self._id_of(number), epoch, score)
-
-    def set_attr(self, number: int, key: str, value: Any) -> None:
-        """A user attribute."""
-        self._storage.set_trial_user_attr(self._id_of(number), key, value)
-
-    def _id_of(self, number: int) -> int:
-        return self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
-
-
-def open_study(storage: BaseStorage, name: str, space: Space) -> optuna.Study:
-    """The study `name`, made where it is new. Raises UserError where it exists with other goals."""
+    Args:
+        version: The space version.
+        trials: Its own trials, in the order in which they were drawn.
+        name: The study's name.
+        sampler: Draws new trials; by default Optuna's own.
+        storage: Where the study is written; by default memory.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    directions = [
-        StudyDirection.MAXIMIZE if goal.mode == "max" else StudyDirection.MINIMIZE for goal in space.goals
-    ]
     study = optuna.create_study(
         study_name=name,
         storage=storage,
-        sampler=build_sampler(space.search, space.goals),
+        sampler=sampler,
         pruner=optuna.pruners.NopPruner(),
-        directions=directions,
-        load_if_exists=True,
+        directions=["maximize" if mode == "max" else "minimize" for mode in version.modes],
     )
-    if study.directions != directions:
-        found, allowed = ([one.name.lower() for one in each] for each in (study.directions, directions))
-        raise UserError(f"the study {name} has other goals", key=KEY, found=found, allowed=allowed)
+    known = {name: json_to_distribution(text) for name, text in version.distributions.items()}
+    for key, earlier in version.kept.items():
+        study.add_trial(_frozen(earlier, study, known, {"from": key, "state": earlier.state}))
+    for entry in trials:
+        attrs = {name: getattr(entry, name) for name in ("label", "settings", "state", "reason", "chosen")}
+        study.add_trial(_frozen(entry, study, known, attrs, entry.system_attrs))
     return study
 
 
-def ask(study: optuna.Study, known: Collection[int]) -> optuna.Trial:
-    """A trial to draw settings for: an unfinished one that is not `known`, else a new one.
-
-    A command that was killed while it drew leaves a trial that no ledger has: its settings so far stay, the
-    others are drawn as they would have been. Reopen the known trials that wait before asking: a brute force
-    does not count them otherwise.
-    """
-    unfinished = study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.WAITING))
-    for trial in unfinished:
-        if trial.number not in known:
-            reopen(study, trial.number)
-            return StoredStudy(study).trial(trial.number)
-    return StoredStudy(study).new()
-
-
-def reopen(study: optuna.Study, number: int) -> None:
-    """A waiting trial runs again; one that runs goes on. Raises RuntimeError where it has finished."""
-    StoredStudy(study).set_state(number, TrialState.RUNNING)
-
-
-def tell(
+def _frozen(
+    trial: Entry | EarlierTrial,
     study: optuna.Study,
-    number: int,
-    state: State,
-    values: Sequence[float] | None,
-    rungs: Iterable[tuple[int, float]],
-    attrs: Mapping[str, Any],
-) -> None:
-    """What became of a trial: its rungs and attributes, then its state, so that it can be told again.
-
-    A complete trial with a value that is not finite is a failure. With several goals there are no rungs:
-    Optuna has intermediate values for one only. Raises RuntimeError where it has finished in another state.
-    """
-    stored = StoredStudy(study)
-    trial = stored.read(number)
-    target = STATE[state]
-    if target is TrialState.COMPLETE and not all(math.isfinite(value) for value in values or ()):
-        target = TrialState.FAIL
-    if trial.state.is_finished():
-        if trial.state is not target:
-            raise RuntimeError(f"trial {number} is told {target.name}, and was told {trial.state.name}")
-        return
-    for epoch, score in _reportable(study, rungs):
-        if trial.intermediate_values.get(epoch) != score:
-            stored.set_rung(number, epoch, score)
-    for key, value in attrs.items():
-        if key not in trial.user_attrs or trial.user_attrs[key] != value:
-            stored.set_attr(number, key, value)
-    if target.is_finished():
-        reopen(study, number)
-        study.tell(number, values if target is TrialState.COMPLETE else None, target)
-    elif target is TrialState.WAITING and trial.state is TrialState.RUNNING:
-        stored.set_state(number, TrialState.WAITING)
-
-
-def sync_study(study: optuna.Study, entry: Entry) -> None:
-    """Tells a search trial's rungs, values, settings and state to its study."""
-    assert entry.study_number is not None
-    attrs: dict[str, Any] = {
-        "settings": dict(entry.settings),
-        "label": entry.label,
-        "state": entry.state,
-        "reason": entry.reason,  # also where there is none: an earlier one must not stay
-    }
-    if entry.chosen:
-        attrs["chosen"] = dict(entry.chosen)
-    values = entry.values if entry.state is State.COMPLETE else None
-    tell(study, entry.study_number, entry.state, values, entry.rungs, attrs)
-
-
-def add_done(
-    study: optuna.Study,
-    params: Mapping[str, Any],
-    distributions: Mapping[str, BaseDistribution],
-    state: State,
-    values: Sequence[float] | None,
-    rungs: Iterable[tuple[int, float]],
-    attrs: Mapping[str, Any],
-) -> int:
-    """Adds a trial that finished elsewhere and returns its number.
-
-    With `attrs` that say where it comes from it is added once: a second time it is found by them.
-    """
-    for trial in study.get_trials(deepcopy=False):
-        if attrs and trial.state.is_finished() and trial.user_attrs == attrs:
-            return trial.number
-    intermediate = dict(_reportable(study, rungs))
-    if state is State.PRUNED:
-        values = [intermediate[max(intermediate)]] if intermediate else None
-    done = create_trial(
-        state=STATE[state],
-        values=None if values is None else list(values),
-        params=dict(params),
-        distributions=dict(distributions),
-        intermediate_values=intermediate,
-        user_attrs=dict(attrs),
-    )
-    if done.values is not None and len(done.values) != len(study.directions):
-        raise ValueError(f"{len(done.values)} values for {len(study.directions)} goals")
-    return StoredStudy(study).add(done)
-
-
-def _reportable(study: optuna.Study, rungs: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    known: Mapping[str, BaseDistribution],
+    user_attrs: dict[str, Any],
+    system_attrs: dict[str, Any] | None = None,
+) -> FrozenTrial:
+    rungs = {epoch: score for epoch, score in trial.rungs if math.isfinite(score)}
     if len(study.directions) > 1:
-        return []
-    return [(epoch, float(score)) for epoch, score in rungs if math.isfinite(score)]
+        rungs = {}  # Optuna has intermediate values for one goal only
+    values = trial.values if trial.state is State.COMPLETE else None
+    if trial.state is State.PRUNED and rungs:
+        values = [rungs[max(rungs)]]
+    return create_trial(
+        state=STATES[trial.state],
+        values=values,
+        params=trial.params,
+        distributions={name: known[name] for name in trial.params},
+        intermediate_values=rungs,
+        user_attrs=user_attrs,
+        system_attrs=system_attrs,
+    )
+
+
+def draw_trial(
+    space: Space, version: SpaceVersion, trials: Sequence[Entry], start: Mapping[str, Any] | None
+) -> tuple[dict[str, Any], FrozenTrial]:
+    """Draws a new trial: its settings, and the Optuna trial.
+
+    Args:
+        space: The space of `version`.
+        version: The space version.
+        trials: All trials of the version so far. An interrupted one counts as one that runs.
+        start: The point of the job as written, which is the first trial of a version unless an earlier trial
+            was it; None where the space does not hold it.
+    """
+    running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
+    study = build_study(version, running, "draw", sampler=build_sampler(space.search, space.goals))
+    if start is not None and not trials and all(each.params != start for each in version.kept.values()):
+        study.enqueue_trial(dict(start))
+    settings = draw(space, study.ask())
+    return settings, study.get_trials(deepcopy=False)[-1]
+
+
+def write_studies(ledger: Ledger, file: Path) -> None:
+    """Writes a copy of the studies of a sweep or table to a new journal file, which `optuna-dashboard` opens.
+
+    Each search has one study, that of its present space. Nothing reads the copy back.
+
+    Raises:
+        UserError: The file is there already, or the ledger has no search.
+    """
+    if not ledger.searches:
+        raise UserError("has no search", key="--study", found=ledger.folder.name)
+    if file.exists():
+        raise UserError("is there already", key="--study", found=file, allowed="a new file")
+    with new_file(file) as work:
+        storage = JournalStorage(JournalFileBackend(str(work)))
+        for scope in ledger.searches:
+            version, name = ledger.versions(scope)[-1], scoped(scope, ledger.head["id"])
+            build_study(version, ledger.trials(version.number, scope), name, storage=storage)

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
-from optuna.storages import BaseStorage
-
 from mlcl.config import job_hash
+from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.documents import write_sweep
 from mlcl.results.sweep_result import SweepResult, ranked
-from mlcl.service.engine.command import Command, Task, Work, run_command
-from mlcl.service.engine.entries import SpaceVersion
+from mlcl.service.engine.command import Command, Subject, open_command
+from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
-from mlcl.service.engine.session import Engine
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, candidates
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.searches_source import SearchesSource
-from mlcl.service.search.space_versions import SpaceVersions, warm_sweep
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
@@ -33,7 +32,7 @@ from mlcl.service.search.sweep_run import SweepRun
 from mlcl.store import RunFolder
 from mlcl.tracking import State
 from mlcl.tracking.leaderboard import describe_experiment
-from mlcl.tracking.names import MAX_REASON, Tag
+from mlcl.tracking.names import Tag
 
 RUN_PATIENCE = 5.0
 """Seconds that the best trial's run may take to be there in MLflow, for the sweep's run to name it."""
@@ -43,99 +42,105 @@ def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> SweepResult:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
-    return run_command(SweepTask(plan, home), home, watch, strict_code=strict_code)
+    job_data = check_plan(plan, home)
+    for search in baseline_searches(plan).values():
+        check_corners(search, job_data.dataset.info)
+    identity = sweep_identity(plan, job_data, home)
+    if plan.warm_start is not None:
+        # By its id from here on: a name may come to mean another sweep, with --fresh this one.
+        plan = replace(plan, warm_start=warm_sweep(home, plan.warm_start, identity))
+    subject = Subject(
+        kind="sweep",
+        option="--name",
+        name=plan.name,
+        experiment=plan.job.experiment,
+        job_hash=job_hash(plan.job),
+        fingerprint=job_data.fingerprint,
+        job=plan.job,
+        resources=plan.resources,
+    )
+    asked = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
+    with open_command(
+        subject,
+        home,
+        watch,
+        lambda: _find(plan, home, identity),
+        lambda _ledger, _announce: _most(plan),
+        strict_code=strict_code,
+    ) as command:
+        with command.start(identity, asked):
+            sweep = _opened(plan, command, job_data.dataset.info)
+        with command.work(sweep.conclude, sweep.engine.reporter) as end:
+            sweep.engine.run(sweep.searches)
+            sweep.confirm()
+            end.state, end.reason = sweep.outcome()
+        if end.undelivered == 0:
+            sweep.attempt("the experiment is not described", sweep.describe)
+            sweep.attempt("the best model is not registered", sweep.register)
+        result = sweep.report(end.state, end.reason, end.undelivered)
+        write_sweep(result)
+        return result
 
 
-class SweepTask(Task[SweepResult]):
-    """A sweep as it was asked for. Raises UserError for whatever can be wrong in the plan."""
+def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
+    """The folder of the sweep of this name, or a new one. Raises UserError for another sweep's."""
+    folder = sweep_folder(plan, home, identity)
+    if plan.warm_start == folder.path.name:
+        raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
+    return folder
 
-    kind, option = "sweep", "--name"
 
-    def __init__(self, plan: SweepPlan, home: Path) -> None:
-        self._job_data = check_plan(plan, home)
-        for search in baseline_searches(plan).values():
-            check_corners(search, self._job_data.dataset.info)
-        self._plan, self._home = plan, home
-        self.name, self.experiment, self.job = plan.name, plan.job.experiment, plan.job
-        self.job_hash, self.fingerprint = job_hash(plan.job), self._job_data.fingerprint
-        self.resources = plan.resources
-        self.identity = sweep_identity(plan, self._job_data, home)
-        self.asked = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
+def _most(plan: SweepPlan) -> int:
+    """Trainings of the longer one of the two stages."""
+    searched = plan.most + sum(each.most for each in baseline_searches(plan).values())
+    return max(searched, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
 
-    def prepare(self) -> None:
-        """Whose trials are taken over, and whether the study's storage answers."""
-        if self._plan.warm_start is not None:
-            # By its id from here on: a name may come to mean another sweep, with --fresh this one.
-            warm = warm_sweep(self._home, self._plan.warm_start, self.identity)
-            self._plan = replace(self._plan, warm_start=warm)
-        if self._plan.study is not None:
-            open_storage(self._plan.study)
 
-    def folder(self) -> RunFolder:
-        """That of the sweep of this name."""
-        folder = sweep_folder(self._plan, self._home, self.identity)
-        if self._plan.warm_start == folder.path.name:
-            raise UserError("a sweep has its own trials already", key="--warm-start", found=self.name)
-        return folder
+def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
+    """Brings the logs and the sweep's own run to what the ledger says."""
+    ledger, home = command.ledger, command.logs.home
+    own = SweepRun(plan, command.record, command.logs)
+    command.logs.deliver(command.folder.path.name)
+    reader = SweepReader(plan, ledger, home, command.delivery.run_id)
+    reporter = Reporter(
+        ledger,
+        command.account,
+        kept_on_disk(reader, command.watch),
+        metric=plan.space.metric,
+        score=plan.score,
+        best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
+    )
+    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
+    version = open_version(plan, ledger, home, reporter.note)
+    for note in data.notes:
+        reporter.note(f"data: {note}")
+    store = NestedTrials(
+        ledger, command.folder.path, command.logs, data, plan.free, shared=plan.shared_params()
+    )
+    store.open_all()
+    search = SearchSource(plan, ledger, store, lambda: own.point(ledger, search.best()))
+    store.close_all()
+    if version.number > 0:
+        _tag_dropped(ledger, version, store)
+    own.asked(version.number)
+    own.curve(ledger)
+    baselines = {
+        name: _baseline(its, command, data, reporter) for name, its in baseline_searches(plan).items()
+    }
+    engine = command.engine(reporter, plan.space.search.max_failed)
+    write_sweep(reader.result(State.RUNNING, ""))
+    return Sweep(plan, command, engine, own, search, store, reader, baselines)
 
-    def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:  # noqa: ARG002
-        """The longer one of the two stages."""
-        plan = self._plan
-        searched = plan.most + sum(each.most for each in baseline_searches(plan).values())
-        return max(searched, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
 
-    def take_up(self, command: Command) -> Sweep:
-        """Study, logs and the sweep's own run say what the ledger says."""
-        plan, ledger, id = self._plan, command.ledger, command.folder.path.name
-        record = command.folder.record
-        assert record is not None
-        own = SweepRun(plan, record, command.logs)
-        command.logs.deliver(id)
-        reader = SweepReader(plan, ledger, self._home, command.delivery.run_id)
-        reporter = Reporter(
-            ledger,
-            command.account,
-            kept_on_disk(reader, command.watch),
-            metric=plan.space.metric,
-            score=plan.score,
-            best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
-        )
-        reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
-        storage = open_storage(plan.study or command.folder.path / "study.journal")
-        version, study = SpaceVersions(plan, ledger, storage, self._home).open(reporter.note)
-        data = self._job_data.dataset.info
-        for note in data.notes:
-            reporter.note(f"data: {note}")
-        shared = plan.shared_params()
-        store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
-        store.open_all()
-        search = SearchSource(plan, ledger, study, store, lambda: own.point(ledger, search.best()))
-        store.close_all()
-        search.sync()
-        if version.number > 0:
-            _tag_dropped(ledger, version, store)
-        own.asked(version.number)
-        own.curve(ledger)
-        baselines = {
-            name: self._baseline(its, command, storage, reporter)
-            for name, its in baseline_searches(plan).items()
-        }
-        engine = command.engine(reporter, plan.space.search.max_failed)
-        write_sweep(reader.result(State.RUNNING, ""))
-        return Sweep(plan, command, engine, own, search, store, reader, baselines)
-
-    def _baseline(
-        self, plan: SweepPlan, command: Command, storage: BaseStorage, reporter: Reporter
-    ) -> SearchSource:
-        """The search of a baseline, brought to what the ledger says."""
-        ledger, scope, data = command.ledger, scope_of(plan), self._job_data.dataset.info
-        _, study = SpaceVersions(plan, ledger, storage, self._home, scope).open(reporter.note)
-        store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, scope)
-        store.open_all()
-        search = SearchSource(plan, ledger, study, store, scope=scope)
-        store.close_all()
-        search.sync()
-        return search
+def _baseline(plan: SweepPlan, command: Command, data: DatasetInfo, reporter: Reporter) -> SearchSource:
+    """The search of a baseline, brought to what the ledger says."""
+    ledger, scope = command.ledger, scope_of(plan)
+    open_version(plan, ledger, command.logs.home, reporter.note, scope)
+    store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, scope)
+    store.open_all()
+    search = SearchSource(plan, ledger, store, scope=scope)
+    store.close_all()
+    return search
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> None:
@@ -147,8 +152,8 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> 
 
 
 @dataclass
-class Sweep(Work[SweepResult]):
-    """A sweep that was taken up; `confirmed` are the settings whose seeds stand in the report.
+class Sweep:
+    """A sweep at work; `confirmed` are the settings whose seeds stand in the report.
 
     `baselines` are the searches of trained baselines by name.
     """
@@ -164,13 +169,20 @@ class Sweep(Work[SweepResult]):
     confirmed: Sequence[Candidate] = ()
     finished: bool = False
 
-    def train(self) -> None:
-        """Search, then confirmation."""
-        searches = SearchesSource([self.search, *self.baselines.values()])
-        self.engine.run(searches)
-        best = self.search.best()
-        self.finished = searches.left() == 0 and (self.plan.seeds == 0 or best is None)
-        if self.plan.seeds == 0 or best is None:
+    @property
+    def best(self) -> Entry | None:
+        """The best complete trial so far."""
+        return self.search.best()
+
+    @cached_property
+    def searches(self) -> SearchesSource:
+        """The sweep's own search and those of its baselines."""
+        return SearchesSource([self.search, *self.baselines.values()])
+
+    def confirm(self) -> None:
+        """Trains the best settings, the job as written and the baselines on fresh seeds."""
+        self.finished = self.searches.left() == 0 and (self.plan.seeds == 0 or self.best is None)
+        if self.plan.seeds == 0 or self.best is None:
             return
         ledger = self.command.ledger
         tuned = {name: its for name, search in self.baselines.items() if (its := search.best()) is not None}
@@ -183,51 +195,48 @@ class Sweep(Work[SweepResult]):
         confirmation = ConfirmationSource(self.plan, ledger, self.store, chosen)
         self.engine.run(confirmation)
         self.confirmed = chosen
-        self.finished = searches.left() == 0 and confirmation.finished
+        self.finished = self.searches.left() == 0 and confirmation.finished
 
-    def outcome(self) -> SweepResult:
-        """An end that was asked for when everything was there changes nothing."""
+    def outcome(self) -> tuple[State, str]:
+        """State and reason; an end that was asked for when everything was there changes nothing."""
         stop = self.engine.stop
         if stop.cause is not None and not self.finished:
-            return self._report(stop.cause, stop.reason)
-        if self.search.best() is None:
-            return self._report(State.FAILED, "no trial is complete")
-        return self._report(State.COMPLETE, "")
+            return stop.cause, stop.reason
+        if self.best is None:
+            return State.FAILED, "no trial is complete"
+        return State.COMPLETE, ""
 
     def conclude(self, state: State, reason: str) -> None:
-        """The best trial's figures, the verdict, and the state, in the sweep's own run."""
-        best, ledger = self.search.best(), self.command.ledger
+        """Logs the best trial's metrics, the verdict, and the state to the sweep's own run."""
+        best, ledger = self.best, self.command.ledger
         run_id = None
         if best is not None:  # delivery may be some moments behind
             patience = 0.0 if self.command.stop() else RUN_PATIENCE
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
         if state is State.COMPLETE:
             self.own.rungs(ledger, self.command.logs)
-        its = self._report(state, reason)
+        its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
         self.own.log.artifacts([write_sweep(its)])
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
-    def delivered(self) -> None:
-        """Describes the experiment and registers the best model. What fails there does not undo the sweep."""
-        self._try("the experiment is not described", self._describe)
-        self._try("the best model is not registered", self._register)
-
-    def _try(self, problem: str, act: Callable[[], None]) -> None:
+    def attempt(self, problem: str, act: Callable[[], None]) -> None:
+        """Does what the sweep's result does not depend on, and says where it fails."""
         try:
             act()
         except KeyboardInterrupt:
             self.engine.reporter.note(f"{problem}: interrupted; the same command does it")
         except Exception as error:
-            reason = self.engine.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
-            self.engine.reporter.note(f"{problem}: {reason}")
+            self.engine.reporter.note(f"{problem}: {self.command.reason(error)}")
 
-    def _describe(self) -> None:
+    def describe(self) -> None:
+        """Describes the experiment in MLflow."""
         if self.command.delivery.run_id(self.own.log.id) is not None:
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
-    def _register(self) -> None:
-        command, best = self.command, self.search.best()
+    def register(self) -> None:
+        """Registers the best model in MLflow, once."""
+        command, best = self.command, self.best
         if best is None or best.score is None or best.key in command.ledger.registered:
             return
         run_id = command.delivery.run_id(self.store.log(best))
@@ -236,12 +245,7 @@ class Sweep(Work[SweepResult]):
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
             command.ledger.append("registered", key=best.key, text=text)
 
-    def report(self, outcome: SweepResult, undelivered: int) -> SweepResult:
-        """The result with what MLflow has got meanwhile."""
-        its = self._report(outcome.state, outcome.reason, undelivered)
-        write_sweep(its)
-        return its
-
-    def _report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
+    def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
+        """The sweep as it stands, with the runs that MLflow has."""
         keys, spent = [each.key for each in self.confirmed], self.engine.account.used_text()
         return self.reader.result(state, reason, keys, spent=spent, undelivered=undelivered)

@@ -12,7 +12,7 @@ from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import tracking_uri
 from mlcl.tracking.provenance import submitted_id
-from mlcl.tracking.uri import is_stored_uri, stored_uri, without_password
+from mlcl.tracking.uri import is_stored_uri, stored_uri
 from mlcl.training.job_data import JobData
 
 
@@ -46,7 +46,6 @@ NAMES = {
     "prune_by": "metric to prune by",
     "free": "set of free keys",
     "scheduler": "scheduler",
-    "study": "study storage",
     "uri": "tracking store",
 }
 """How the parts of an identity are called."""
@@ -63,6 +62,5 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
         "prune_by": plan.space.metric,
         "free": list(plan.free),
         "scheduler": [search.scheduler, search.grace, search.reduction_factor, search.startup],
-        "study": without_password(plan.study) if plan.study else "",
         "uri": stored_uri(tracking_uri(home), home),
     }

@@ -15,7 +15,7 @@ from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
 from mlcl.tracking import log_parameters, params_of
 from mlcl.tracking.names import MIX
-from mlcl.training.baseline_job import baseline_job, fitting_baselines
+from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 
@@ -25,7 +25,7 @@ class SweepPlan:
     """What a sweep was asked to do.
 
     `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
-    fresh seeds. `study` is Optuna's storage, a journal file by default; `warm_start` names an earlier sweep.
+    fresh seeds. `warm_start` names an earlier sweep.
     """
 
     job: JobConfig
@@ -37,7 +37,6 @@ class SweepPlan:
     confirm: int = 1
     baselines: Sequence[tuple[str, JobConfig]] = ()
     resources: Resources = field(default_factory=Resources)
-    study: str | None = None
     warm_start: str | None = None
     fresh: bool = False
 

@@ -1,1 +1,1 @@
-"""What `mlcl init` writes: a job and a space that fit a file of data, by rules that it prints."""
+"""The files that `mlcl init` writes: a job and a space that fit a file of data, by rules that it prints."""

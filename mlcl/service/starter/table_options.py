@@ -1,16 +1,16 @@
-"""The options of a table's source: what the user says of the columns, else what they are recognised as."""
+"""The options of a table's source: as the user gives them, else as the columns are recognised."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from mlcl.data.format import RESERVED
-from mlcl.data.tables.files import Dialect, Table, suffix_of
+from mlcl.data.tables.files import Dialect, TableFile, suffix_of
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.options import Treatment
 from mlcl.data.tables.roles import Kind, Role, Roles, roles_of
@@ -22,40 +22,53 @@ SOURCES = {
 }  # fmt: skip
 FEWEST_FLAGS = 3
 """Columns of 0 and 1 that are the labels even where other columns may be labels, too."""
+OF_TABLE = ("encoding", "delimiter", "header", "allow_untrained", "twins")
+"""Options that the source takes as they are given."""
+OF_LABELS = ("separator", "classes", "threshold", "missing", "uncertain")
+"""Options that a label space takes as they are given."""
+OF_FLAGS = ("threshold", "missing", "uncertain")
+"""Options of label spaces of 0 and 1."""
 Ask = Callable[[str, Sequence[str], str], str]
-"""Asks a question with what may be answered and a default, and returns the answer."""
+"""Asks a question with the possible answers and a default, and returns the answer."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """Options that a user gives for a table; the rest is recognised. `labels` may be patterns as `is_*`."""
+class UserOptions(Dialect):
+    """Options that a user gives for a table, named as the source's and the label space's.
+
+    The rest is recognised. `labels` may be patterns such as `is_*`.
+    """
 
     text: tuple[str, ...] = ()
     image: str | None = None
     labels: tuple[str, ...] = ()
     kind: Literal["single", "multi_label", "path"] | None = None
     separator: str | None = None
-    names: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     threshold: float | None = None
     missing: Treatment | None = None
     uncertain: Treatment | None = None
     id: str | None = None
     split: str | None = None
     group: str | None = None
-    dialect: Dialect = field(default_factory=Dialect)
     twins: Literal["apart", "together"] = "apart"
     allow_untrained: bool = False
 
+    def only(self, keys: Sequence[str]) -> dict[str, Any]:
+        """The options of these that are not the default, as plain data."""
+        found = {key: getattr(self, key) for key in keys if getattr(self, key) != getattr(UserOptions(), key)}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+
 
 def table_options(
-    paths: Sequence[Path], said: Said, ask: Ask | None = None
+    paths: Sequence[Path], given: UserOptions, ask: Ask | None = None
 ) -> tuple[str, dict[str, Any], list[str]]:
     """The source of files with the same columns, its options, and lines on what was found.
 
-    What the user does not say and the tables do not tell is asked, or without `ask` a UserError that names
-    the option.
+    Where neither the user nor the tables decide, a question is asked, or without `ask` UserError names the
+    option.
     """
-    tables = [open_table(path, said.dialect) for path in paths]
+    tables = [open_table(path, given) for path in paths]
     table = tables[0]
     for other in tables[1:]:
         if missing := set(table.columns) - set(other.columns):
@@ -63,220 +76,202 @@ def table_options(
             raise UserError(problem, file=other.path, found=sorted(missing), allowed=list(table.columns))
     if next(table.chunks(table.columns[:1]), None) is None:
         raise UserError("no rows", file=paths[0])
-    labels = [c for pattern in said.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
-    named = [("image", said.image), ("id", said.id), ("split", said.split), ("group", said.group)]
-    named += [("text", column) for column in said.text] + [("labels", column) for column in labels]
-    for key, column in named:
-        if column is not None:
-            table.require(column, key)
-    roles = roles_of(tables, labels)
-    modality, content, lines = _content(table, roles, said, ask)
-    taken = {*content, said.group, said.id, said.split}
-    flags: tuple[Kind, ...] = ("flag",) if said.threshold is None else ("flag", "share")
-    chosen = _given(roles, labels) if labels else _labels(table, roles, taken, flags, ask)
-    spaces, found = _spaces(table, roles, chosen, said)
+    labels = [c for pattern in given.labels for c in fnmatch.filter(table.columns, pattern) or [pattern]]
+    named = {"image": [given.image], "id": [given.id], "split": [given.split], "group": [given.group]}
+    for key, columns in (*named.items(), ("text", given.text), ("labels", labels)):
+        for column in columns:
+            if column is not None:
+                table.require(column, key)
+    choice = _Choice(table, roles_of(tables, labels), given, ask)
+    modality, content, lines = choice.content()
+    chosen = choice.labels(labels, {*content, given.group, given.id, given.split})
+    spaces, found = choice.spaces(chosen)
     options: dict[str, Any] = {
         "path": str(paths[0]) if len(paths) == 1 else [str(path) for path in paths],
         modality: content[0] if len(content) == 1 else list(content),
         "labels": spaces,
     }
+    of_rows = {"id": given.id or choice.roles.id, "split": given.split or choice.roles.split}
+    keys = {
+        key: name for key, name in {**of_rows, "group": given.group}.items() if name and name not in content
+    }
     lines = [f"{table.path.name}: the columns {', '.join(table.columns)}", *lines, *found]
-    columns = {"id": said.id or roles.id, "split": said.split or roles.split, "group": said.group}
-    for key, column in columns.items():
-        if column is not None and column not in content:
-            options[key] = column
-            lines.append(f"{key}: the column {column}")
-    unused = _unused(roles, {*content, *(role.name for role in chosen), *columns.values()})
-    default = asdict(Dialect())
-    options |= {key: value for key, value in asdict(said.dialect).items() if value != default[key]}
-    if said.allow_untrained:
-        options["allow_untrained"] = True
-    if said.twins == "together":
-        options["twins"] = said.twins
-    return SOURCES.get(suffix_of(table.path), "txt"), options, [*lines, *unused]
+    lines += [f"{key}: the column {column}" for key, column in keys.items()]
+    lines += choice.unused({*content, *(role.name for role in chosen), *keys.values()})
+    return SOURCES.get(suffix_of(table.path), "txt"), {**options, **keys, **given.only(OF_TABLE)}, lines
 
 
-def _content(
-    table: Table, roles: Roles, said: Said, ask: Ask | None
-) -> tuple[str, tuple[str, ...], list[str]]:
-    """The modality, its columns, and lines on them."""
-    if said.text:
-        joined = ", which are joined" if len(said.text) > 1 else ""
-        return "text", said.text, [f"text: the {_columns(said.text)}{joined}"]
-    texts, images, vectors = (roles.of(kind) for kind in ("text", "image", "vectors"))
-    if said.image or (images and not texts):
-        name = said.image or _one(table, "image", images, ask)
-        return "image", (name,), [f"image: the column {name}"]
-    if vectors and not texts:
-        name = _one(table, "vectors", vectors, ask)
-        return "vectors", (name,), [f"vectors: the column {name}"]
-    if not texts:
-        raise UserError(
-            "no column looks like texts: name it", file=table.path, key="text", found=list(table.columns),
-            allowed="text COLUMN, several to join them; or image COLUMN",
-        )  # fmt: skip
-    if len(texts) == 1 or texts[0].named or texts[0].words > 2 * texts[1].words:
-        name = texts[0].name
-    else:
-        name = _asked(table, "text", "Which column has the texts?", [role.name for role in texts], ask)
-    return "text", (name,), [f"text: the column {name}"]
+@dataclass(frozen=True)
+class _Choice:
+    """The choice of columns, by the options, the columns' roles, and answers to questions."""
+
+    table: TableFile
+    roles: Roles
+    given: UserOptions
+    ask: Ask | None
+
+    def _asked(self, key: str, question: str, names: Sequence[str]) -> str:
+        """The one name, or the answer. Raises UserError where nobody can be asked."""
+        if len(names) == 1:
+            return names[0]
+        if self.ask is None:
+            problem = f"several columns may be it: name one with {key}"
+            raise UserError(problem, file=self.table.path, key=key, found=names)
+        answer = self.ask(question, names, names[0])
+        self.table.require(answer, key, names)
+        return answer
+
+    def content(self) -> tuple[str, tuple[str, ...], list[str]]:
+        """The modality, its columns, and lines on them. Raises UserError where no column has a content."""
+        given = self.given
+        texts, images, vectors = (self.roles.of(kind) for kind in ("text", "image", "vectors"))
+        if given.text:
+            joined = ", which are joined" if len(given.text) > 1 else ""
+            return "text", given.text, [f"text: the {_columns(given.text)}{joined}"]
+        for key, roles, named in (("image", images, given.image), ("vectors", vectors, None)):
+            if named or (roles and not texts):
+                names = [role.name for role in roles]
+                name = named or self._asked(key, f"Which column is the {key}?", names)
+                return key, (name,), [f"{key}: the column {name}"]
+        if not texts:
+            raise UserError(
+                "no column looks like texts: name it", file=self.table.path, key="text",
+                found=list(self.table.columns), allowed="text COLUMN, several to join them; or image COLUMN",
+            )  # fmt: skip
+        names = [role.name for role in texts]
+        if len(texts) > 1 and (texts[0].named or texts[0].words > 2 * texts[1].words):
+            names = names[:1]
+        name = self._asked("text", "Which column has the texts?", names)
+        return "text", (name,), [f"text: the column {name}"]
+
+    def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[Role]:
+        """The columns of the labels: as given, else columns of 0 and 1, levels, or one column."""
+        if labels:
+            by_name = {role.name: role for role in self.roles.columns}
+            return [by_name[name] for name in labels]
+        roles, kinds = self.roles, ("flag",) if self.given.threshold is None else ("flag", "share")
+        candidates = [
+            role
+            for role in roles.of("single", "multi_label", "path", *kinds)
+            if role.name not in taken and role.name not in roles.repeats
+        ]
+        shares = [role.name for role in roles.of("share") if role.name not in taken and "share" not in kinds]
+        unread = [role.problem for role in roles.of("other") if role.named and role.problem is not None]
+        if unread and not candidates:
+            raise unread[0]
+        if not candidates or (len(shares) >= FEWEST_FLAGS and not any(role.named for role in candidates)):
+            problem, allowed = "no column looks like labels: name it", "labels COLUMN, several for levels"
+            if shares:
+                problem, allowed = "columns of shares need a threshold", "labels COLUMN with threshold 0.5"
+            found = shares or list(self.table.columns)
+            raise UserError(problem, file=self.table.path, key="labels", found=found, allowed=allowed)
+        flags = [role for role in candidates if role.kind in kinds]
+        others = [role for role in candidates if role.kind not in kinds]
+        named = [role for role in others if role.named]
+        if self._are_levels(candidates):
+            return candidates
+        if flags and (not others or (len(flags) >= FEWEST_FLAGS and not named)):
+            return flags
+        if len(named) == 1 or len(candidates) == 1:
+            return (named or candidates)[:1]
+        if self._are_levels(named):
+            return named
+        question = "Which column has the labels to predict?"
+        name = self._asked("labels", question, [role.name for role in candidates])
+        return [role for role in candidates if role.name == name]
+
+    def _are_levels(self, roles: Sequence[Role]) -> bool:
+        return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
+
+    def spaces(self, columns: Sequence[Role]) -> tuple[dict[str, Any], list[str]]:
+        """The label spaces of columns, and lines on them; the first is the one to predict.
+
+        Raises UserError for columns that are no levels, and for an option that none of the spaces takes.
+        """
+        given, file = self.given, self.table.path
+        if given.threshold is not None and not 0 < given.threshold <= 1:
+            found, allowed = given.threshold, "above 0 to 1"
+            raise UserError("no share", file=file, key="threshold", found=found, allowed=allowed)
+        wide = all(role.kind in ("flag", "share") for role in columns) and given.kind != "single"
+        spaces: dict[str, Any] = {}
+        if wide and (len(columns) > 1 or given.kind == "multi_label"):
+            names = [role.name for role in columns]
+            spaces["labels"] = {"kind": "multi_label", "columns": names, **given.only(OF_FLAGS)}
+            what = "0, 1 and shares" if any(role.kind == "share" for role in columns) else "0 and 1"
+            lines = [f"labels: {len(names)} columns of {what} are one label space, {', '.join(names)}"]
+        else:
+            lines = []
+            as_named = given.kind == "path" and len(columns) > 1
+            for role in columns:
+                space, line = self._space(role, replace(given, kind="single") if as_named else given)
+                spaces[space_name(role.name)] = space
+                lines.append(line)
+            if len(columns) > 1:
+                ordered, why = [role.name for role in columns], "as named"
+                if not as_named:
+                    ordered, why = self._levels(columns), "since each class of one has one class above it"
+                spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in ordered]}
+                lines.append(f"levels: {' > '.join(ordered)}, {why}")
+        taken = {key for space in spaces.values() for key in space}
+        for key, value in given.only(OF_LABELS).items():
+            if key not in taken:
+                problem, allowed = "is not for these labels", f"without {key}"
+                raise UserError(problem, file=file, key=key, found=value, allowed=allowed)
+        return spaces, lines
+
+    def _levels(self, columns: Sequence[Role]) -> list[str]:
+        """The columns coarse to fine. Raises UserError for columns that are no levels."""
+        found = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
+        if len(found) < len(columns):
+            problem = "not levels of one another: name the one to predict"
+            allowed = "one; or with kind path levels, coarse first, whose names are told apart by their path"
+            kinds = [f"{role.name} ({role.kind})" for role in columns]
+            raise UserError(problem, file=self.table.path, key="labels", found=kinds, allowed=allowed)
+        return found
+
+    def _space(self, role: Role, given: UserOptions) -> tuple[dict[str, Any], str]:
+        """The label space of a column, and a line on it."""
+        guess = role.kind if role.kind in ("multi_label", "path") else "single"
+        kind = given.kind or ("multi_label" if guess == "single" and given.separator else guess)
+        space: dict[str, Any] = {"kind": kind, "column": role.name}
+        start, example = f"labels: the column {role.name}", f"such as {role.example[:60]!r}"
+        if kind == "path":
+            sign = given.separator or role.sign or self.roles.sign_in(role.name)
+            if sign is None:
+                problem, allowed = "no sign stands between levels in most rows", "separator '/', or another"
+                file = self.table.path
+                raise UserError(problem, file=file, key=role.name, found=role.example, allowed=allowed)
+            more = "" if given.kind else "; with kind single it is one class"
+            space["separator"] = sign
+            return space, f"{start}, a path of levels divided at {sign!r}, {example}{more}"
+        space |= given.only(["classes"])
+        if kind == "single":
+            return space, f"{start}, one a row, {example}"
+        notation = role.notation
+        numbers = notation is not None and notation.form in ("indicators", "shares")
+        divided = given.separator or (notation.separator if notation and not numbers else None)
+        how = f", {notation.in_words()}" if notation and numbers else ""
+        if divided:
+            space["separator"], how = divided, f", divided at {divided!r}"
+        return space | given.only(OF_FLAGS), f"{start}, several a row{how}, {example}"
+
+    def unused(self, used: set[str]) -> list[str]:
+        """Lines on columns that are not read."""
+        repeats = {name: other for name, other in self.roles.repeats.items() if name not in used}
+        lines = [f"left out: the column {name} says the same as {other}" for name, other in repeats.items()]
+        for what, kinds in UNUSED.items():
+            roles = self.roles.of(*kinds) if kinds == ("text",) else self.roles.columns
+            names = [r.name for r in roles if r.kind in kinds and r.name not in {*used, *repeats}]
+            lines += [f"not read: the {_columns(names)}{what}"] if names else []
+        return lines
 
 
-def _one(table: Table, key: str, roles: Sequence[Role], ask: Ask | None) -> str:
-    if len(roles) == 1:
-        return roles[0].name
-    return _asked(table, key, f"Which column is the {key}?", [role.name for role in roles], ask)
-
-
-def _given(roles: Roles, labels: Sequence[str]) -> list[Role]:
-    by_name = {role.name: role for role in roles.columns}
-    return [by_name[name] for name in labels]
-
-
-def _labels(
-    table: Table, roles: Roles, taken: set[str | None], kinds: tuple[Kind, ...], ask: Ask | None
-) -> list[Role]:
-    """The columns of the labels: columns of 0 and 1 (of `kinds`), levels, or one column."""
-    repeats = roles.repeats or {}
-    candidates = [
-        role
-        for role in roles.of("single", "multi_label", "path", *kinds)
-        if role.name not in taken and role.name not in repeats
-    ]
-    shares = [role.name for role in roles.of("share") if role.name not in taken and "share" not in kinds]
-    unread = [role.problem for role in roles.of("other") if role.named and role.problem is not None]
-    if unread and not candidates:
-        raise unread[0]
-    if not candidates or (len(shares) >= FEWEST_FLAGS and not any(role.named for role in candidates)):
-        problem = "columns of shares need a threshold" if shares else "no column looks like labels: name it"
-        allowed = "labels COLUMN with threshold 0.5" if shares else "labels COLUMN, several for levels"
-        raise UserError(
-            problem, file=table.path, key="labels", found=shares or list(table.columns), allowed=allowed
-        )
-    flags = [role for role in candidates if role.kind in kinds]
-    others = [role for role in candidates if role.kind not in kinds]
-    if all(role.kind == "single" for role in candidates) and roles.levels(candidates):
-        return candidates
-    named = [role for role in others if role.named]
-    if flags and (not others or (len(flags) >= FEWEST_FLAGS and not named)):
-        return flags
-    if len(named) == 1 or len(candidates) == 1:
-        return (named or candidates)[:1]
-    if all(role.kind == "single" for role in named) and roles.levels(named):
-        return named
-    names = [role.name for role in candidates]
-    name = _asked(table, "labels", "Which column has the labels to predict?", names, ask)
-    return [role for role in candidates if role.name == name]
-
-
-def _asked(table: Table, key: str, question: str, names: Sequence[str], ask: Ask | None) -> str:
-    if ask is None:
-        problem = f"several columns may be it: name one with {key}"
-        raise UserError(problem, file=table.path, key=key, found=names)
-    answer = ask(question, names, names[0])
-    table.require(answer, key, names)
-    return answer
-
-
-def _spaces(
-    table: Table, roles: Roles, columns: Sequence[Role], said: Said
-) -> tuple[dict[str, Any], list[str]]:
-    """The label spaces of columns, and lines on them; the first is the one to predict.
-
-    Raises UserError for columns that are no levels, and for what a user says that none of them takes.
-    """
-    if said.threshold is not None and not 0 < said.threshold <= 1:
-        problem = "no share"
-        raise UserError(
-            problem, file=table.path, key="threshold", found=said.threshold, allowed="above 0 to 1"
-        )
-    wide = all(role.kind in ("flag", "share") for role in columns) and said.kind != "single"
-    if wide and (len(columns) > 1 or said.kind == "multi_label"):
-        names = [role.name for role in columns]
-        spaces: dict[str, Any] = {"labels": {"kind": "multi_label", "columns": names, **_treated(said)}}
-        what = "0, 1 and shares" if any(role.kind == "share" for role in columns) else "0 and 1"
-        lines = [f"labels: {len(names)} columns of {what} are one label space, {', '.join(names)}"]
-    else:
-        spaces, lines = {}, []
-        levels = said.kind == "path" and len(columns) > 1
-        for role in columns:
-            space, line = _space(table, roles, role, replace(said, kind="single") if levels else said)
-            spaces[space_name(role.name)] = space
-            lines.append(line)
-        if len(columns) > 1:
-            ordered, why = _levels(table, roles, columns, as_named=levels)
-            spaces["path"] = {"kind": "hierarchy", "levels": [space_name(name) for name in ordered]}
-            lines.append(f"levels: {' > '.join(ordered)}, {why}")
-    taken = {key for space in spaces.values() for key in space}
-    given = {"separator": said.separator, "classes": said.names or None, **_treated(said)}
-    for key, value in given.items():
-        if value is not None and key not in taken:
-            problem = "is not for these labels"
-            raise UserError(problem, file=table.path, key=key, found=value, allowed=f"without {key}")
-    return spaces, lines
-
-
-def _levels(table: Table, roles: Roles, columns: Sequence[Role], *, as_named: bool) -> tuple[list[str], str]:
-    """The columns coarse to fine, and how that is known. Raises UserError for columns that are no levels."""
-    if as_named:
-        return [role.name for role in columns], "as named"
-    found = roles.levels([role for role in columns if role.kind in ("single", "flag")])
-    if len(found) < len(columns):
-        raise UserError(
-            "not levels of one another: name the one to predict", file=table.path, key="labels",
-            found=[f"{role.name} ({role.kind})" for role in columns],
-            allowed="one; or with kind path levels, coarse first, whose names are told apart by their path",
-        )  # fmt: skip
-    return found, "since each class of one has one class above it"
-
-
-def _treated(said: Said) -> dict[str, Any]:
-    """How cells of 0 and 1 are read."""
-    given = {"threshold": said.threshold, "missing": said.missing, "uncertain": said.uncertain}
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _space(table: Table, roles: Roles, role: Role, said: Said) -> tuple[dict[str, Any], str]:
-    """The label space of a column, and a line on it."""
-    guess = role.kind if role.kind in ("multi_label", "path") else "single"
-    kind = said.kind or ("multi_label" if guess == "single" and said.separator else guess)
-    space: dict[str, Any] = {"kind": kind, "column": role.name}
-    said_so = f"labels: the column {role.name}"
-    example = f"such as {role.example[:60]!r}"
-    if kind == "path":
-        sign = said.separator or role.sign or roles.sign_in(role.name)
-        if sign is None:
-            problem, allowed = "no sign stands between levels in most rows", "separator '/', or another"
-            raise UserError(problem, file=table.path, key=role.name, found=role.example, allowed=allowed)
-        more = "" if said.kind else "; with kind single it is one class"
-        space["separator"] = sign
-        return space, f"{said_so}, a path of levels divided at {sign!r}, {example}{more}"
-    space |= {"classes": list(said.names)} if said.names else {}
-    if kind == "single":
-        return space, f"{said_so}, one a row, {example}"
-    notation = role.notation
-    numbers = notation is not None and notation.form in ("indicators", "shares")
-    divided = said.separator or (notation.separator if notation and not numbers else None)
-    space |= {"separator": divided} if divided else {}
-    space |= _treated(said)
-    how = (
-        f", divided at {divided!r}" if divided else f", {notation.in_words()}" if notation and numbers else ""
-    )
-    return space, f"{said_so}, several a row{how}, {example}"
-
-
-def _unused(roles: Roles, used: set[str | None]) -> list[str]:
-    """Lines on columns that are not read."""
-    repeats = {name: other for name, other in (roles.repeats or {}).items() if name not in used}
-    lines = [f"left out: the column {name} says the same as {other}" for name, other in repeats.items()]
-    texts = [role.name for role in roles.of("text") if role.name not in used]
-    lines += [f"not read: the {_columns(texts)} of texts; text may name several"] if texts else []
-    rest = [role for role in roles.columns if role.name not in {*used, *texts, *repeats}]
-    labels = [role.name for role in rest if role.kind in ("single", "multi_label", "path", "flag", "share")]
-    lines += [f"not read: the {_columns(labels)}, which may be labels"] if labels else []
-    constant = [role.name for role in rest if role.kind == "constant"]
-    lines += [f"not read: the {_columns(constant)}, with one value in all rows"] if constant else []
-    return lines
+UNUSED: dict[str, tuple[Kind, ...]] = {
+    " of texts; text may name several": ("text",),
+    ", which may be labels": ("single", "multi_label", "path", "flag", "share"),
+    ", with one value in all rows": ("constant",),
+}
+"""The end of a line on columns that are not read, and their kinds."""
 
 
 def _columns(names: Sequence[str]) -> str:

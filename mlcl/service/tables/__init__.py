@@ -2,16 +2,13 @@
 
 from mlcl.service.tables.cell_files import check_folder, write_cells
 from mlcl.service.tables.cost import plan_table
-from mlcl.service.tables.merged_table import plan_merge, run_merge
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table import run_table
 
 __all__ = [
     "TablePlan",
     "check_folder",
-    "plan_merge",
     "plan_table",
-    "run_merge",
     "run_table",
     "write_cells",
 ]

@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, covers, dump_job, job_hash
-from mlcl.config.table import Cell, Table, cells_of
-from mlcl.config.table.loader import FOLDER
+from mlcl.config.table import FOLDER, Cell, Table, cells_of
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources
 from mlcl.service.tables.table_checks import check_metrics, check_prepared, check_sources, download_hint
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
-from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData, open_dataset
+from mlcl.training.run_files import RESULT
 
 Key = tuple[str, str]
 """What tells a run from another: the hash of its job and the fingerprint of its data."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from mlcl.results.provenance import Tags, data_notes, log_start, lower_is_better, provenance_of
+from mlcl.results.provenance import data_notes, log_start, lower_is_better, provenance_of
 from mlcl.results.table_result import CellResult, TableResult
-from mlcl.service.engine.command import Command, Task, Work, run_command
+from mlcl.service.engine.command import Command, Subject, open_command
+from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
-from mlcl.service.engine.session import Engine
 from mlcl.service.engine.shared_runs import SharedRuns
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
@@ -38,143 +37,97 @@ def run_table(
 
     What an interrupted or killed command left is gone on with; what is complete is never trained again.
     """
-    return run_command(TableTask(plan, home), home, watch, strict_code=strict_code)
+    runs, searches = check_table(plan, home), tuned_cells(plan, home)
+    known, every = TableLedgers(home), len(runs) + sum(each.most for each in searches)
+    asked_for = identity(plan, runs, [each.identity for each in searches])
+    subject = Subject(
+        kind="table",
+        option="TABLE",
+        name=plan.name,
+        experiment=plan.table.experiment,
+        job_hash=asked_for,
+        fingerprint="",
+        job=plan.cells[0].jobs[0],
+        resources=plan.resources,
+    )
 
+    def find() -> RunFolder:
+        found = known_folder(home, plan.name, asked_for)
+        return found or RunFolders(home, "tables").new(submitted_id())
 
-class PlannedTable(Task[TableResult]):
-    """A table as it was asked for: equal `job_hash`es are one table."""
-
-    kind, option, fingerprint = "table", "TABLE", ""
-
-    def __init__(self, plan: TablePlan, home: Path, job_hash: str) -> None:
-        self._plan, self._home, self.job_hash = plan, home, job_hash
-        self.name, self.experiment = plan.name, plan.table.experiment
-        self.job, self.resources = plan.cells[0].jobs[0], plan.resources
-
-    def folder(self) -> RunFolder:
-        """That of the same table, asked for in the same way, or a new one."""
-        known = known_folder(self._home, self.name, self.job_hash)
-        return known or RunFolders(self._home, "tables").new(submitted_id())
-
-    def log_id(self, id: str, logs: JobLogs) -> str:
-        """The table's id, numbered where another store has a log of it."""
-        return logs.usable(id)
-
-
-class TableTask(PlannedTable):
-    """A table whose missing cells are trained. Raises UserError for whatever can be wrong in the plan."""
-
-    def __init__(self, plan: TablePlan, home: Path) -> None:
-        self._runs, self._tuned = check_table(plan, home), tuned_cells(plan, home)
-        super().__init__(plan, home, identity(plan, self._runs, [tuned.identity for tuned in self._tuned]))
-        self.identity = {
-            "job_hash": self.job_hash,
-            "tuned": {each.scope: each.identity_hash for each in self._tuned},
-        }
-        self._ledgers = TableLedgers(home)
-        self._all = len(self._runs) + sum(tuned.most for tuned in self._tuned)
-        self.asked = {"runs": self._all}
-
-    def _missing(self) -> list[TableRun]:
-        done = finished(self._home)
-        return [run for run in self._runs if run.key not in done]
-
-    def most(self, folder: RunFolder, announce: Callable[[str], None]) -> int:
-        """The trainings that are missing."""
-        ledger = Ledger(folder.path)
-        searches = sum(each.left(self._ledgers.of(each, ledger)) for each in self._tuned)
-        left = len(self._missing()) + searches
-        announce(f"{self.name}: {self._all - left} of {self._all} runs are done")
+    def count(ledger: Ledger, announce: Callable[[str], None]) -> int:
+        left = len(_missing(runs, home)) + sum(each.left(known.of(each, ledger)) for each in searches)
+        announce(f"{plan.name}: {every - left} of {every} runs are done")
         return left
 
-    def take_up(self, command: Command) -> TrainedTable:
-        """Starts the table's own log, or goes on with it."""
-        log = TableLog(self._plan, command)
-        reporter = Reporter(command.ledger, command.account, command.watch, metric="score", score="score")
-        source = CellsSource(self._missing(), command.ledger, SharedRuns(command.logs, log.id))
-        engine = replace(command.engine(reporter, MAX_FAILED), models=self._plan.table.models)
-        # Found before this table begins a search: then it is its own.
-        ledgers = {each: self._ledgers.of(each, command.ledger) or command.ledger for each in self._tuned}
-        return TrainedTable(self._plan, command, engine, log, self._runs, ledgers, source)
+    with open_command(subject, home, watch, find, count, strict_code=strict_code) as command:
+        ledger, own_log = command.ledger, command.logs.usable(command.folder.path.name)
+        hashes = {each.scope: each.identity_hash for each in searches}
+        with command.start({"job_hash": asked_for, "tuned": hashes}, {"runs": every}, own_log):
+            log = TableLog(plan, command)
+            reporter = Reporter(ledger, command.account, command.watch, metric="score", score="score")
+            source = CellsSource(_missing(runs, home), ledger, SharedRuns(command.logs, log.id))
+            engine = command.engine(reporter, MAX_FAILED, models=plan.table.models)
+            # Found before this table begins a search: then it is its own.
+            tuned = {each: known.of(each, ledger) or ledger for each in searches}
+        with command.work(log.finish, reporter) as end:
+            if source.left():
+                engine.run(source)
+            for cell, its in tuned.items():
+                if its is ledger and not engine.stop():
+                    cell.train(command, engine, log.id)
+            state, reason = _state(runs, tuned, engine, home)
+            report = _read(plan, runs, tuned, source, command, log.id, state, reason)
+            with command.stop.shielded():
+                log.write(report)
+            end.state, end.reason = report.state, report.reason
+        return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
 
 
-@dataclass
-class LoggedTable(Work[TableResult]):
-    """A table that was taken up, with a log of its own."""
-
-    plan: TablePlan
-    command: Command
-    engine: Engine
-    log: TableLog
-
-    def conclude(self, state: State, reason: str) -> None:
-        """The state, in the table's own log."""
-        self.log.finish(state, reason)
-
-    def report(self, outcome: TableResult, undelivered: int) -> TableResult:
-        """The outcome with the table's run in MLflow."""
-        return replace(outcome, undelivered=undelivered, run_id=self.command.delivery.run_id(self.log.id))
-
-    def with_provenance(self, report: TableResult, trainings: Sequence[Tags] = ()) -> TableResult:
-        """The report with the provenance of the table and of its trainings with these tags."""
-        codes = self.command.ledger.codes
-        own = dict(log_start(self.command.logs.home, self.log.id).get("tags", {}))
-        own |= {Tag.CODE: ", then ".join(codes)} if len(codes) > 1 else {}
-        return replace(
-            report,
-            lower_is_better=lower_is_better(trainings),
-            notes=data_notes(trainings),
-            provenance=provenance_of(own, trainings),
-        )
+def _missing(runs: Sequence[TableRun], home: Path) -> list[TableRun]:
+    done = finished(home)
+    return [run for run in runs if run.key not in done]
 
 
-@dataclass
-class TrainedTable(LoggedTable):
-    """A table whose cells are trained. `tuned` has the ledger of each tuned cell, maybe another table's."""
+def _state(
+    runs: Sequence[TableRun], tuned: Mapping[TunedCell, Ledger], engine: Engine, home: Path
+) -> tuple[State, str]:
+    """State and reason; an end that was asked for when everything was there changes nothing."""
+    left = len(_missing(runs, home)) + sum(cell.left(ledger) for cell, ledger in tuned.items())
+    if left == 0:
+        return State.COMPLETE, ""
+    if engine.stop.cause is not None:
+        return engine.stop.cause, engine.stop.reason
+    return State.FAILED, f"{left} of {len(runs) + sum(cell.most for cell in tuned)} runs are missing"
 
-    runs: list[TableRun]
-    tuned: Mapping[TunedCell, Ledger]
-    source: CellsSource
 
-    def train(self) -> None:
-        """Trains all that is missing: plain cells, then one tuned cell after the other."""
-        if self.source.left():
-            self.engine.run(self.source)
-        for tuned, ledger in self.tuned.items():
-            if ledger is self.command.ledger and not self.engine.stop():
-                tuned.train(self.command, self.engine, self.log.id)
-
-    def outcome(self) -> TableResult:
-        """COMPLETE where every figure is there. Writes the table's files."""
-        report = self._read(*self._trained())
-        with self.command.stop.shielded():
-            self.log.write(report)
-        return report
-
-    def _trained(self) -> tuple[State, str]:
-        """An end that was asked for when everything was there changes nothing."""
-        done, stop = finished(self.command.logs.home), self.engine.stop
-        searches = sum(tuned.left(ledger) for tuned, ledger in self.tuned.items())
-        left = sum(run.key not in done for run in self.runs) + searches
-        if left == 0:
-            return State.COMPLETE, ""
-        if stop.cause is not None:
-            return stop.cause, stop.reason
-        return State.FAILED, f"{left} of {len(self.runs) + sum(t.most for t in self.tuned)} runs are missing"
-
-    def _read(self, state: State, reason: str) -> TableResult:
-        plan, home = self.plan, self.command.logs.home
-        figures, done = Figures(plan, self.runs, home, self.command.delivery.run_id), finished(home)
-        tuned = {each.cell.id: each for each in self.tuned}
-        cells = [
-            figures.tuned(tuned[cell.id], self.tuned[tuned[cell.id]])
-            if cell.id in tuned
-            else figures.cell(cell, done, self.source.failed)
-            for cell in plan.cells
-        ]
-        tags = [figures.trainings.tags(its.log) for cell in cells for its in cell.trainings]
-        report = table_report(plan, self.command.folder.path, cells, state, reason)
-        return self.with_provenance(report, tags)
+def _read(
+    plan: TablePlan,
+    runs: Sequence[TableRun],
+    tuned: Mapping[TunedCell, Ledger],
+    source: CellsSource,
+    command: Command,
+    log: str,
+    state: State,
+    reason: str,
+) -> TableResult:
+    """The figures of all cells: plain ones from their runs, tuned ones from their search's ledger."""
+    home = command.logs.home
+    figures, done = Figures(plan, list(runs), home, command.delivery.run_id), finished(home)
+    searches = {cell.cell.id: (cell, ledger) for cell, ledger in tuned.items()}
+    cells = [
+        figures.tuned(*searches[cell.id]) if cell.id in searches else figures.cell(cell, done, source.failed)
+        for cell in plan.cells
+    ]
+    tags = [figures.trainings.tags(its.log) for cell in cells for its in cell.trainings]
+    own, codes = dict(log_start(home, log).get("tags", {})), command.ledger.codes
+    own |= {Tag.CODE: ", then ".join(codes)} if len(codes) > 1 else {}
+    return replace(
+        table_report(plan, command.folder.path, cells, state, reason),
+        lower_is_better=lower_is_better(tags),
+        notes=data_notes(tags),
+        provenance=provenance_of(own, tags),
+    )
 
 
 def table_report(

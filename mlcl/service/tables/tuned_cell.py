@@ -16,15 +16,14 @@ from mlcl.data import DatasetInfo
 from mlcl.results.sweep_result import ranked
 from mlcl.results.table_result import SearchResult
 from mlcl.service.engine.command import Command
+from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.session import Engine
 from mlcl.service.search.confirmation import best_candidate
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
-from mlcl.service.search.space_versions import SpaceVersions
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
@@ -136,17 +135,13 @@ class TunedCell:
         Its logs are nested in the log `parent`.
         """
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
-        versions = SpaceVersions(
-            plan, ledger, open_storage(folder / "study.journal"), engine.home, self.scope
-        )
-        _, study = versions.open(engine.reporter.note)
+        open_version(plan, ledger, engine.home, engine.reporter.note, self.scope)
         data = self._data.dataset.info
         store = NestedTrials(ledger, folder, command.logs, data, plan.free, self.scope, parent)
         with command.stop.shielded():
             store.open_all()
-            search = SearchSource(plan, ledger, study, store, scope=self.scope)
+            search = SearchSource(plan, ledger, store, scope=self.scope)
             store.close_all()
-            search.sync()
         if search.left():
             engine.run(search)
         best = search.best()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from mlcl.data import Split
 from mlcl.data.format import Modality, plural
 from mlcl.data.sources.image_folder import image_files
-from mlcl.data.tables.files import Dialect, Table
+from mlcl.data.tables.files import Dialect, TableFile
 from mlcl.data.tables.formats import FORMS, open_table
 from mlcl.data.tables.notation import is_unicode
 from mlcl.data.tables.rows import ImageFiles, Unreadable, read_contents
@@ -77,7 +77,7 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _items(table: Table, modality: Modality, columns: TableColumns) -> Iterator[Item]:
+def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Iterator[Item]:
     content, id = columns.content or (modality,), columns.id or "id"
     for column in content:
         table.require(column, "text" if columns.content else column, [*table.columns, "or text COLUMN"])

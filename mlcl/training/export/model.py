@@ -19,16 +19,14 @@ from mlcl.models.encoders import ENCODERS
 from mlcl.plugins import only_reading
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
-from mlcl.training.embeddings import SplitEncoder
-from mlcl.training.evaluation_result import Predictor
-from mlcl.training.evaluator import classify
+from mlcl.training.embeddings import Datastore, SplitEncoder
+from mlcl.training.evaluator import Predictor, classify
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
 from mlcl.training.export.network import Network, read_datastore, read_weights, rebuilt_network
 from mlcl.training.export.predictions import Predictions, decide
-from mlcl.training.features import SavedFeatures
-from mlcl.training.files import JOB, TOKENIZER
+from mlcl.training.features.inputs import SavedFeatures
 from mlcl.training.input_reader import Content, InputReader
-from mlcl.training.neighbours import Datastore
+from mlcl.training.run_files import JOB, TOKENIZER
 
 DEVICES = ("auto", "cpu", "cuda")
 

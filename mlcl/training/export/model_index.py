@@ -13,8 +13,8 @@ from mlcl.config.section import Section, validate
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision, Setting, Task
-from mlcl.training.features import FEATURES
-from mlcl.training.files import JOB, TOKENIZER
+from mlcl.training.features.inputs import FEATURES
+from mlcl.training.run_files import JOB, TOKENIZER
 
 INDEX = "model.json"
 VERSION = 2

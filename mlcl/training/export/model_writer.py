@@ -23,6 +23,7 @@ from mlcl.files import new_folder
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
+from mlcl.training.embeddings import setting_of
 from mlcl.training.export.model_index import (
     DATASTORE,
     NETWORK,
@@ -35,9 +36,8 @@ from mlcl.training.export.model_index import (
 )
 from mlcl.training.export.network import Network, trained_datastore, trained_network, write_datastore
 from mlcl.training.export.readme import README, readme
-from mlcl.training.files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import setting_of
+from mlcl.training.run_files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
 
 
 def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping[str, str]) -> Index:

@@ -29,12 +29,10 @@ from mlcl.models import build_encoder
 from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
-from mlcl.training.embeddings import label_logits
-from mlcl.training.embeddings_file import fixed_lists, matrix, read_embeddings
-from mlcl.training.files import PROBE, WEIGHTS
+from mlcl.training.embeddings import Datastore, RankRows, label_logits
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import Datastore, RankRows
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
+from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix, read_embeddings
 
 
 class Network(nn.Module):

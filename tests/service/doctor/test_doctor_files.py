@@ -79,7 +79,7 @@ def test_a_killed_table_and_its_runs_are_stopped(home):
 def test_what_lives_is_left_alone(home):
     run, _ = left(home)
     sweep = Swept(home)
-    sweep.trial(told=False)
+    sweep.trial()
     sweep.running()
     for folder in (run, sweep.folder):
         for name in (".checkpoint.pt.1.partial", "STOP", "ray-1/x"):
@@ -140,7 +140,7 @@ def test_leftovers_of_killed_commands_are_removed(home):
 def test_without_fix_not_a_byte_is_changed(home):
     run, _ = left(home)
     sweep = Swept(home)
-    sweep.trial(told=False)
+    sweep.trial()
     sweep.running()
     write(run.path / "STOP")
     write(run.path / ".x.1.partial")
@@ -148,7 +148,7 @@ def test_without_fix_not_a_byte_is_changed(home):
     start(home, "other", "other", uri="http://elsewhere")
     before = tree(home)
     checks = {result.check for result in look(home)}
-    assert checks >= {"killed", "partial-files", "leftovers", "delivery", "studies"}
+    assert checks >= {"killed", "partial-files", "leftovers", "delivery"}
     assert tree(home) == before
 
 

@@ -3,11 +3,9 @@
 import shutil
 import sqlite3
 
-import optuna
 import pytest
-from doctored import Swept, left, look, start, statuses, tree
+from doctored import left, look, start, statuses, tree
 from mlflow import MlflowClient
-from optuna.trial import TrialState
 
 from mlcl.service.doctor import healthy
 from mlcl.tracking import State, Tracker, deliver_all, tracking_uri
@@ -144,85 +142,6 @@ def test_a_killed_run_is_told_to_mlflow_in_one_go(home):
     assert healthy(look(home, fix=True))
     assert said(run_of(client, home, log.id)) == ("KILLED", "STOPPED")
     assert look(home) == []
-
-
-@pytest.mark.parametrize("where", ["", "sqlite"])
-def test_what_a_study_was_not_told_it_is_told(home, where):
-    url = f"sqlite:///{home}/studies.db" if where else ""
-    sweep = Swept(home, url)
-    sweep.trial(State.COMPLETE)
-    for state in (State.COMPLETE, State.PRUNED, State.FAILED, State.STOPPED, State.BUDGET):
-        sweep.trial(state, told=False)
-    sweep.study.ask()  # half drawn: the next command takes it
-    before = tree(home)
-    found = look(home, "studies", study=url or None)
-    assert statuses(found) == ["FOUND"] * 5
-    assert found[0].what == f"trial-0001 of study {sweep.id}"
-    assert found[1].why == "is RUNNING in Optuna, and PRUNED in the sweep"
-    assert tree(home) == before
-    assert statuses(look(home, "studies", study=url or None, fix=True)) == ["MENDED"] * 5
-    assert look(home, "studies", study=url or None) == []
-    assert [trial.state for trial in sweep.trials()] == [
-        TrialState.COMPLETE, TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL,
-        TrialState.WAITING, TrialState.WAITING, TrialState.RUNNING,
-    ]  # fmt: skip
-
-
-def test_the_study_of_a_tuned_cell_is_told_too(home):
-    cell = Swept(home, cell="Warm_All")
-    cell.trial(State.COMPLETE)
-    cell.trial(State.PRUNED, told=False)
-    (found,) = look(home, "studies", fix=True)
-    assert (found.status, found.why) == ("MENDED", "is RUNNING in Optuna, and PRUNED in the table")
-    assert [trial.state for trial in cell.trials()] == [TrialState.COMPLETE, TrialState.PRUNED]
-    assert look(home, "studies") == []
-
-
-def test_a_rung_that_was_not_told_counts(home):
-    sweep = Swept(home)
-    sweep.trial(told=False)
-    (found,) = look(home, "studies", fix=True)
-    assert (found.status, found.why) == ("MENDED", "Optuna has not been told all of it (RUNNING)")
-    assert sweep.trials()[0].intermediate_values == {1: 0.5}
-
-
-def test_what_contradicts_is_named(home):
-    sweep = Swept(home)
-    entry = sweep.trial(State.PRUNED, told=False)
-    sweep.study.tell(entry.study_number, 0.5)
-    (found,) = look(home, "studies", fix=True)
-    assert (found.status, found.mendable) == ("LEFT", False)
-    assert "is told PRUNED, and was told COMPLETE" in found.why
-
-
-def test_a_study_that_is_gone_is_named(home):
-    first, second = Swept(home), Swept(home)
-    for sweep in (first, second):
-        sweep.trial(State.COMPLETE)
-    (first.folder.path / "study.journal").unlink()
-    optuna.delete_study(study_name=second.id, storage=second.storage)
-    found = {result.what: str(result.status) for result in look(home, "studies", fix=True)}
-    assert found == {
-        str(first.folder.path / "study.journal"): "LEFT",
-        f"study {second.id}": "LEFT",
-    }
-    assert not (first.folder.path / "study.journal").exists()
-
-
-def test_a_study_elsewhere_is_looked_at_where_its_url_is_given(home):
-    sweep = Swept(home, f"sqlite:///{home}/studies.db")
-    sweep.trial(State.COMPLETE, told=False)
-    assert statuses(look(home, "studies")) == ["NOTE"]
-    assert statuses(look(home, "studies", study="sqlite:///other.db")) == ["NOTE"]
-
-
-def test_a_living_sweeps_study_is_left_alone(home):
-    sweep = Swept(home)
-    sweep.trial(State.COMPLETE, told=False)
-    with sweep.folder.owned() as mine:
-        assert mine
-        assert look(home, "studies", fix=True) == []
-    assert sweep.trials()[0].state is TrialState.RUNNING
 
 
 def test_a_store_that_cannot_be_written_is_named(home):

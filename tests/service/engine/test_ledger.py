@@ -32,8 +32,8 @@ def generation(ledger, number=0, kept=None):
         number=number,
         space_hash=f"h{number}",
         space="",
-        study="s",
-        names=["x"],
+        distributions={},
+        modes=["max"],
         kept=kept or {},
         dropped={},
         warm=[],
@@ -42,7 +42,7 @@ def generation(ledger, number=0, kept=None):
 
 def opened(ledger, number, group=None, generation=0):
     key = f"{group}-seed{number}" if group else f"trial-{number}"
-    how = {"number": None if group else number, "study_number": None if group else number, "group": group}
+    how = {"number": None if group else number, "group": group, "params": {}, "system_attrs": {}}
     ledger.append("open", key=key, label=key, job=JOB, settings={"x": 1}, generation=generation, **how)
     return key
 
@@ -158,7 +158,8 @@ def test_which_trials_compare_in_the_present_space(ledger):
     generation(ledger)
     for number in range(3):
         closed(ledger, opened(ledger, number), State.COMPLETE, 0.5)
-    generation(ledger, 1, kept={"trial-1": 0})
+    kept = {"params": {}, "state": "COMPLETE", "values": [0.5], "rungs": []}
+    generation(ledger, 1, kept={"trial-1": kept})
     opened(ledger, 3, generation=1)
     opened(ledger, 1, group="g")
     assert [entry.key for entry in ledger.counted()] == ["trial-1", "trial-3"]

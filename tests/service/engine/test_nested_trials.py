@@ -2,13 +2,12 @@
 
 import pytest
 from builders import tiny_job
-from study_states import study_differences
+from mortal import Killed
 from sweeps import World
 
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.nested_trials import log_id, sync_log
 from mlcl.service.engine.recovery import KILLED, close_ledger
-from mlcl.service.search.study import sync_study
 from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State
 
@@ -28,7 +27,7 @@ def log(world):
 
 
 def entry(state, **how):
-    return Entry("t", "trial 0", {}, {"train.lr": 0.1}, number=0, study_number=0, state=state, **how)
+    return Entry("t", "trial 0", {}, {"train.lr": 0.1}, number=0, state=state, **how)
 
 
 def content(log):
@@ -66,19 +65,6 @@ def test_a_reason_does_not_outlive_its_state(log):
     ]
 
 
-def test_a_study_that_says_something_else_is_found_out(world, tiny):
-    world.run(world.plan(tiny_job(tiny), SPACE, trials=2))
-    ledger, study = world.ledger, world.study
-    generation = ledger.versions()[-1]
-    assert study_differences(study, ledger, generation) == []
-    ledger.entries["trial-0001"].state = State.FAILED
-    assert study_differences(study, ledger, generation) == [
-        "trial 1: FAILED in the sweep, COMPLETE in the study"
-    ]
-    with pytest.raises(RuntimeError, match="trial 1 is told FAIL, and was told COMPLETE"):
-        sync_study(study, ledger.entries["trial-0001"])
-
-
 def test_closing_a_killed_sweep_twice_is_closing_it_once(world, tiny):
     world.kill_when(lambda _job, epoch: len(world.ledger.trials()) == 2 and epoch == 2)
     assert world.killed(world.plan(tiny_job(tiny), SPACE))
@@ -95,14 +81,13 @@ def test_closing_a_killed_sweep_twice_is_closing_it_once(world, tiny):
 
 def test_a_training_whose_log_was_never_started_is_closed_all_the_same(world, tiny, monkeypatch):
     def die(*_, **__):
-        raise SystemExit
+        world.mortal.dead = True
+        raise Killed
 
     plan = world.plan(tiny_job(tiny), SPACE)
     with monkeypatch.context() as patch:
         patch.setattr("mlcl.service.engine.nested_trials.NestedTrials.open", die)
-        patch.setattr("mlcl.service.engine.command._conclude", lambda *_: 0)
-        with pytest.raises(SystemExit):
-            world.run(plan)
+        assert world.killed(plan)
     folder = RunFolder(world.folder)
     close_ledger(world.home, folder)
     assert world.ledger.entries["trial-0000"].state is State.STOPPED

@@ -32,7 +32,7 @@ def opened(folder, *keys, event="sweep"):
     ledger = Ledger(folder.path)
     ledger.append(event, id=folder.path.name)
     for key in keys:
-        job = {"job": {}, "settings": {}, "generation": 0, "number": None, "study_number": None}
+        job = {"job": {}, "settings": {}, "generation": 0, "number": None, "params": {}, "system_attrs": {}}
         ledger.append("open", key=key, label=key, group=None, **job)
         ledger.append("begin", key=key, cpus=1, gpus=0)
     return ledger

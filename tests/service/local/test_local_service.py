@@ -18,14 +18,11 @@ from patience import until
 
 from mlcl.config.cluster import load_cluster
 from mlcl.errors import UserError
-from mlcl.service.local import ServiceError, UpOptions, down, mlflow_address, service_status, up
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.mlflow_server import MlflowServer
-from mlcl.service.local.ports import free_port
-from mlcl.service.local.processes import process_tree
-from mlcl.service.local.ray_head import RayHead
-from mlcl.service.local.settings import resolve_settings
-from mlcl.service.local.state import read_state
+from mlcl.service.local import service as local
+from mlcl.service.local.processes import free_port, process_tree, start_process
+from mlcl.service.local.servers import Problem, Server, mlflow_server, ray_scratch
+from mlcl.service.local.service import ServiceError, mlflow_address, read_state, service_status
+from mlcl.service.local.settings import ServiceFolder, UpOptions, read_secret, resolve_settings
 from mlcl.service.runs import ray_folder
 
 SCRIPT = Path(local_servers.__file__)
@@ -39,10 +36,10 @@ class Service:
         self.options = UpOptions(free_port(), free_port(), free_port())
 
     def up(self, **options):
-        return up(UpOptions(**options) if options else self.options, self.home)
+        return local.up(UpOptions(**options) if options else self.options, self.home)
 
     def down(self, **how):
-        return down(self.home, **how)
+        return local.down(self.home, **how)
 
     def roots(self):
         state = read_state(self.folder)
@@ -81,19 +78,22 @@ def service(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in has no sockets
     monkeypatch.setattr("mlcl.tracking.tracker.make_tables", lambda *_: None)
-    for server, port in ((RayHead, "dashboard_port"), (MlflowServer, "mlflow_port")):
 
-        def command(self, _scratch, port=port):
-            return [sys.executable, str(SCRIPT), self.name, str(getattr(self._settings, port))]
+    def start_stand_in(command, environment, log):
+        words = [word for argument in command for word in argument.split("=")]
+        port = words[words.index("--dashboard-port" if log.stem == "ray" else "--port") + 1]
+        return start_process([sys.executable, str(SCRIPT), log.stem, port], environment, log)
 
-        monkeypatch.setattr(server, "command", command)
+    monkeypatch.setattr(local, "start_process", start_stand_in)
     made = Service(tmp_path / "home")
     yield made
     made.down(force=True)
 
 
 def test_up_starts_both_once(service):
+    assert mlflow_address(service.home) is None
     first = service.up()
+    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options.mlflow_port}"
     assert first.fresh == ("ray", "mlflow")
     roots = service.roots()
     assert len(service.members()) == 4
@@ -102,14 +102,6 @@ def test_up_starts_both_once(service):
     status = service_status(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
-
-
-def test_its_pages_are_known_while_it_runs(service):
-    assert mlflow_address(service.home) is None
-    service.up()
-    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options.mlflow_port}"
-    service.down()
-    assert mlflow_address(service.home) is None
 
 
 def test_the_cluster_file_leads_to_it(service):
@@ -132,19 +124,11 @@ def test_down_ends_all_and_keeps_what_is_kept(service):
     assert not any(lives(member) for member in members)
     assert not scratch.exists()
     assert (service.folder.ray_logs / "session_2026/gcs.out").exists()
-    left = {path.name for path in service.folder.path.iterdir()}
-    kept = {
-        "ray.token",
-        "mlflow.user",
-        "mlflow.password",
-        "mlflow-users.db",
-        "mlflow.ini",
-        "ray.log",
-        "mlflow.log",
-    }
-    assert left == kept | {".lock", "ray-logs"}
+    kept = "ray.token mlflow.user mlflow.password mlflow-users.db mlflow.ini ray.log mlflow.log"
+    assert {path.name for path in service.folder.path.iterdir()} == {*kept.split(), ".lock", "ray-logs"}
     assert service.down().servers == ()
     assert not service_status(service.home).healthy
+    assert mlflow_address(service.home) is None
 
 
 @pytest.mark.parametrize(("dead", "alive"), [("ray", "mlflow"), ("mlflow", "ray")])
@@ -208,13 +192,9 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     def interrupted(_self):
         members.extend(service.members())
         os.kill(os.getpid(), signal.SIGINT)
+        return Problem("does not answer", "")
 
-        class Starting:
-            passing = True
-
-        return Starting
-
-    monkeypatch.setattr(RayHead, "problem", interrupted)
+    monkeypatch.setattr(Server, "problem", interrupted)
     with pytest.raises(KeyboardInterrupt):
         service.up()
     assert members
@@ -225,14 +205,14 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
 @pytest.fixture
 def while_waiting(service, monkeypatch):
     """Takes what is to happen once, when `mlcl up` asks MLflow for the first time."""
-    problem, due = MlflowServer.problem, []
+    problem, due = Server.problem, []
 
     def asked(self):
-        if due:
+        if due and self.name == "mlflow":
             due.pop()()
         return problem(self)
 
-    monkeypatch.setattr(MlflowServer, "problem", asked)
+    monkeypatch.setattr(Server, "problem", asked)
     return due.append
 
 
@@ -280,14 +260,13 @@ def test_a_taken_port_is_told_before_anything_starts(service):
 
 def test_a_folder_that_is_too_long_for_rays_sockets_is_replaced_or_refused(service, monkeypatch, tmp_path):
     said = []
-    head = RayHead(resolve_settings(UpOptions(), service.folder, None), service.folder)
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 107)
     monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "short")
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")
-    Path(head.make_scratch(pytest.fail)).rmdir()
+    Path(ray_scratch(pytest.fail)).rmdir()
     (tmp_path / f"{80 * 'x'}").mkdir()
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / f"{80 * 'x'}"))
-    assert Path(head.make_scratch(said.append)).parent == tmp_path / "short"
+    assert Path(ray_scratch(said.append)).parent == tmp_path / "short"
     assert len(said) == 1
     (tmp_path / "file").touch()
     monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "short")
@@ -375,14 +354,14 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
     ],
 )
 def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, options, root):
-    server = MlflowServer(resolve_settings(options, service.folder, None), service.folder)
-    assert server.environment().get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
+    server = mlflow_server(resolve_settings(options, service.folder, None), service.folder)
+    assert server.environment.get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
 
 
 def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatch):
     monkeypatch.undo()  # the real tables
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    server = MlflowServer(resolve_settings(UpOptions(), service.folder, None), service.folder)
+    server = mlflow_server(resolve_settings(UpOptions(), service.folder, None), service.folder)
     service.folder.make()
     (service.home / "mlflow.db").touch()
     with closing(sqlite3.connect(service.folder.mlflow_users)) as users:

@@ -1,7 +1,8 @@
-"""Processes that outlive their command, and are ended with their children, and nobody else."""
+"""Processes that outlive their command and are ended with their children, and the ports that they take."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -9,7 +10,17 @@ import psutil
 import pytest
 from patience import until
 
-from mlcl.service.local.processes import Process, end_processes, process_tree, record_tree, start_process
+from mlcl.errors import UserError
+from mlcl.service.local.processes import (
+    Process,
+    check_free,
+    end_processes,
+    free_port,
+    process_tree,
+    public_listeners,
+    record_tree,
+    start_process,
+)
 
 PARENT = """import subprocess, time
 subprocess.Popen(["sleep", "1000"])
@@ -68,3 +79,38 @@ def test_a_number_that_the_system_gave_again_is_a_stranger():
         assert Process(stranger.pid, created).find() is not None
         assert stranger.poll() is None
         stranger.kill()
+
+
+def listen(address, family=socket.AF_INET):
+    server = socket.socket(family)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.bind((address, 0))
+    server.listen()
+    return server
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_the_owner_of_a_taken_port_is_named(address):
+    with listen(address) as server:
+        with pytest.raises(UserError, match=rf"port .* is taken.*pid {os.getpid()}") as caught:
+            check_free("--ray-port", server.getsockname()[1])
+        assert caught.value.key == "--ray-port"
+
+
+def test_a_port_with_closed_connections_is_free():
+    with listen("127.0.0.1") as server:
+        port = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            connection, _ = server.accept()
+            connection.close()
+            client.recv(1)
+    check_free("--ray-port", port)
+    assert free_port() != port
+
+
+def test_only_listeners_that_others_can_reach_are_named():
+    me = [psutil.Process()]
+    before = public_listeners(me)
+    with listen("127.0.0.1"), listen("::ffff:127.0.0.1", socket.AF_INET6), listen("0.0.0.0") as public:
+        added = set(public_listeners(me)) - set(before)
+        assert added == {f"{me[0].name()} 0.0.0.0:{public.getsockname()[1]}"}

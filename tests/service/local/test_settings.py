@@ -1,12 +1,19 @@
-"""What `mlcl up` may be asked for."""
+"""The settings of `mlcl up`, and its secrets."""
 
 import re
 
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.service.local.folder import ServiceFolder, read_secret
-from mlcl.service.local.settings import Settings, UpOptions, check, check_store, resolve_settings
+from mlcl.service.local.settings import (
+    ServiceFolder,
+    Settings,
+    UpOptions,
+    check_storage,
+    check_store,
+    read_secret,
+    resolve_settings,
+)
 
 URL = "postgresql+psycopg://ada:s3cret@127.0.0.1:9/mlflow"
 
@@ -21,7 +28,7 @@ def folder(tmp_path):
 def test_the_defaults_are_the_home_s_own_store(folder):
     settings = resolve_settings(UpOptions(), folder, None)
     assert settings == Settings(f"sqlite:///{folder.home}/mlflow.db", f"{folder.home}/artifacts")
-    check(settings)
+    check_storage(settings)
 
 
 def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
@@ -50,7 +57,7 @@ def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
 )
 def test_what_cannot_be_is_refused(folder, options, key):
     with pytest.raises(UserError) as caught:
-        check(resolve_settings(options, folder, None))
+        check_storage(resolve_settings(options, folder, None))
     assert caught.value.key == key
     assert "s3cret" not in str(caught.value)
 
@@ -58,7 +65,7 @@ def test_what_cannot_be_is_refused(folder, options, key):
 def test_s3_needs_its_package(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="boto3"):
-        check(resolve_settings(UpOptions(artifacts="s3://bucket/mlflow"), folder, None))
+        check_storage(resolve_settings(UpOptions(artifacts="s3://bucket/mlflow"), folder, None))
 
 
 def test_a_store_that_is_another_file_is_refused(tmp_path):

@@ -68,8 +68,8 @@ from mlcl.store import RunFolder
 
 home = Path(sys.argv[1])
 folder = RunFolder(home / "sweeps" / "new")
-task = SimpleNamespace(kind="sweep", name="new", option="--name", folder=lambda: folder)
-with foreign_output_apart() as aside, _held(home, task, aside):
+sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
+with foreign_output_apart() as aside, _held(home, sweep, lambda: folder, aside):
     os.write(2, b"of the raylet\\n")
     raise MachineError("Ray did not start")
 """

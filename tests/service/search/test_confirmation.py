@@ -14,7 +14,7 @@ from mlcl.service.search.confirmation import candidates
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
-from mlcl.training.baseline_job import baseline_job
+from mlcl.training.baselines.jobs import baseline_job
 
 UP_DOWN = (Goal("val/accuracy", "max"), Goal("val/hamming_loss", "min"))
 

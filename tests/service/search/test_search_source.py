@@ -4,10 +4,11 @@ import pytest
 from builders import tiny_job
 from mortal import Killed
 from optuna.trial import FixedTrial, TrialState
+from sweep_contents import differences
 from sweeps import World
 
 from mlcl.config import dump_job, flatten
-from mlcl.service.engine.session import Session
+from mlcl.service.engine.engine import Engine
 from mlcl.service.search.sampling import draw, start
 from mlcl.tracking import State
 
@@ -26,7 +27,7 @@ def world(tmp_path, monkeypatch):
 
 def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
     plan = world.plan(tiny_job(tiny), SPACE, trials=4)
-    end = Session.end
+    end = Engine.end
 
     def die(session, key, result):
         if not result:
@@ -34,7 +35,7 @@ def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_ag
         end(session, key, result)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Session, "end", die)
+        patch.setattr(Engine, "end", die)
         assert world.killed(plan)
     stopped = world.ledger.trials()[-1]
     assert stopped.state is State.RUNNING
@@ -42,29 +43,72 @@ def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_ag
     world.run(plan)
     assert world.ledger.entries[stopped.key].state is State.PRUNED
     assert stopped.key not in {key for key, _ in world.formula.trained[trained:]}
-    assert world.study.trials[stopped.study_number].state is TrialState.PRUNED
+    assert world.study.trials[-1].state is TrialState.PRUNED
     log = world.everything()["logs"][f"SWEEP.{stopped.key}"]
     assert log["end"] == ["PRUNED", ""]
     assert log["points"]["score 0"] == stopped.rungs[-1][1]
 
 
-def test_a_trial_that_was_half_drawn_is_drawn_to_its_end(world, tiny, monkeypatch):
+@pytest.mark.parametrize("draw_to", ["half", "before the ledger has it"])
+def test_a_draw_that_a_kill_cut_short_is_drawn_again(world, tiny, monkeypatch, draw_to):
     plan = world.plan(tiny_job(tiny), SPACE, trials=3)
     whole = World(world.home.parent / "whole", monkeypatch)
     whole.run(whole.plan(tiny_job(tiny), SPACE, trials=3))
 
     def die(space, trial):
         if trial.number == 2:
-            trial.suggest_float("objective.heads.detail.temperature", 0.05, 1.0, log=True)
+            if draw_to == "half":
+                trial.suggest_float("objective.heads.detail.temperature", 0.05, 1.0, log=True)
+            else:
+                draw(space, trial)
             raise Killed
         return draw(space, trial)
 
     with monkeypatch.context() as patch:
-        patch.setattr("mlcl.service.search.search_source.draw", die)
+        patch.setattr("mlcl.service.search.study.draw", die)
         with pytest.raises(Killed):
             world.run(plan)
     world.run(plan)
     assert world.everything()["study"] == whole.everything()["study"]
+
+
+NUMBERS = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  train.lr: {log_float: [0.001, 0.1]}
+  encoder.width: {int: [4, 16]}
+search: {sampler: SAMPLER, startup: 4, scheduler: median}
+"""
+CHOICES = """
+space:
+  objective.heads.detail.temperature: {choice: [0.1, 0.2, 0.5]}
+  encoder.width: {int: [4, 12]}
+search: {sampler: SAMPLER, scheduler: median}
+"""
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "cmaes", "random", "brute_force"])
+def test_a_search_that_is_killed_and_stopped_draws_what_an_unbroken_one_draws(
+    world, tiny, monkeypatch, sampler
+):
+    text = (CHOICES if sampler == "brute_force" else NUMBERS).replace("SAMPLER", sampler)
+    count = 30 if sampler == "cmaes" else 14  # the second generation of CMA-ES learns from the first
+
+    def at(trials, epoch):
+        return lambda _job, its: (len(world.ledger.trials()), its) == (trials, epoch)
+
+    for trials, epoch in ((1, 2), (6, 1), (9, 1), (count - 2, 1)):
+        plan = world.plan(tiny_job(tiny), text, trials=count)
+        world.kill_when(at(trials, epoch))
+        assert world.killed(plan)
+        world.stop_when(at(trials + 1, 1))
+        assert world.run(plan).state is State.STOPPED
+    world.run(world.plan(tiny_job(tiny), text, trials=count - 1))
+    world.run(world.plan(tiny_job(tiny), text, trials=count))
+    whole = World(world.home.parent / "whole", monkeypatch)
+    whole.run(whole.plan(tiny_job(tiny), text, trials=count))
+    for part in ("study", "ledger"):
+        assert differences(world.everything()[part], whole.everything()[part]) == []
 
 
 EVERY_KIND = """

@@ -1,229 +1,216 @@
-"""What a study is told, and that it can be told again."""
+"""The study that is built from a ledger's entries, the draws that it gives, and its copy."""
 
 import math
-from types import SimpleNamespace
+from dataclasses import replace
 
 import optuna
 import pytest
-from optuna.distributions import FloatDistribution
-from optuna.study import StudyDirection
+from builders import tiny_job
+from ledgers import new_ledger
+from optuna.distributions import FloatDistribution, distribution_to_json
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
-from study_states import differences
+from sweeps import World
 
 from mlcl.config import Goal, SearchConfig
+from mlcl.config.space import Choice, Float, Int, Parameter, Space
+from mlcl.config.space.keys import Term
 from mlcl.errors import UserError
-from mlcl.service.search.study import add_done, ask, open_study, reopen, tell
-from mlcl.service.search.study_storage import open_storage
+from mlcl.service.engine.entries import EarlierTrial, End, Entry, SpaceVersion, Training
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.sampler import build_sampler
+from mlcl.service.search.sampling import distributions
+from mlcl.service.search.study import build_study, draw_trial, write_studies
 from mlcl.tracking import State
 
-X = {"x": FloatDistribution(0, 1)}
+ACCURACY, LOSS = Goal("val/accuracy", "max"), Goal("val/loss", "min")
+SAMPLERS = ["tpe", "gp", "cmaes", "random", "brute_force"]
 
 
-def space(*modes):
-    goals = tuple(Goal(f"val/{mode}", mode) for mode in modes)
-    return SimpleNamespace(search=SearchConfig(sampler="random"), goals=goals)
+def space(sampler, goals=(ACCURACY,), seed=0):
+    """A space of every kind of parameter, one of them there for some choices only."""
+    parameters = [Parameter("choice", Choice((0, 1, 2))), Parameter("whole", Int(1, 9))]
+    if sampler != "brute_force":
+        parameters += [Parameter("rate", Float(1e-4, 1e-1, log=True)), Parameter("share", Float(0.0, 1.0))]
+    parameters.append(Parameter("depth", Int(1, 4), (Term("choice", (1, 2)),)))
+    search = SearchConfig(sampler=sampler, seed=seed, startup=4)
+    return Space(tuple(parameters), {}, search, tuple(goals), goals[0])
 
 
-@pytest.fixture(params=["memory", "journal", "sqlite"])
-def storage(request, tmp_path):
-    if request.param == "memory":
-        return optuna.storages.InMemoryStorage()
-    return open_storage(tmp_path / "j" if request.param == "journal" else f"sqlite:///{tmp_path}/s.db")
+class Search:
+    """The trials of a search in a ledger, which is read anew before each draw with `restarts`."""
+
+    def __init__(self, folder, its, restarts=False, start=None):
+        self.folder, self.space = folder / "sweeps" / "id", its
+        self.restarts, self.start, self.ledger = restarts, start, new_ledger(self.folder)
+        drawn = {name: distribution_to_json(each) for name, each in distributions(its).items()}
+        self.ledger.open_version(SpaceVersion(0, "", "", drawn, tuple(g.mode for g in its.goals), {}, {}))
+
+    def draw(self):
+        """One more trial, which runs."""
+        if self.restarts:
+            self.ledger = Ledger(self.folder)
+        (version,), trials = self.ledger.versions(), self.ledger.trials()
+        settings, drawn = draw_trial(self.space, version, trials, self.start)
+        training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials))
+        return self.ledger.open(replace(training, params=drawn.params, system_attrs=drawn.system_attrs))
+
+    def close(self, entry):
+        """Some are pruned, some fail."""
+        score = sum(float(value) for value in entry.params.values()) % 1.7
+        self.ledger.append("rung", key=entry.key, epoch=1, score=score / 2)
+        state = {3: State.PRUNED, 2: State.FAILED}.get(entry.number % 5, State.COMPLETE)
+        values = [score, -score][: len(self.space.goals)] if state is State.COMPLETE else []
+        self.ledger.close(entry.key, End(state, score=score, values=values))
+
+    def run(self, count):
+        """Draws and closes so many trials, one after the other, and returns their points."""
+        for _ in range(count):
+            self.close(self.draw())
+        return [entry.params for entry in self.ledger.trials()]
 
 
-@pytest.fixture
-def study(storage):
-    return open_study(storage, "sweep", space("max"))
+@pytest.mark.parametrize("goals", [[ACCURACY], [ACCURACY, LOSS]], ids=["one goal", "two goals"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_restart_before_each_trial_changes_no_draw(tmp_path, sampler, goals):
+    if sampler == "cmaes" and len(goals) == 2:
+        with pytest.raises(UserError, match=r"search\.sampler.*val/accuracy, val/loss"):
+            build_sampler(SearchConfig(sampler=sampler), goals)
+        return
+    count = 40 if sampler == "cmaes" else 14
+    whole = Search(tmp_path / "whole", space(sampler, goals)).run(count)
+    assert Search(tmp_path / "broken", space(sampler, goals), restarts=True).run(count) == whole
+    assert Search(tmp_path / "other", space(sampler, goals, seed=1)).run(8) != whole[:8]
 
 
-@pytest.fixture
-def pair(storage):
-    return open_study(storage, "pair", space("max", "min"))
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random"])
+def test_trials_that_run_or_were_stopped_change_no_draw(tmp_path, sampler):
+    alone, beside = (Search(tmp_path / name, space(sampler)) for name in ("alone", "beside"))
+    for search in (alone, beside):
+        search.run(12)
+    running = beside.draw()
+    assert alone.draw().params == running.params
+    beside.ledger.close(running.key, End(State.STOPPED))
+    alone.ledger.close("t12", End(State.FAILED))
+    assert alone.draw().params == beside.draw().params
 
 
-def drawn(study, known=()):
-    trial = ask(study, known)
-    trial.suggest_float("x", 0, 1)
-    return trial.number
+def test_parallel_trials_of_the_gaussian_process_keep_their_distance(tmp_path):
+    search = Search(tmp_path / "sweep", space("gp"))
+    search.run(6)
+    assert len({str(search.draw().params) for _ in range(3)}) == 3
 
 
-def test_complete_with_its_rungs_and_attributes(study):
-    number = drawn(study)
-    tell(study, number, State.COMPLETE, [0.7], [(1, 0.2), (3, 0.5)], {"run": "a", "epochs": 9})
-    (trial,) = study.trials
-    assert (trial.state, trial.value) == (TrialState.COMPLETE, 0.7)
-    assert trial.intermediate_values == {1: 0.2, 3: 0.5}
-    assert trial.user_attrs == {"run": "a", "epochs": 9}
+@pytest.mark.parametrize("parallel", [1, 6])
+def test_brute_force_visits_everything_once(tmp_path, parallel):
+    its = space("brute_force")
+    search = Search(tmp_path / "sweep", replace(its, parameters=(its.parameters[0], its.parameters[2])))
+    for _ in range(9 // parallel):
+        for entry in [search.draw() for _ in range(parallel)]:
+            search.close(entry)
+    for _ in range(9 % parallel):
+        search.ledger.close(search.draw().key, End(State.STOPPED))
+    points = [(0,), *((choice, depth) for choice in (1, 2) for depth in range(1, 5))]
+    assert sorted(tuple(entry.params.values()) for entry in search.ledger.trials()) == points
 
 
-def test_pruned_has_the_value_of_its_last_rung(study):
-    tell(study, drawn(study), State.PRUNED, None, [(1, 0.2), (3, 0.5)], {})
-    assert (study.trials[0].state, study.trials[0].value) == (TrialState.PRUNED, 0.5)
+def test_cmaes_follows_its_metric_and_says_nothing(tmp_path, caplog):
+    its = space("cmaes")
+    x, y = Parameter("x", Float(0.0, 1.0)), Parameter("y", Float(0.0, 1.0))
+    search = Search(tmp_path / "sweep", replace(its, parameters=(x, y, its.parameters[0])))
+    for _ in range(80):
+        entry = search.draw()
+        score = -((entry.params["x"] - 0.7) ** 2) - (entry.params["y"] - 0.2) ** 2
+        search.ledger.close(entry.key, End(State.COMPLETE, score=score, values=[score]))
+    late = [entry.score for entry in search.ledger.trials()[-20:]]
+    assert sum(late) / 20 > -0.02
+    assert not caplog.records
+
+
+X = {"x": distribution_to_json(FloatDistribution(0, 1))}
+RUNGS = [(1, 0.2), (3, 0.5), (5, math.nan)]
+
+
+def version(*modes, **kept):
+    return SpaceVersion(0, "", "", X, modes or ("max",), kept, {})
+
+
+def test_the_job_as_written_is_drawn_first_unless_an_earlier_trial_was_it(tmp_path):
+    its = Search(tmp_path / "sweep", space("random"))
+    its.start = {"choice": 1, "whole": 5, "rate": 0.01, "share": 0.25, "depth": 2}
+    assert (its.draw().params == its.start, its.draw().params == its.start) == (True, False)
+    (before,) = its.ledger.versions()
+    for kept, first in (({}, True), ({"a": EarlierTrial(its.start, State.PRUNED, [], [])}, False)):
+        _, drawn = draw_trial(its.space, replace(before, kept=kept), [], its.start)
+        assert (drawn.number, drawn.params == its.start) == (len(kept), first)
 
 
 @pytest.mark.parametrize(
-    ("state", "values"), [(State.FAILED, None), (State.COMPLETE, [math.nan]), (State.COMPLETE, [math.inf])]
+    ("state", "values", "expected", "value"),
+    [
+        (State.COMPLETE, [0.7], TrialState.COMPLETE, [0.7]),
+        (State.PRUNED, [], TrialState.PRUNED, [0.5]),
+        (State.FAILED, [], TrialState.FAIL, None),
+        (State.STOPPED, [], TrialState.WAITING, None),
+        (State.BUDGET, [], TrialState.WAITING, None),
+        (State.RUNNING, [], TrialState.RUNNING, None),
+    ],
 )
-def test_a_failure_or_no_number_is_never_a_score(study, state, values):
-    tell(study, drawn(study), state, values, [(1, 0.2), (3, math.nan)], {})
-    (trial,) = study.trials
-    assert (trial.state, trial.value, trial.intermediate_values) == (TrialState.FAIL, None, {1: 0.2})
+def test_a_study_has_the_state_values_and_intermediate_values_of_an_entry(state, values, expected, value):
+    attrs = {"cma:generation": 3}
+    its = {"params": {"x": 0.5}, "system_attrs": attrs, "rungs": RUNGS, "values": values, "reason": "why"}
+    entry = Entry("t", "trial 0", {}, {"lr": 1}, number=0, state=state, **its)
+    (trial,) = build_study(version(), [entry], "sweep").trials
+    assert (trial.state, trial.values, trial.params, trial.system_attrs) == (
+        expected,
+        value,
+        {"x": 0.5},
+        attrs,
+    )
+    assert trial.intermediate_values == {1: 0.2, 3: 0.5}  # no number is not reported
+    assert trial.user_attrs == {
+        "label": "trial 0", "settings": {"lr": 1}, "state": state, "reason": "why", "chosen": {},
+    }  # fmt: skip
+    assert (
+        build_study(version("max", "min"), [replace(entry, state=State.PRUNED)], "").trials[0].values is None
+    )
 
 
-def test_several_goals(pair):
-    tell(pair, drawn(pair), State.COMPLETE, [0.7, 0.3], [(1, 0.2)], {})
-    tell(pair, drawn(pair), State.PRUNED, None, [(1, 0.2)], {})
-    tell(pair, drawn(pair), State.COMPLETE, [0.7, math.nan], [], {})
-    assert [trial.state for trial in pair.trials] == [TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]
-    assert [trial.values for trial in pair.trials] == [[0.7, 0.3], None, None]
-    assert not any(trial.intermediate_values for trial in pair.trials)
+def test_earlier_trials_stand_before_those_of_the_space():
+    complete = EarlierTrial({"x": 0.1}, State.COMPLETE, [0.7], RUNGS)
+    pruned = EarlierTrial({"x": 0.2}, State.PRUNED, [], RUNGS)
+    entry = Entry("t", "trial 0", {}, {}, number=0, params={"x": 0.5})
+    study = build_study(version(**{"one/trial-1": complete, "trial-7": pruned}), [entry], "sweep")
+    assert [trial.params["x"] for trial in study.trials] == [0.1, 0.2, 0.5]
+    assert [trial.user_attrs.get("from") for trial in study.trials] == ["one/trial-1", "trial-7", None]
+    assert [trial.values for trial in study.trials] == [[0.7], [0.5], None]
 
 
-@pytest.mark.parametrize("state", [State.STOPPED, State.BUDGET])
-def test_what_was_stopped_waits_with_its_settings_and_goes_on(study, state):
-    number = drawn(study)
-    params = study.trials[number].params
-    for _ in range(2):
-        tell(study, number, state, None, [(1, 0.2)], {"epoch": 1})
-        assert study.trials[number].state is TrialState.WAITING
-    assert drawn(study, known=[number]) == number + 1
-    for _ in range(2):
-        reopen(study, number)
-        assert study.trials[number].state is TrialState.RUNNING
-    tell(study, number, State.COMPLETE, [0.5], [(1, 0.2), (2, 0.4)], {"epoch": 2})
-    trial = study.trials[number]
-    assert (trial.params, trial.value, trial.user_attrs) == (params, 0.5, {"epoch": 2})
-    assert trial.intermediate_values == {1: 0.2, 2: 0.4}
+SWEPT = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {startup: 2}"
 
 
-def test_one_that_waits_may_be_told_its_end(study):
-    number = drawn(study)
-    tell(study, number, State.STOPPED, None, [], {})
-    tell(study, number, State.COMPLETE, [0.5], [], {})
-    assert study.trials[number].state is TrialState.COMPLETE
+def test_a_copy_of_all_studies_is_written_once_and_read_by_optuna(tmp_path, monkeypatch, tiny):
+    world, job = World(tmp_path / "home", monkeypatch), tiny_job(tiny)
+    baseline = [("shorter", tiny_job(tiny, "train.epochs=2"))]
+    world.run(world.plan(job, SWEPT, trials=4, seeds=1, baselines=baseline))
+    ledger, file = world.ledger, tmp_path / "study.log"
+    write_studies(ledger, file)
+    storage = JournalStorage(JournalFileBackend(str(file)))
+    names = [ledger.head["id"], f"{ledger.searches[1]}.{ledger.head['id']}"]
+    assert optuna.get_all_study_names(storage) == names
+    for name, scope in zip(names, ledger.searches, strict=True):
+        copy, built = optuna.load_study(study_name=name, storage=storage), world.study_of(scope)
+        assert [(t.state, t.params, t.values, t.intermediate_values, t.user_attrs) for t in copy.trials] == [
+            (t.state, t.params, t.values, t.intermediate_values, t.user_attrs) for t in built.trials
+        ]
+        assert len(copy.trials) == 4
+    before = file.read_bytes()
+    with pytest.raises(UserError, match=r"--study.*is there already"):
+        write_studies(ledger, file)
+    assert (file.read_bytes(), sorted(tmp_path.glob("*study*"))) == (before, [file])
 
 
-def test_running_gets_its_attributes_and_goes_on(study):
-    number = drawn(study)
-    tell(study, number, State.RUNNING, None, [(1, 0.2)], {"run": "a"})
-    (trial,) = study.trials
-    assert (trial.state, trial.user_attrs) == (TrialState.RUNNING, {"run": "a"})
-
-
-@pytest.mark.parametrize(
-    ("state", "values"), [(State.COMPLETE, [0.5]), (State.PRUNED, None), (State.FAILED, None)]
-)
-def test_told_twice_is_told_once(study, state, values):
-    number = drawn(study)
-    tell(study, number, state, values, [(1, 0.2)], {"run": "a"})
-    before = study.trials
-    tell(study, number, state, values, [(1, 0.2), (2, 0.9)], {"run": "b"})
-    assert study.trials == before
-
-
-@pytest.mark.parametrize("other", [State.RUNNING, State.PRUNED, State.FAILED, State.STOPPED])
-def test_what_has_finished_cannot_be_told_otherwise(study, other):
-    number = drawn(study)
-    tell(study, number, State.COMPLETE, [0.5], [], {})
-    with pytest.raises(RuntimeError, match=f"trial {number} is told .* was told COMPLETE"):
-        tell(study, number, other, None, [], {})
-    with pytest.raises(RuntimeError):
-        reopen(study, number)
-
-
-@pytest.mark.parametrize("calls", range(1, 6))
-def test_a_kill_between_two_writes_is_made_good(storage, monkeypatch, calls):
-    study = open_study(storage, "sweep", space("max"))
-    number = drawn(study)
-    left = iter(range(calls))
-
-    def mortal(write):
-        def wrapped(*args, **kwargs):
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-            return write(*args, **kwargs)
-
-        return wrapped
-
-    end = (number, State.PRUNED, None, [(1, 0.2), (3, 0.5)], {"run": "a", "epochs": 3})
-    names = ("set_trial_intermediate_value", "set_trial_user_attr", "set_trial_state_values")
-    with monkeypatch.context() as patch:
-        for name in names:
-            patch.setattr(study._storage, name, mortal(getattr(study._storage, name)))
-        with pytest.raises(KeyboardInterrupt):
-            tell(study, *end)
-    again = open_study(storage, "sweep", space("max"))
-    tell(again, *end)
-    (trial,) = again.trials
-    assert (trial.state, trial.value) == (TrialState.PRUNED, 0.5)
-    assert trial.intermediate_values == {1: 0.2, 3: 0.5}
-    assert trial.user_attrs == {"run": "a", "epochs": 3}
-
-
-def test_a_trial_that_nobody_knows_is_handed_out_again(study):
-    first = ask(study, ())
-    x = first.suggest_float("x", 0, 1)
-    known = ask(study, [first.number])
-    assert known.number == 1
-    again = ask(study, [known.number])
-    assert (again.number, again.suggest_float("x", 0, 1)) == (0, x)
-    assert ask(study, [0, 1]).number == 2
-
-
-def test_a_trial_that_was_enqueued_is_handed_out(study):
-    study.enqueue_trial({"x": 0.25})
-    trial = ask(study, ())
-    assert (trial.number, trial.suggest_float("x", 0, 1)) == (0, 0.25)
-
-
-def test_a_trial_from_elsewhere_is_added_once(study):
-    complete = (study, {"x": 0.5}, X, State.COMPLETE, [0.7], [(1, 0.2)], {"from": "sweep-1/4"})
-    assert add_done(*complete) == 0
-    assert add_done(*complete) == 0
-    pruned = (study, {"x": 0.5}, X, State.PRUNED, None, [(1, 0.2), (3, 0.3)], {"from": "sweep-1/5"})
-    assert add_done(*pruned) == 1
-    failed = (study, {"x": 0.5}, X, State.FAILED, None, [], {})
-    assert [add_done(*failed), add_done(*failed)] == [2, 3]
-    assert [trial.value for trial in study.trials] == [0.7, 0.3, None, None]
-    assert study.trials[0].intermediate_values == {1: 0.2}
-    assert study.trials[1].intermediate_values == {1: 0.2, 3: 0.3}
-    assert ask(study, ()).number == 4
-
-
-def test_a_trial_from_elsewhere_with_several_goals(pair):
-    assert add_done(pair, {"x": 0.5}, X, State.COMPLETE, [0.7, 0.1], [(1, 0.2)], {"from": "a"}) == 0
-    assert pair.trials[0].values == [0.7, 0.1]
-    with pytest.raises(ValueError, match="1 values for 2 goals"):
-        add_done(pair, {"x": 0.5}, X, State.COMPLETE, [0.7], [], {"from": "b"})
-
-
-def test_differences(study):
-    states = [State.COMPLETE, State.PRUNED, State.FAILED, State.STOPPED, State.BUDGET, State.RUNNING]
-    for state in states:
-        values = [0.5] if state is State.COMPLETE else None
-        tell(study, drawn(study, known=range(6)), state, values, [], {})
-    expected = dict(enumerate(states))
-    assert differences(study, expected) == []
-    del expected[5]
-    assert differences(study, expected | {1: State.RUNNING, 3: State.COMPLETE, 9: State.FAILED}) == [
-        "trial 1: RUNNING in the sweep, PRUNED in the study",
-        "trial 3: COMPLETE in the sweep, WAITING in the study",
-        "trial 5: missing in the sweep, RUNNING in the study",
-        "trial 9: FAILED in the sweep, missing in the study",
-    ]
-
-
-def test_the_goals_are_the_studys_for_good(storage):
-    study = open_study(storage, "sweep", space("max", "min"))
-    assert study.directions == [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
-    assert open_study(storage, "sweep", space("max", "min")).study_name == "sweep"
-    with pytest.raises(UserError, match=r"--study.*sweep has other goals.*maximize, minimize"):
-        open_study(storage, "sweep", space("min"))
-
-
-def test_studies_of_one_storage_do_not_mix(storage):
-    first, second = (open_study(storage, name, space("max")) for name in ("a", "b"))
-    drawn(first)
-    tell(second, drawn(second), State.COMPLETE, [0.5], [], {})
-    assert differences(first, {0: State.RUNNING}) == []
-    assert differences(second, {0: State.COMPLETE}) == []
+def test_what_has_no_search_has_no_study(tmp_path):
+    with pytest.raises(UserError, match=r"--study.*has no search"):
+        write_studies(new_ledger(tmp_path / "sweeps" / "id"), tmp_path / "study.log")

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from mlcl.data.tables.files import Dialect
-from mlcl.service.starter.table_options import Said
+from mlcl.service.starter.table_options import UserOptions
 
 TOPICS = {
     "sport": "match goal team",
@@ -97,7 +96,7 @@ class Layout:
     files: Files
     says: tuple[str, ...]
     labels: tuple[str, ...] = NAMES
-    said: Said = field(default_factory=Said)
+    said: UserOptions = field(default_factory=UserOptions)
 
 
 def text_layouts():
@@ -124,7 +123,7 @@ def text_layouts():
             )
         },
         ("shares from 0.5 on are labels", "not read: the column likes"),
-        said=Said(threshold=0.5),
+        said=UserOptions(threshold=0.5),
     )
     yield Layout(
         "tags in angle brackets",
@@ -149,7 +148,7 @@ def text_layouts():
             )
         },
         ("divided at ' '", "text: the columns Title, Body, which are joined"),
-        said=Said(text=("Title", "Body")),
+        said=UserOptions(text=("Title", "Body")),
     )
     yield Layout(
         "JSON lines named .json, categories divided by blanks",
@@ -259,7 +258,7 @@ def text_layouts():
         },
         ("text: the columns column2, column3", "no validation rows are given"),
         ("1", "2", "3", "4"),
-        Said(dialect=Dialect(header=False), text=("column2", "column3"), labels=("column1",)),
+        UserOptions(header=False, text=("column2", "column3"), labels=("column1",)),
     )
     yield Layout(
         "tabs without a header, bare quotes, numbers divided at commas",
@@ -271,7 +270,7 @@ def text_layouts():
         },
         ("divided at ','",),
         ("0", "1", "2", "3"),
-        Said(dialect=Dialect(header=False), text=("column1",), labels=("column2",)),
+        UserOptions(header=False, text=("column1",), labels=("column2",)),
     )
     yield Layout(
         "tabs in a .txt file with a header that has commas",
@@ -303,7 +302,7 @@ def text_layouts():
         ("hot.parquet",),
         {"hot.parquet": parquet({"text": body, "labels": lambda i, t: flags(t, 1.0, 0.0)})},
         ("4 numbers a row are 0 and 1 for each of 4 classes",),
-        said=Said(names=NAMES),
+        said=UserOptions(classes=NAMES),
     )
     yield Layout(
         "texts as lists of paragraphs, labels as lists of numbers",
@@ -345,7 +344,7 @@ def text_layouts():
         },
         ("told apart by their path, such as other below fun",),
         ("sport", "fun/other", "law", "life/other"),
-        Said(labels=("Cat1", "Cat2"), kind="path"),
+        UserOptions(labels=("Cat1", "Cat2"), kind="path"),
     )
     yield Layout(
         "a JSON array, the text a list of words",
@@ -356,7 +355,7 @@ def text_layouts():
             )
         },
         ("labels: the column cuisine, one a row",),
-        said=Said(text=("ingredients",), labels=("cuisine",)),
+        said=UserOptions(text=("ingredients",), labels=("cuisine",)),
     )
     yield Layout(
         "semicolons, cp1252 and words for 0 and 1",
@@ -370,7 +369,7 @@ def text_layouts():
             )
         },
         ("4 columns of 0 and 1 are one label space",),
-        said=Said(dialect=Dialect("cp1252")),
+        said=UserOptions(encoding="cp1252"),
     )
 
 
@@ -395,7 +394,7 @@ def image_layouts():
             ),
         },
         ("are missing: no label", "are -1, uncertain: loss and metrics leave them out"),
-        said=Said(missing="negative", uncertain="ignore"),
+        said=UserOptions(missing="negative", uncertain="ignore"),
     )
     yield Layout(
         "names of images in other folders",
@@ -408,7 +407,7 @@ def image_layouts():
             ),
         },
         ("divided at '|'", "group: the column Patient ID"),
-        said=Said(group="Patient ID"),
+        said=UserOptions(group="Patient ID"),
     )
     yield Layout(
         "names of images without their suffix",

@@ -14,9 +14,9 @@ from mlcl.config import load_job
 from mlcl.data import Dataset
 from mlcl.data.validation import check
 from mlcl.errors import UserError
-from mlcl.service.starter import first_job
+from mlcl.service.starter import starter
 from mlcl.service.starter.starter import start
-from mlcl.service.starter.table_options import Said, table_options
+from mlcl.service.starter.table_options import UserOptions, table_options
 from mlcl.testing.sources import put
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
@@ -26,7 +26,7 @@ from mlcl.training.job_data import JobData
 
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
-    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
@@ -63,37 +63,37 @@ REFUSED = {
     "a header that is data": (
         "in.csv",
         table(None, lambda i, t: (i % 4, body(i, t))),
-        Said(),
+        UserOptions(),
         "the first line looks like data: say whether it is a header; found: 0",
     ),
     "missing among 0 and 1": (
         "in.csv",
         flagged(lambda i: "" if i == 7 else i % 2),
-        Said(),
+        UserOptions(),
         "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative",
     ),
     "uncertain": (
         "in.csv",
         flagged(lambda i: -1 if i == 7 else i % 2),
-        Said(),
+        UserOptions(),
         "1 of 720 cells of 0 and 1 are -1, uncertain, the first at line 9; allowed: uncertain",
     ),
     "a share without a threshold": (
         "in.csv",
         flagged(lambda i: 0.25 if i == 7 else i % 2),
-        Said(labels=("a", "b", "c")),
+        UserOptions(labels=("a", "b", "c")),
         "a share: say from which on it is a label at line 9; found: 0.25; allowed: threshold",
     ),
     "shares alone": (
         "in.csv",
         table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 7 / 7, i % 9 / 9, i % 5 / 5)),
-        Said(),
+        UserOptions(),
         "columns of shares need a threshold; found: a, b, c; allowed: labels COLUMN with threshold 0.5",
     ),
     "several columns of labels": (
         "in.csv",
         table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3])),
-        Said(),
+        UserOptions(),
         "several columns may be it: name one with labels; found: a, b",
     ),
     "a list with a null": (
@@ -102,13 +102,13 @@ REFUSED = {
             b'{"text": "a b c %d", "labels": ["x", %s]}' % (i, b"null" if i == 70 else b'"y"')
             for i in range(240)
         ),
-        Said(),
+        UserOptions(),
         "a list with a missing item at line 71",
     ),
     "numbers with fractions": (
         "in.jsonl",
         b"\n".join(b'{"text": "a b c %d", "labels": [1, %d.5]}' % (i, i % 3) for i in range(240)),
-        Said(labels=("labels",)),
+        UserOptions(labels=("labels",)),
         "a list of numbers with fractions at line 1; found: 0.5",
     ),
     "0 and 1 of other lengths": (
@@ -116,13 +116,13 @@ REFUSED = {
         b"\n".join(
             b'{"text": "a b c %d", "labels": [0, 1, 0%s]}' % (i, b", 1" * (i == 70)) for i in range(240)
         ),
-        Said(),
+        UserOptions(),
         "a number for each class, but not as many at line 1; found: 3; allowed: 4 numbers",
     ),
     "fewer names than numbers": (
         "in.jsonl",
         b"\n".join(b'{"text": "a b c %d", "labels": [0, 1, 0]}' % i for i in range(240)),
-        Said(names=("x", "y")),
+        UserOptions(classes=("x", "y")),
         "a number for each class, but not as many at line 1; found: 3; allowed: 2 classes are named",
     ),
     "half of a surrogate pair": (
@@ -131,37 +131,37 @@ REFUSED = {
             b'{"text": "a b c %d", "label": "%s"}' % (i, b"\\ud800" if i == 70 else b"xy"[i % 2 :][:1])
             for i in range(240)
         ),
-        Said(labels=("label",)),
+        UserOptions(labels=("label",)),
         "half of a surrogate pair at line 71",
     ),
     "names that differ to the eye": (
         "in.csv",
         table(("text", "label"), lambda i, t: (body(i, t), "Law" if i == 70 else t[0])),
-        Said(),
+        UserOptions(),
         "a class is spelt in two ways at line 72 and line",
     ),
     "levels that are none": (
         "in.csv",
         table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3])),
-        Said(labels=("a", "b")),
+        UserOptions(labels=("a", "b")),
         "not levels of one another: name the one to predict",
     ),
     "another encoding": (
         "in.csv",
         table(("text", "label"), lambda i, t: (f"Größe {body(i, t)}", t[0]), encoding="cp1252"),
-        Said(),
+        UserOptions(),
         "no text in utf-8-sig at or after line 1",
     ),
     "a class without an image": (
         "in",
         {"in/a/1.png": png(1), "in/b/notes.txt": b"x"},
-        Said(),
+        UserOptions(),
         "no image is in the folder of a class; found: notes.txt",
     ),
     "folders of splits beside others": (
         "in",
         {f"in/{name}/good/1.png": png(1) for name in ("train", "test", "ground_truth")},
-        Said(),
+        UserOptions(),
         "folders beside those of the splits name no split; found: ground_truth",
     ),
 }
@@ -193,7 +193,7 @@ def test_the_rows_that_decide_may_stand_at_the_end(tmp_path):
         rows=late,
     )
     (tmp_path / "in.csv").write_bytes(rows)
-    _, options, _ = table_options([tmp_path / "in.csv"], Said(labels=("a", "b", "c")))
+    _, options, _ = table_options([tmp_path / "in.csv"], UserOptions(labels=("a", "b", "c")))
     assert options["labels"]["labels"]["columns"] == ["a", "b", "c"]
     with pytest.raises(UserError, match="not levels of one another"):
-        table_options([tmp_path / "in.csv"], Said(labels=("area", "topic")))
+        table_options([tmp_path / "in.csv"], UserOptions(labels=("area", "topic")))

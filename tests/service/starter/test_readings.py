@@ -6,9 +6,8 @@ import pytest
 from service.starter.layouts import NAMES, ROWS, body, flags, objects, parquet, table
 
 from mlcl.data import Dataset, prepare
-from mlcl.data.tables.files import Dialect
 from mlcl.errors import UserError
-from mlcl.service.starter.table_options import Said, table_options
+from mlcl.service.starter.table_options import UserOptions, table_options
 
 
 @pytest.fixture
@@ -17,7 +16,7 @@ def read(tmp_path):
 
     def read(name, content, said=None):
         (tmp_path / name).write_bytes(content)
-        source, options, lines = table_options([tmp_path / name], said or Said())
+        source, options, lines = table_options([tmp_path / name], said or UserOptions())
         data = Dataset.open(prepare(source, tmp_path / "home", options))
         labels = next(iter(options["labels"]))
         classes, rows = data.info.space(labels).classes, {}
@@ -48,7 +47,7 @@ def topics(rows):
 @pytest.mark.parametrize("names", [NAMES, ()])
 def test_0_and_1_with_signs_between_them_are_a_number_for_each_class(read, sign, names):
     classes, rows, said = read(
-        "in.csv", labels(lambda _, t: sign.join(map(str, flags(t)))), Said(names=names)
+        "in.csv", labels(lambda _, t: sign.join(map(str, flags(t)))), UserOptions(classes=names)
     )
     assert classes == (names or ("0", "1", "2", "3"))
     assert topics(rows) or not names
@@ -59,7 +58,7 @@ def test_0_and_1_with_signs_between_them_are_a_number_for_each_class(read, sign,
 @pytest.mark.parametrize("kind", [int, float, bool])
 def test_lists_of_0_and_1_take_any_names(read, kind, names):
     rows = {"text": body, "labels": lambda i, t: list(map(kind, flags(t)))}
-    classes, found, _ = read("in.parquet", parquet(rows), Said(names=names))
+    classes, found, _ = read("in.parquet", parquet(rows), UserOptions(classes=names))
     assert classes == names
     given = dict(zip(NAMES, names, strict=True))
     assert found == {body(i, t): tuple(given[n] for n in NAMES if n in t) for i, t in ROWS}
@@ -90,33 +89,33 @@ def test_numbers_of_a_file_that_names_classes(read):
 
 def test_names_that_are_given_name_numbers_from_0_on(read):
     content = labels(lambda _, t: ",".join(str(NAMES.index(n)) for n in t))
-    classes, rows, said = read("in.csv", content, Said(names=NAMES))
+    classes, rows, said = read("in.csv", content, UserOptions(classes=NAMES))
     assert (classes, topics(rows)) == (NAMES, True)
     assert "labels: the numbers are read as the given classes, from 0 on" in said
     ones = labels(lambda _, t: str(NAMES.index(t[0]) + 1))
     with pytest.raises(UserError, match="unknown class at line"):
-        read("in.csv", ones, Said(names=NAMES))
+        read("in.csv", ones, UserOptions(classes=NAMES))
 
 
 @pytest.mark.parametrize(
     ("content", "said", "message"),
     [
-        (objects(lambda i, t: {"text": body(i, t), "labels": [1, 0, 2 if i == 70 else 1]}), Said(),
+        (objects(lambda i, t: {"text": body(i, t), "labels": [1, 0, 2 if i == 70 else 1]}), UserOptions(),
          "neither 0 nor 1 at line 71; found: 2"),
-        (objects(lambda i, t: {"text": body(i, t), "labels": [{"title": t[0]}]}), Said(),
+        (objects(lambda i, t: {"text": body(i, t), "labels": [{"title": t[0]}]}), UserOptions(),
          "an object without a name or label at line 1"),
-        (labels(lambda i, t: "food" if i == 71 else "".join(f"<{n}>" for n in t)), Said(),
+        (labels(lambda i, t: "food" if i == 71 else "".join(f"<{n}>" for n in t)), UserOptions(),
          "written in another way than most labels at line 73; found: food"),
-        (labels(lambda i, t: "Dolls, Toys" if i == 70 else t[0]), Said(kind="multi_label"),
+        (labels(lambda i, t: "Dolls, Toys" if i == 70 else t[0]), UserOptions(kind="multi_label"),
          "allowed: separator ',', kind single"),
-        (labels(lambda i, t: t[0]), Said(separator="_", kind="single"),
+        (labels(lambda i, t: t[0]), UserOptions(separator="_", kind="single"),
          "key separator: is not for these labels"),
-        (labels(lambda i, t: t[0]), Said(threshold=0.5), "key threshold: is not for these labels"),
-        (labels(lambda i, t: t[0]), Said(threshold=0.0), "key threshold: no share; found: 0.0"),
-        (labels(lambda i, t: t[0]), Said(dialect=Dialect(delimiter=";;")),
+        (labels(lambda i, t: t[0]), UserOptions(threshold=0.5), "key threshold: is not for these labels"),
+        (labels(lambda i, t: t[0]), UserOptions(threshold=0.0), "key threshold: no share; found: 0.0"),
+        (labels(lambda i, t: t[0]), UserOptions(delimiter=";;"),
          "key delimiter: no sign between fields"),
-        (labels(lambda i, t: t[0]), Said(kind="path"), "no sign stands between levels in most rows"),
-        (labels(lambda i, t: "1.0" if i == 70 else str(i % 3)), Said(),
+        (labels(lambda i, t: t[0]), UserOptions(kind="path"), "no sign stands between levels in most rows"),
+        (labels(lambda i, t: "1.0" if i == 70 else str(i % 3)), UserOptions(),
          "a class is spelt in two ways at line"),
     ],
 )  # fmt: skip
@@ -141,25 +140,25 @@ def test_keys_that_begin_late_are_columns(read):
     content = "\n".join(
         map(json.dumps, [*late, *({**its, "text": f"{its['text']} x{n}"} for n in range(9) for its in late)])
     )
-    classes, _, _ = read("in.jsonl", content.encode(), Said(missing="negative"))
+    classes, _, _ = read("in.jsonl", content.encode(), UserOptions(missing="negative"))
     assert classes == ("a", "b", "c")
 
 
 def test_a_separator_means_several_labels(read):
-    classes, rows, _ = read("in.csv", labels(lambda _, t: "_".join(t)), Said(separator="_"))
+    classes, rows, _ = read("in.csv", labels(lambda _, t: "_".join(t)), UserOptions(separator="_"))
     assert set(classes) == set(NAMES)
     assert topics(rows)
 
 
 def test_one_column_of_0_and_1_may_be_one_label(read):
     content = table(("text", "spam"), lambda i, t: (body(i, t), i % 2))
-    classes, rows, _ = read("in.csv", content, Said(kind="multi_label"))
+    classes, rows, _ = read("in.csv", content, UserOptions(kind="multi_label"))
     assert classes == ("spam",)
     assert rows == {body(i, t): ("spam",) * (i % 2) for i, t in ROWS}
 
 
 def test_words_that_join_are_no_labels(read):
-    classes, _, said = read("in.csv", labels(lambda _, t: " & ".join(t)), Said(kind="single"))
+    classes, _, said = read("in.csv", labels(lambda _, t: " & ".join(t)), UserOptions(kind="single"))
     assert "&" not in classes
     assert any("is one class, and so is each of its parts at '&'" in line for line in said)
 
@@ -169,7 +168,7 @@ def test_paths_with_some_bare_numbers_keep_their_sign(tmp_path):
         return str(1000 + i) if i % 10 == 0 else f"Goods > {t[0]}, and more > {t[0]}"
 
     (tmp_path / "in.csv").write_bytes(labels(path))
-    for said in (Said(), Said(labels=("labels",), kind="path")):
+    for said in (UserOptions(), UserOptions(labels=("labels",), kind="path")):
         _, options, _ = table_options([tmp_path / "in.csv"], said)
         assert options["labels"] == {"labels": {"kind": "path", "column": "labels", "separator": ">"}}
     data = Dataset.open(prepare("csv", tmp_path / "home", options))
@@ -197,7 +196,7 @@ def test_a_column_that_tells_the_split_is_no_label(read):
 
 def test_texts_that_are_written_as_lists_of_words_are_joined(read):
     content = table(("tokens", "label"), lambda i, t: (str(body(i, t).split()), t[0]))
-    _, rows, _ = read("in.csv", content, Said(text=("tokens",), labels=("label",)))
+    _, rows, _ = read("in.csv", content, UserOptions(text=("tokens",), labels=("label",)))
     assert rows == {body(i, t): t[:1] for i, t in ROWS}
 
 
@@ -214,7 +213,7 @@ def test_files_with_other_columns_are_refused(read, tmp_path):
     (tmp_path / "train.csv").write_bytes(labels(lambda _, t: t[0]))
     (tmp_path / "test.csv").write_text("text\none\n")
     with pytest.raises(UserError, match=r"test\.csv: lacks columns that train\.csv has; found: labels"):
-        table_options([tmp_path / "train.csv", tmp_path / "test.csv"], Said())
+        table_options([tmp_path / "train.csv", tmp_path / "test.csv"], UserOptions())
 
 
 @pytest.mark.parametrize("first", ["a fine phone that i like,pos", "a phone,sport", "label,text"])

@@ -1,16 +1,16 @@
 import csv
 
 import pytest
+import torch
 from builders import text_dataset, tree_dataset
 from PIL import Image
 
 from mlcl.config import dump_job, load_job, load_space, read_yaml
 from mlcl.config.job import flatten
-from mlcl.data.tables.files import Dialect
 from mlcl.errors import UserError
-from mlcl.service.starter import first_job
+from mlcl.service.starter import starter
 from mlcl.service.starter.starter import start
-from mlcl.service.starter.table_options import Said
+from mlcl.service.starter.table_options import UserOptions
 
 CLASSES = ("sport", "politics", "music", "food")
 ROWS = [
@@ -21,7 +21,7 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
-    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def begun(tmp_path, monkeypatch):
 
 
 def started(tmp_path, path, *labels, text=None, ask=None):
-    said = Said(text=(text,) if text else (), labels=labels)
+    said = UserOptions(text=(text,) if text else (), labels=labels)
     made = start([path], tmp_path / "out", tmp_path / "home", said, ask)
     job = load_job(made.files[0])
     space = load_space(made.files[1], job)
@@ -152,7 +152,7 @@ def test_names_and_encodings_of_files(tmp_path):
     lines = "\n".join(["Käse;label", *(f"Brot {i} und Käse und mehr;{'ab'[i % 2]}" for i in range(120))])
     for name, encoding, given in (("mein käse (1)", "utf-16", "utf-8-sig"), ("b", "cp1252", "cp1252")):
         (tmp_path / f"{name}.csv").write_bytes(lines.encode(encoding))
-        said = Said(dialect=Dialect(given))
+        said = UserOptions(encoding=given)
         made = start([tmp_path / f"{name}.csv"], tmp_path / name, tmp_path / "home", said)
         job = load_job(made.files[0])
         assert job.data.options["text"] == "Käse"
@@ -160,16 +160,16 @@ def test_names_and_encodings_of_files(tmp_path):
     with pytest.raises(UserError, match="such as encoding cp1252"):
         start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home")
     with pytest.raises(UserError, match="unknown encoding"):
-        start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home", Said(dialect=Dialect("utf-9")))
+        start([tmp_path / "b.csv"], tmp_path / "c", tmp_path / "home", UserOptions(encoding="utf-9"))
 
 
 def test_a_group_stays_in_one_split(begun, tmp_path):
     rows = [[text, tags[0], f"p{i // 4}"] for i, (_, text, tags) in enumerate(ROWS)]
     begun(["text", "genre", "patient"], rows, "genre")
-    made = start([tmp_path / "in.csv"], tmp_path / "two", tmp_path / "home", Said(group="patient"))
+    made = start([tmp_path / "in.csv"], tmp_path / "two", tmp_path / "home", UserOptions(group="patient"))
     assert load_job(made.files[0]).data.options["group"] == "patient"
     with pytest.raises(UserError, match="key group: no such column; did you mean patient"):
-        start([tmp_path / "in.csv"], tmp_path / "three", tmp_path / "home", Said(group="pateint"))
+        start([tmp_path / "in.csv"], tmp_path / "three", tmp_path / "home", UserOptions(group="pateint"))
 
 
 @pytest.mark.parametrize("uri", [None, "https://me:secret@lab.example"])
@@ -198,6 +198,6 @@ def test_prepared_sets_and_folders_of_images(tmp_path):
     _, job = started(tmp_path, tmp_path / "pictures")
     assert (job.data.source, job.encoder.name) == (
         "image_folder",
-        "cnn_image" if not first_job.has_gpu() else "resnet18",
+        "cnn_image" if not torch.cuda.is_available() else "resnet18",
     )
     assert len(job.objective.heads) == 1

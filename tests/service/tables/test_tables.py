@@ -11,7 +11,7 @@ from reproduced import Tables
 from mlcl.errors import UserError
 from mlcl.files import locked
 from mlcl.service import run_job
-from mlcl.service.engine import command, session, shared_runs, trial
+from mlcl.service.engine import command, engine, shared_runs, trial
 from mlcl.service.engine.recovery import recover
 from mlcl.service.tables import table
 from mlcl.store import RunFolder, RunFolders
@@ -19,8 +19,8 @@ from mlcl.tracking import State
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import log_folder
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import EMBEDDINGS, RESULT
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, RESULT
 
 TWICE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
 LABELS = [f"{row}, All, seed {seed}" for seed in (0, 1) for row in ("Cold", "Warm")]
@@ -292,7 +292,7 @@ def test_an_exception_of_the_executor_ends_in_a_true_state(tables, monkeypatch):
         raise RuntimeError("no cluster")
 
     with monkeypatch.context() as patch:
-        patch.setattr(session, "run_trainings", broken)
+        patch.setattr(engine, "run_trainings", broken)
         with pytest.raises(RuntimeError, match="no cluster"):
             tables.run(tables.plan())
     assert (tables.states(), tables.states("tables")) == (["STOPPED"], ["FAILED"])
@@ -307,7 +307,7 @@ def test_trainings_that_end_without_a_word_are_no_success(tables, monkeypatch):
             its.begin(task.key)
             its.end(task.key, {})
 
-    monkeypatch.setattr(session, "run_trainings", silent)
+    monkeypatch.setattr(engine, "run_trainings", silent)
     report = tables.run(tables.plan())
     assert (report.state, report.reason) == (State.FAILED, "4 of 4 runs are missing")
     assert tables.states() == ["STOPPED"] * 4
@@ -321,7 +321,7 @@ def test_processes_that_die_again_and_again(tables, monkeypatch):
             its.died(task.key, "its process died again and again")
             its.end(task.key, {})  # Tune says both
 
-    monkeypatch.setattr(session, "run_trainings", deadly)
+    monkeypatch.setattr(engine, "run_trainings", deadly)
     report = tables.run(tables.plan(seeds=1))
     assert tables.states() == ["FAILED"] * 2
     assert report.cells[0].reasons == ("its process died again and again",)
@@ -337,7 +337,7 @@ def test_a_training_that_never_began_is_handed_out_again(tables, monkeypatch):
             return
         in_process(its, **how)
 
-    monkeypatch.setattr(session, "run_trainings", with_a_dead_process)
+    monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
     assert tables.run(tables.plan()).state is State.COMPLETE
     assert handed[0] in tables.trained()
     assert tables.states() == ["COMPLETE"] * 4
@@ -348,7 +348,7 @@ def test_one_that_never_begins_is_closed_when_the_command_ends(tables, monkeypat
         its.died(its.next().key, "its process died")
         tables.request.set()
 
-    monkeypatch.setattr(session, "run_trainings", dead)
+    monkeypatch.setattr(engine, "run_trainings", dead)
     assert tables.run(tables.plan()).state is State.STOPPED
     assert tables.states() == ["STOPPED"]
 
@@ -366,7 +366,7 @@ def test_what_waits_for_a_process_is_nobody_elses(tables, monkeypatch):
         its.end(task.key, {"ended": State.COMPLETE})
         in_process(its, **how)
 
-    monkeypatch.setattr(session, "run_trainings", beside)
+    monkeypatch.setattr(engine, "run_trainings", beside)
     tables.run(tables.plan())
     assert "its process was killed" not in json.dumps(tables.logs())
 
@@ -383,7 +383,7 @@ def test_a_run_that_another_command_took_up_keeps_its_state(tables, monkeypatch)
         while its.next():
             tables.request.set()
 
-    monkeypatch.setattr(session, "run_trainings", taken)
+    monkeypatch.setattr(engine, "run_trainings", taken)
     report = tables.run(tables.plan())
     assert tables.states()[0] == "RUNNING"
     assert report.cells[0].reasons[0].startswith("another command trains in ")

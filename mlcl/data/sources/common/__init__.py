@@ -1,1 +1,1 @@
-"""What several sources share: archives, tables, reviews, clinical notes."""
+"""Code that several sources share: distributions, reviews, clinical notes."""

@@ -29,7 +29,7 @@ from mlcl.data.source import NewDataset, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
 from mlcl.data.sources.common.icd_codes import Codes
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note
-from mlcl.data.tables.csv_file import LONGEST_FIELD
+from mlcl.data.tables.files import LONGEST_FIELD
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -41,7 +41,7 @@ PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
 
 
 class ClinicalOptions(DistributionOptions):
-    """Which codes and splits are taken from the tables."""
+    """Options of the codes, the split and the text."""
 
     codes: Annotated[Literal["full", "50"], BeforeValidator(str)] = Field(
         "full", description="full: all codes; 50: the fifty most frequent"
@@ -194,14 +194,13 @@ def _either(folder: str, name: str) -> tuple[str, str]:
 def _read_splits(files: Distribution, names: Mapping[str, tuple[str, str]]) -> dict[str, str]:
     splits: dict[str, str] = {}
     for split, choice in names.items():
-        file = files.file(*choice)
         for number, line in files.lines(*choice):
             admission = line.strip()
             if not admission.isdecimal():
-                raise UserError(f"line {number} is no admission id", file=file, found=admission or "nothing")
+                raise files.error(choice, f"line {number} is no admission id", admission or "nothing")
             if splits.setdefault(admission, split) != split:
                 problem = f"the admission of line {number} is in the list of {splits[admission]} too"
-                raise UserError(problem, file=file, found=admission)
+                raise files.error(choice, problem, admission)
     return splits
 
 
@@ -222,7 +221,6 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
     is no CSV.
     """
     csv.field_size_limit(LONGEST_FIELD)
-    where = files.file(*names)
     line = 1
     with files.open(*names) as file:
         reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
@@ -230,18 +228,18 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
             header = [name.strip().lower() for name in next(reader, [])]
             missing = [name for name in columns if name.lower() not in header]
             if missing:
-                raise UserError("the header line lacks a column", file=where, found=header, allowed=missing)
+                raise files.error(names, "the header line lacks a column", header, missing)
             line = reader.line_num + 1
             pick = itemgetter(*(header.index(name.lower()) for name in columns))
             for fields in reader:
                 if fields and len(fields) != len(header):
                     problem = f"wrong number of fields in the record that ends at line {reader.line_num}"
-                    raise UserError(problem, file=where, found=len(fields), allowed=len(header))
+                    raise files.error(names, problem, len(fields), len(header))
                 line = reader.line_num + 1
                 if fields:
                     yield pick(fields)
         except (csv.Error, UnicodeError) as error:
-            raise UserError(f"cannot be read at or after line {line}", file=where, found=error) from None
+            raise files.error(names, f"cannot be read at or after line {line}", error) from None
 
 
 class NoteStore:

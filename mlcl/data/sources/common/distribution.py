@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -29,7 +30,7 @@ from mlcl.data.source import distinct
 from mlcl.errors import UserError
 
 SLACK = 0.1
-"""How far an average may lie from the published one, which is rounded."""
+"""Largest difference of an average from the published one, which is rounded."""
 UNREADABLE = (
     OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError,
     UnicodeError,
@@ -173,7 +174,7 @@ class Distribution:
             ):
                 yield file
         except UNREADABLE as error:
-            raise UserError("cannot be read; is it whole?", file=self.file(name), found=error) from None
+            raise self.error(name, "cannot be read; is it whole?", error) from None
 
     def read(self, *names: str) -> bytes:
         """All bytes of the first of several names that is there."""
@@ -191,9 +192,19 @@ class Distribution:
                 try:
                     yield number, content.decode(encoding).rstrip("\r\n")
                 except UnicodeError as error:
-                    raise UserError(
-                        f"line {number} is no text", file=self.file(*names), found=error, allowed=encoding
-                    ) from None
+                    raise self.error(names, f"line {number} is no text", error, encoding) from None
+
+    def fields(self, *names: str, width: int | None = None, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
+        """The words of every line that is not blank, after `skip` of them, with the number of the line.
+
+        Raises UserError for a line that has not `width` words.
+        """
+        lines = ((number, line.split()) for number, line in self.lines(*names))
+        for number, words in islice((line for line in lines if line[1]), skip, None):
+            if width is not None and len(words) != width:
+                problem = f"wrong number of fields at line {number}"
+                raise self.error(names, problem, " ".join(words), width)
+            yield number, words
 
     def class_names(self, *names: str) -> tuple[str, ...]:
         """The names in a file with one a line. Raises UserError for none and for one that comes twice."""
@@ -205,11 +216,18 @@ class Distribution:
         try:
             return json.loads(self.read(name), object_hook=hook)
         except (ValueError, RecursionError) as error:
-            raise UserError("not valid JSON", file=self.file(name), found=error) from None
+            raise self.error(name, "not valid JSON", error) from None
 
     def file(self, *names: str) -> Path:
         """The path of the first of several names that is there, for messages."""
         return self.path / (self._base + (self.first(*names) or names[0]))
+
+    def error(
+        self, names: str | Sequence[str], problem: str, found: object = None, allowed: object = None
+    ) -> UserError:
+        """The error for a file, of one name or of several possible ones."""
+        file = self.file(*([names] if isinstance(names, str) else names))
+        return UserError(problem, file=file, found=found, allowed=allowed)
 
     def state(self, *more: str) -> list[Any]:
         """Path, size and time of change of each file: the expected ones, and of `more` those that are there.

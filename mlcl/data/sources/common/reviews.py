@@ -1,4 +1,4 @@
-"""What the sources `tripadvisor` and `beeradvocate` share: reviews that rate several aspects.
+"""Reviews that rate several aspects, for the sources `tripadvisor` and `beeradvocate`.
 
 MLCL (section 4.1 and Table 1) trains on 10,000 and tests on 2,000 reviews, and maps four and five stars to
 positive, three to neutral and fewer to negative. It does not say which reviews those are: here a seeded hash
@@ -32,7 +32,7 @@ SENTIMENTS = (1.0, 2.0, 3.0)
 
 
 class ReviewOptions(DistributionOptions):
-    """Which reviews are taken."""
+    """Options of the draw of reviews."""
 
     complete: bool = Field(True, description="only reviews that rate every aspect, else those that rate one")
     min_words: int = Field(0, ge=0, description="only reviews of so many words or more")

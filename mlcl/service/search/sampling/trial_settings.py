@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 from typing import Any
 
 import optuna
@@ -58,10 +57,9 @@ def _suggest(trial: optuna.Trial | _Dice, name: str, distribution: BaseDistribut
     return trial.suggest_categorical(name, distribution.choices)
 
 
-def distributions(space: Space, point: Mapping[str, Any]) -> dict[str, BaseDistribution]:
-    """The distribution of every name of a point, as a finished Optuna trial needs them."""
-    known = {name: each for p in space.parameters for name, each in distributions_of(p).items()}
-    return {name: known[name] for name in point}
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Optuna's distributions of all parameters of a space, by the names of their dimensions."""
+    return {name: each for p in space.parameters for name, each in distributions_of(p).items()}
 
 
 def example(space: Space, seed: int = 0) -> Overrides:

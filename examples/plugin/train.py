@@ -1,0 +1,23 @@
+"""A plugin in use: trains `job.yaml` with the loss and the encoder beside it, uninstalled.
+
+    python examples/plugin/train.py [OVERRIDES AND OPTIONS OF `mlcl run`]
+
+The job names the two files as its plugins. `pip install examples/plugin` would make them known to every job.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+JOB = Path(__file__).with_name("job.yaml")
+PLUGINS = "plugins=[mlcl_example/dice.py, mlcl_example/bag_of_words.py]"
+
+
+def main() -> None:
+    """Runs the job with the words of the command line behind it."""
+    command = [sys.executable, "-m", "mlcl", "run", str(JOB), PLUGINS, *sys.argv[1:]]
+    sys.exit(subprocess.run(command).returncode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""A sweep, started from Python: mlcl is called as on the command line and answers with a JSON document.
+
+    python examples/sweep.py [HOME]
+
+It searches a temperature and a weight in four trials, and trains the best setting and the job as written on
+two fresh seeds. Job and space are files; any key of the job can be overridden behind them.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SPACE = """\
+space:
+  objective.heads.section.temperature: {log_float: [0.05, 1.0]}
+  objective.heads.section.weight: {log_float: [0.01, 1.0]}
+"""
+SMALL = "data.subset.per_class=1 encoder.out=64 train.epochs=4 evaluation.every=4"
+OPTIONS = "--name example --trials 4 --seeds 2 --no-baselines --json"
+
+
+def sweep(home: Path) -> dict[str, Any]:
+    """Runs the sweep `example` under a home and returns its JSON document."""
+    with tempfile.TemporaryDirectory() as folder:
+        space = Path(folder) / "space.yaml"
+        space.write_text(SPACE)
+        words = ["sweep", REPOSITORY / "jobs/icd10cm_features.yaml", space, *SMALL.split(), *OPTIONS.split()]
+        command = [sys.executable, "-m", "mlcl", *words, "--home", home]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def main() -> None:
+    """Prints each trial's score and what fresh seeds say."""
+    found = sweep(Path(sys.argv[1] if len(sys.argv) > 1 else "outputs"))
+    for trial in found["trials"]:
+        print(trial["label"], trial["score"], trial["settings"])
+    for setting in found["confirmations"]:
+        print(setting["label"], [seed["score"] for seed in setting["seeds"]])
+    print("best:", found["best"])
+
+
+if __name__ == "__main__":
+    main()

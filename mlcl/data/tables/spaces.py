@@ -1,0 +1,334 @@
+"""The label spaces of a table: columns of names, of 0 and 1 and of ratings, paths, levels and hierarchies.
+
+Shapes: N rows, L labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from mlcl.data.format import LabelSpace
+from mlcl.data.hierarchies import hierarchy_of, pairs_in_rows, pairs_of_paths, paths_in_file
+from mlcl.data.tables.labels import CellColumn, Labels, given_names, named_labels, notation_of
+from mlcl.data.tables.notation import FLAGS, MISSING, Notation, alone, number_of, text_of
+from mlcl.data.tables.options import (
+    AspectColumns,
+    HierarchyOf,
+    MultiLabelColumn,
+    PathColumn,
+    SingleColumn,
+    TableOptions,
+)
+from mlcl.data.tables.rows import Rows
+from mlcl.errors import UserError
+from mlcl.markup import counted
+
+ABSENT, BLANK, UNCERTAIN = 0, -1, -2
+"""States of a cell of 0 and 1 beside 1, present."""
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """The ratings of the aspects of every row; 0 stands for a missing one."""
+
+    aspects: tuple[str, ...]
+    scale: tuple[float, ...]
+    values: Sequence[list[float]]
+
+    def space(self) -> LabelSpace:
+        """The label space."""
+        return LabelSpace(kind="aspects", aspects=self.aspects, scale=self.scale)
+
+    def only(self, rows: Sequence[int]) -> Ratings:
+        """The ratings of some of the rows."""
+        return replace(self, values=[self.values[row] for row in rows])
+
+    def columns(self, name: str, _space: LabelSpace) -> dict[str, Any]:
+        """The column of the data set for the label space `name`."""
+        return {name: self.values}
+
+
+def read_columns(options: TableOptions, rows: Rows) -> dict[str, Labels | Ratings]:
+    """The labels and ratings by label space; classes of a hierarchy are told apart by their paths.
+
+    Raises UserError with the first row that cannot be read.
+    """
+    found: dict[str, Labels | Ratings] = {}
+    for name, label in options.labels.items():
+        if isinstance(label, AspectColumns):
+            found[name] = _ratings(rows, label)
+        elif isinstance(label, PathColumn):
+            found |= _levels_of(rows, name, label)
+        elif isinstance(label, SingleColumn | MultiLabelColumn):
+            found[name] = _labels(rows, label)
+    for label in options.labels.values():
+        levels = _levels(label, found)
+        if levels and all(its.kind == "single" for its in levels.values()):
+            found |= _tell_apart(levels, rows)
+    return found
+
+
+def spaces_of(
+    options: TableOptions, rows: Rows, columns: Mapping[str, Labels | Ratings]
+) -> dict[str, LabelSpace]:
+    """The label spaces of these columns, hierarchies among them, in the order of the options."""
+    found = {name: its.space() for name, its in columns.items()}
+    spaces: dict[str, LabelSpace] = {}
+    for name, label in options.labels.items():
+        levels = _levels(label, columns)
+        if isinstance(label, PathColumn):
+            below = [level for level in found if level.startswith(f"{name}_level")]
+            spaces |= {level: found[level] for level in below}
+            spaces[name] = LabelSpace(kind="hierarchy", levels=tuple(below))
+        elif not isinstance(label, HierarchyOf):
+            spaces[name] = found[name]
+        elif levels[label.levels[0]].kind == "single":
+            spaces[name] = LabelSpace(kind="hierarchy", levels=label.levels)
+        else:
+            file = label.parents or rows.tables[0].path
+            if label.parents is not None:
+                classes = found[label.levels[-1]].classes
+                pairs = pairs_of_paths(paths_in_file(file, label.levels, classes))
+            else:
+                own = {level: its.indices(found[level]) for level, its in levels.items()}
+                pairs = [
+                    pairs_in_rows(own[fine], own[coarse], found[fine], found[coarse])
+                    for coarse, fine in pairwise(label.levels)
+                ]
+            spaces[name] = hierarchy_of(pairs, label.levels, found, file, f"labels.{name}.parents")
+    return spaces
+
+
+def _levels(label: object, columns: Mapping[str, Labels | Ratings]) -> dict[str, Labels]:
+    """The labels of a hierarchy's levels, coarse first; empty for any other label space."""
+    its = {level: columns[level] for level in label.levels} if isinstance(label, HierarchyOf) else {}
+    return {level: labels for level, labels in its.items() if isinstance(labels, Labels)}
+
+
+def check_levels(options: TableOptions) -> None:
+    """Raises UserError for levels of a hierarchy that are no label spaces of one kind."""
+    for name, label in options.labels.items():
+        levels = label.levels if isinstance(label, HierarchyOf) else ()
+        several = [other for other, its in options.labels.items() if its.kind == "multi_label"]
+        kind = "multi_label" if set(levels[:1]) <= set(several) else "single"
+        fitting = [other for other, its in options.labels.items() if its.kind == kind]
+        for level in levels:
+            if level not in fitting:
+                problem, key = f"not a {kind} label space", f"labels.{name}.levels"
+                raise UserError(problem, file=options.path[0], key=key, found=level, allowed=fitting)
+
+
+def _labels(rows: Rows, label: SingleColumn | MultiLabelColumn) -> Labels:
+    """The labels of one label space. Raises UserError with the first row of a notation that is not clear."""
+    if isinstance(label, MultiLabelColumn) and label.columns is not None:
+        return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
+    given = given_names(label)
+    column = CellColumn.of(rows, label.column or "", given)
+    notation = notation_of(column, label, given)
+    if isinstance(label, MultiLabelColumn):
+        if notation.form in ("indicators", "shares"):
+            return _from_lists(column, label, notation, given or tuple(column.class_names))
+        states = {state_of(cell) if isinstance(cell, str) else None for cell in column.first}
+        if not given and states >= {0, 1} and None not in states:
+            return _from_columns(rows, label.model_copy(update={"column": None}), [column.name])
+    return named_labels(column, label, notation, given)
+
+
+def _from_columns(rows: Rows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
+    """Labels of columns that hold 0, 1 or a share, one column a class."""
+    return _indicated(rows, label, names, [_texts_of(rows, name) for name in names], names)
+
+
+def _from_lists(
+    column: CellColumn, label: MultiLabelColumn, notation: Notation, given: tuple[str, ...]
+) -> Labels:
+    """Labels of lists, or of texts with separators, that hold 0, 1 or a share for each class."""
+    lists = {
+        cell: () if cell in MISSING else tuple(part.strip() for part in notation.labels(cell))
+        for cell in column.first
+    }
+    size = len(given) if given else max(map(len, lists.values()))
+    for cell, its in lists.items():
+        if len(its) != size and cell not in MISSING:
+            more = " classes are named" if given else " numbers, as the longest has"
+            raise column.error(cell, "a number for each class, but not as many", len(its), f"{size}{more}")
+    names = given or tuple(map(str, range(size)))
+    texts = [[its[i] if (its := lists[cell]) else "" for cell in column.of_row] for i in range(size)]
+    made = _indicated(column.rows, label, [column.name] * size, texts, names)
+    numbered = "" if given else f", numbered 0 to {size - 1}: name them with classes"
+    said = f"{column.name}: {size} numbers a row are 0 and 1 for each of {size} classes{numbered}"
+    return replace(made, notes=(said, *made.notes))
+
+
+def _indicated(
+    rows: Rows, label: MultiLabelColumn, columns: Sequence[str], texts: Sequence[Sequence[str]],
+    names: Sequence[str],
+) -> Labels:  # fmt: skip
+    """Labels from a cell of 0 and 1 for each class: `texts` (L, N)."""
+    states = [_states(rows, name, its, label.threshold) for name, its in zip(columns, texts, strict=True)]
+    state_NL = np.stack(states, axis=1)
+    if not (state_NL == 1).any():
+        raise UserError("no row has a label", file=rows.tables[0].path, key=columns[0])
+    unsure_NL, left_out, notes = np.zeros_like(state_NL, dtype=bool), set[int](), list[str]()
+    what = label.column or "labels"
+    for value, option, meaning in ((BLANK, "missing", "missing"), (UNCERTAIN, "uncertain", "-1, uncertain")):
+        here_NL = state_NL == value
+        if not here_NL.any():
+            continue
+        treatment = getattr(label, option)
+        if treatment is None and (value == UNCERTAIN or (state_NL == ABSENT).any()):
+            row, at = (int(its[0]) for its in np.nonzero(here_NL))
+            problem = f"{here_NL.sum():,} of {here_NL.size:,} cells of 0 and 1 are {meaning}, the first"
+            allowed = f"{option} negative, leave_out or ignore"
+            raise rows.error(row, problem, columns[at], allowed=allowed)
+        row_N = np.flatnonzero(here_NL.any(1))
+        done = {
+            None: "no label, as no cell has 0",
+            "negative": "no label",
+            "leave_out": f"their {len(row_N):,} rows are left out",
+            "ignore": "loss and metrics leave them out",
+        }[treatment]
+        count = f"{here_NL.sum():,} of {here_NL.size:,} cells ({here_NL.mean():.1%})"
+        notes.append(f"{what}: {count} are {meaning}: {done}")
+        left_out |= set(row_N.tolist()) if treatment == "leave_out" else set()
+        unsure_NL |= here_NL & (treatment == "ignore")
+    if label.threshold is not None:
+        notes.append(f"{what}: shares from {label.threshold:g} on are labels")
+    return Labels(
+        "multi_label",
+        _names_of(state_NL == 1, names),
+        tuple(names),
+        tuple(notes),
+        _names_of(unsure_NL, names) if unsure_NL.any() else None,
+        frozenset(left_out),
+    )
+
+
+def _names_of(has_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[str, ...]]:
+    patterns, number_N = np.unique(has_NL, axis=0, return_inverse=True)
+    labels = [tuple(names[i] for i in np.flatnonzero(row).tolist()) for row in patterns]
+    return [labels[number] for number in number_N.ravel().tolist()]
+
+
+def _states(
+    rows: Rows, column: str, texts: Sequence[str], threshold: float | None
+) -> np.ndarray[Any, np.dtype[np.int8]]:
+    """1, ABSENT, BLANK or UNCERTAIN for each row. Raises UserError for another value."""
+    number_N, cells = pd.factorize(np.asarray(texts, dtype=object))
+    states = []
+    for text in cells:
+        state, number = state_of(text), number_of(text)
+        if threshold is not None and number is not None and 0 <= number <= 1:
+            state = int(number >= threshold)
+        if state is None:
+            share = number is not None and 0 < number < 1
+            problem = "a share: say from which on it is a label" if share else "neither 0 nor 1"
+            allowed = "threshold 0.5, or another" if share else ["1", "0", "true", "false", "blank", "-1"]
+            raise rows.error(texts.index(text), problem, column, text, allowed)
+        states.append(state)
+    return np.asarray(states, dtype=np.int8)[number_N]
+
+
+def state_of(text: str) -> int | None:
+    """State of a cell of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for another cell."""
+    if text in MISSING:
+        return BLANK
+    if text.lower() in FLAGS:
+        return int(FLAGS[text.lower()])
+    return {0.0: ABSENT, 1.0: 1, -1.0: UNCERTAIN}.get(number_of(text))  # type: ignore[arg-type]
+
+
+def _texts_of(rows: Rows, column: str) -> list[str]:
+    """The values of a column as texts. Raises UserError for the first that is none."""
+    texts = []
+    for row, value in enumerate(rows.frame[column]):
+        try:
+            texts.append(text_of(value))
+        except ValueError as error:
+            raise rows.error(row, str(error), column) from None
+    return texts
+
+
+def _ratings(rows: Rows, label: AspectColumns) -> Ratings:
+    """The ratings of every row. Raises UserError for a value that is no rating."""
+    aspects = tuple(label.wanted(rows.tables[0].columns).values())
+    found = []
+    for column in aspects:
+        texts = _texts_of(rows, column)
+        values = {text: 0.0 if text in MISSING else number_of(text) for text in dict.fromkeys(texts)}
+        for text, value in values.items():
+            if value is None or (value != 0 and value not in label.scale):
+                allowed = [f"{step:g}" for step in label.scale]
+                raise rows.error(texts.index(text), "not a rating", column, text, allowed)
+        found.append([values[text] for text in texts])
+    return Ratings(aspects, label.scale, [list(row) for row in zip(*found, strict=True)])
+
+
+def _levels_of(rows: Rows, name: str, label: PathColumn) -> dict[str, Labels]:
+    """The levels of a column of paths, coarse first, as `<name>_level1` and so on.
+
+    A path may end above the finest level; the row then has no class below. Raises UserError for a path with
+    an empty part.
+    """
+    column = CellColumn.of(rows, label.column)
+    paths: dict[object, list[str]] = {}
+    for cell in column.first:
+        one = "" if cell == () else alone(cell)
+        if one is None:
+            raise column.error(cell, "several paths in a row", list(cell), "one path")
+        parts = [] if one in MISSING else [part.strip() for part in one.split(label.separator)]
+        if not all(parts):
+            raise column.error(cell, "a path with an empty level", one, f"names between '{label.separator}'")
+        paths[cell] = parts
+    depth = max(map(len, paths.values()))
+    shorter = sum(0 < len(paths[cell]) < depth for cell in column.of_row)
+    notes = [f"{label.column}: {counted(depth, 'level')}, divided at '{label.separator}'", *column.notes]
+    if shorter:
+        notes.append(f"{label.column}: {counted(shorter, 'row')} have a path of fewer than {depth} levels")
+    names = [[tuple(paths[cell][at : at + 1]) for cell in column.of_row] for at in range(depth)]
+    levels = {
+        f"{name}_level{at + 1}": Labels("single", its, None, tuple(notes)) for at, its in enumerate(names)
+    }
+    return _tell_apart(levels, rows)
+
+
+def _tell_apart(levels: Mapping[str, Labels], rows: Rows) -> dict[str, Labels]:
+    """The levels, coarse first, with names that occur below two parents replaced by whole paths.
+
+    A row with such a name and without its parent has no class at that level. Raises UserError for such a name
+    among given classes.
+    """
+    found = dict(levels)
+    for coarse, fine in pairwise(levels):
+        above: dict[str, Counter[str]] = defaultdict(Counter)
+        pairs = list(zip(found[coarse].names, found[fine].names, strict=True))
+        for parent, its in pairs:
+            if parent and its:
+                above[its[0]][parent[0]] += 1
+        twice = {name: parents for name, parents in above.items() if len(parents) > 1}
+        if not twice:
+            continue
+        first, parents = next(iter(twice.items()))
+        if found[fine].classes is not None:
+            row = next(row for row, (_, its) in enumerate(pairs) if its == (first,))
+            problem = f"a class of {fine} has two parents in {coarse}"
+            raise rows.error(row, problem, fine, [first, *parents], "one, or no given classes")
+        renamed = [
+            ((f"{parent[0]}/{its[0]}",) if parent else ()) if its and its[0] in twice else its
+            for parent, its in pairs
+        ]
+        lost = sum(bool(its) and not new for (_, its), new in zip(pairs, renamed, strict=True))
+        below = ", ".join(f"{parent} ({count})" for parent, count in parents.most_common(3))
+        note = f"{fine}: {counted(len(twice), 'name')} below several classes of {coarse} are told apart by "
+        note += f"their path, such as {first} below {below}"
+        if lost:
+            note += f"; {counted(lost, 'row')} with such a name have no class of {coarse} and get none"
+        found[fine] = replace(found[fine], names=renamed, notes=(*found[fine].notes, note))
+    return found

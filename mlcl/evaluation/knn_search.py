@@ -1,0 +1,305 @@
+"""The search over every setting (k, lambda, temperature) of the nearest neighbours, from one retrieval.
+
+Shapes: M queries, S splits, K values of k, G lambdas, T temperatures, A aspects.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.knn import ballot, blend, knn_probabilities
+from mlcl.evaluation.knn_rounding import Levels, sweep_thresholds
+from mlcl.evaluation.knn_sweeps import Grid, sweep_counts, sweep_hits
+from mlcl.evaluation.metric import METRICS, Metric
+from mlcl.evaluation.retrieval import Neighbours
+from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_of
+from mlcl.evaluation.tasks import (
+    NO_FACTS,
+    Array,
+    LabelFacts,
+    Targets,
+    Task,
+    array,
+    as_classes,
+    as_rows,
+    known_rows,
+)
+from mlcl.labels import LabelRows
+
+logger = logging.getLogger(__name__)
+
+FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A number of neighbours, their share of the prediction, and the temperature of their weights."""
+
+    k: int
+    lambda_: float
+    temperature: float
+
+
+@dataclass(frozen=True)
+class QueryRows:
+    """M queries: their nearest neighbours, targets and facts, and the model's probabilities.
+
+    `model` is (M, C), (M, L) or (M, A, C); `facts` are needed by some metrics.
+    """
+
+    neighbours: Neighbours
+    targets: Targets
+    model: Tensor
+    facts: LabelFacts = NO_FACTS
+
+    def with_target(self, task: Task) -> QueryRows:
+        """The queries that have a target, on the CPU."""
+        known_M = known_rows(task, self.targets)
+        rows, targets = torch.from_numpy(np.flatnonzero(known_M)), self.targets
+        return QueryRows(
+            Neighbours(self.neighbours.distance.cpu()[rows], self.neighbours.index.cpu()[rows]),
+            targets.take(rows) if isinstance(targets, LabelRows) else targets.cpu()[rows],
+            self.model.float().cpu()[rows],
+            self.facts.of_rows(known_M),
+        )
+
+
+@dataclass(frozen=True)
+class PosthocResult:
+    """The best setting with its decision and all metrics there, and the searched metric at every setting.
+
+    `table` is a structured array, ordered by its fields `k`, `lambda` and `temperature`; the last field is
+    the metric. `held_out` is the metric of the held-out rows in the same order, or None.
+    """
+
+    best: Setting
+    decision: Decision
+    metrics: dict[str, float]
+    table: Array
+    held_out: Array | None
+
+
+def search(
+    rows: QueryRows,
+    train_labels: Targets,
+    *,
+    task: Task,
+    ks: Sequence[int],
+    lambdas: Sequence[float],
+    temperatures: Sequence[float],
+    scoring: Scoring,
+    held_out: QueryRows | None = None,
+) -> PosthocResult:
+    """Finds the best setting of the neighbours for one metric.
+
+    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Metrics of `counts` or
+    `hits` (F1s, Hamming loss, accuracies) take one pass for each k and temperature, whatever the number of
+    lambdas; other metrics are evaluated setting by setting. Of equal settings the one with the smallest k,
+    then lambda, then temperature is best.
+
+    Where validation chooses which labels are predicted, the value of a metric of `counts` is instead that of
+    the best one threshold on rounded probabilities, see `sweep_thresholds`. For the `FINALISTS` best pairs of
+    k and temperature, each with its best lambda, and for the model alone (lambda 0, if the grid has it) the
+    decision is then chosen exactly, and the best one wins. With `per_label` these pairs are compared under
+    one threshold, and the best of them and the model alone under thresholds by label.
+
+    Args:
+        rows: The queries of validation.
+        train_labels: The labels of the datastore.
+        task: The kind of task.
+        ks: Numbers of neighbours; a k beyond the neighbours at hand becomes their number, which is logged.
+        lambdas: Shares of the neighbours, from 0 to 1.
+        temperatures: Temperatures of the neighbours' weights.
+        scoring: The metric, and how labels are predicted.
+        held_out: Queries that choose nothing; they are scored with the thresholds of `rows`.
+
+    Raises:
+        ValueError: For an empty or invalid grid, and where no setting has a value.
+        UserError: For a metric that the task does not have.
+
+    Example:
+        >>> train, labels = torch.randn(20, 4), torch.arange(20) % 2
+        >>> rows = QueryRows(retrieve(train, train[:5], 3), labels[:5], torch.full((5, 2), 0.5))
+        >>> grid = {"ks": [1, 3], "lambdas": [0, 1], "temperatures": [1.0]}
+        >>> search(rows, labels, task="single", scoring=Scoring("accuracy", "max"), **grid).best
+        Setting(k=1, lambda_=1.0, temperature=1.0)
+    """
+    grid = _grid(rows.neighbours.index.shape[1], ks, lambdas, temperatures)
+    splits = [each.with_target(task) for each in (rows, held_out) if each is not None]
+    query = _Query(splits, train_labels, task, scoring)
+    query.check()
+    value_SKGT = query.all_values(grid)
+    settings = _candidates(query, grid, value_SKGT[0])
+    best = max((query.decide(setting) for setting in settings), key=lambda each: each.value)
+    targets, facts = splits[0].targets, splits[0].facts
+    metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects, facts=facts)
+    tested = None if held_out is None else value_SKGT[1].reshape(-1)
+    table = _table(grid, scoring.metric, value_SKGT[0])
+    return PosthocResult(best.setting, best.decision, metrics, table, tested)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """A setting with its decision, and the metric, signed so that more is better."""
+
+    setting: Setting
+    probabilities: Tensor
+    decision: Decision
+    value: float
+
+
+@dataclass(frozen=True)
+class _Query:
+    """Computes the metric of `scoring` at settings; the first split chooses, thresholds too."""
+
+    splits: Sequence[QueryRows]
+    train_labels: Targets
+    task: Task
+    scoring: Scoring
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether `values` are of rounded probabilities, and of one threshold whatever decision is chosen."""
+        given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
+        return self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None and not given
+
+    def check(self) -> None:
+        """Raises for a wrong name of a metric and for shapes that do not fit, by one evaluation."""
+        for rows in self.splits:
+            self._value(rows, rows.model, AT_HALF)
+
+    def all_values(self, grid: Grid) -> Array:
+        """The metric at every setting (S, K, G, T)."""
+        value_XSG = np.array(list(self.values(grid)))
+        shape = (len(grid.temperatures), len(grid.ks), len(self.splits), len(grid.lambda_G))
+        return value_XSG.reshape(shape).transpose(2, 1, 3, 0)
+
+    def decide(self, setting: Setting) -> _Decided:
+        """Chooses the decision at a setting."""
+        rows, scoring = self.splits[0], self.scoring
+        mixed = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
+        decision = scoring.decide(self.task, mixed, rows.targets)
+        value = self._value(rows, mixed, decision)
+        return _Decided(setting, mixed, decision, value if scoring.mode == "max" else -value)
+
+    def values(self, grid: Grid) -> Iterator[Array]:
+        """Yields the metric (S, G) at each lambda for every temperature and then every k."""
+        width = self.splits[0].model.shape[1]
+        metric, aspect = metric_of(self.scoring.metric, self.task, self.scoring.aspects, width)
+        if self.task == "multi_label" and metric.counts is not None:
+            return self._of_counts(metric, grid)
+        if self.task != "multi_label" and metric.hits is not None:
+            each_split = [self._of_hits(rows, metric, aspect, grid) for rows in self.splits]
+            return (np.stack(values) for values in zip(*each_split, strict=True))
+        return self._one_by_one(grid)
+
+    def _votes(self, rows: QueryRows, k: int, temperature: float) -> Tensor:
+        n_classes = rows.model.shape[-1]
+        return knn_probabilities(rows.neighbours, self.train_labels, self.task, k, temperature, n_classes)
+
+    def _value(self, rows: QueryRows, probabilities: Tensor, decision: Decision) -> float:
+        name, aspects = self.scoring.metric, self.scoring.aspects
+        return evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)[name]
+
+    def _of_counts(self, metric: Metric, grid: Grid) -> Iterator[Array]:
+        threshold, of_counts = self.scoring.threshold, metric.counts
+        assert of_counts is not None
+        cells = []
+        for rows in self.splits:
+            targets = as_rows(rows.targets)
+            votes = ballot(rows.neighbours, self.train_labels, self.task, max(grid.ks), targets.width)
+            cells.append((votes, targets, array(rows.model), grid))
+        if isinstance(threshold, float):
+            limit = float(np.float32(threshold))
+            exact = [sweep_counts(*each, limit, pooled=metric.pooled) for each in cells]
+            for counts in zip(*exact, strict=True):
+                yield np.stack([of_counts(each) for each in counts])
+            return
+        levels = Levels(array(self.splits[0].model), as_rows(self.splits[0].targets), metric)
+        rounded = [sweep_thresholds(*each, metric, levels) for each in cells]
+        for values in zip(*rounded, strict=True):
+            # The first rows choose the threshold of each lambda.
+            signed_GJ = values[0] if metric.mode == "max" else -values[0]
+            best_G1 = signed_GJ.argmax(1)[:, None]
+            yield np.stack([np.take_along_axis(value_GJ, best_G1, 1)[:, 0] for value_GJ in values])
+
+    def _of_hits(self, rows: QueryRows, metric: Metric, aspect: int | None, grid: Grid) -> Iterator[Array]:
+        of_hits, n_classes = metric.hits, rows.model.shape[-1]
+        assert of_hits is not None
+        target_MA = as_classes(rows.targets).reshape(len(rows.targets), -1)
+        known_A = (target_MA >= 0).sum(0)
+        scored = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
+        votes = ballot(rows.neighbours, self.train_labels, self.task, max(grid.ks), n_classes)
+        model_RC = array(rows.model).reshape(-1, n_classes)
+        aspect_R = np.tile(np.arange(len(known_A)), len(target_MA))
+        sweep = sweep_hits(votes, target_MA.reshape(-1), model_RC, aspect_R, grid)
+        return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
+
+    def _one_by_one(self, grid: Grid) -> Iterator[Array]:
+        """The metric by an evaluation of each setting, with the decision chosen there."""
+        for temperature, k in itertools.product(grid.temperatures, grid.ks):
+            votes = [self._votes(rows, k, temperature) for rows in self.splits]
+            values = []
+            for lambda_ in grid.lambda_G.tolist():
+                mixed = [blend(q, rows.model, lambda_) for q, rows in zip(votes, self.splits, strict=True)]
+                only, targets = [self.scoring.metric], self.splits[0].targets
+                decision = self.scoring.decide(self.task, mixed[0], targets, only)
+                pairs = zip(self.splits, mixed, strict=True)
+                values.append([self._value(rows, each, decision) for rows, each in pairs])
+            yield np.array(values).T
+
+
+def _grid(largest: int, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Grid:
+    kept = sorted({min(k, largest) for k in ks})
+    if max(ks, default=0) > largest:
+        logger.warning("k up to %d instead of %d: there are no more neighbours", largest, max(ks))
+    lambda_G = np.unique(np.asarray(lambdas, dtype=np.float64))
+    if not kept or not len(lambda_G) or kept[0] < 1 or lambda_G[0] < 0 or lambda_G[-1] > 1:
+        raise ValueError(f"the grid needs k of at least 1 and lambda from 0 to 1: {ks}, {lambdas}")
+    return Grid(kept, lambda_G, sorted(set(temperatures)))
+
+
+def _setting(grid: Grid, index: int) -> Setting:
+    """The setting at a flat index of values (K, G, T)."""
+    k, lambda_, t = np.unravel_index(index, (len(grid.ks), len(grid.lambda_G), len(grid.temperatures)))
+    return Setting(grid.ks[k], float(grid.lambda_G[lambda_]), float(grid.temperatures[t]))
+
+
+def _candidates(query: _Query, grid: Grid, value_KGT: Array) -> list[Setting]:
+    """The best setting; of rounded values those whose decisions are compared exactly.
+
+    Of several, the model alone comes first, then the smallest k.
+    """
+    sign = 1 if query.scoring.mode == "max" else -1
+    signed_KGT = np.where(np.isnan(value_KGT), -np.inf, sign * value_KGT)
+    if not np.isfinite(signed_KGT).any():
+        raise ValueError(f"{query.scoring.metric} has no value at any setting")
+    if not query.is_rounded:
+        return [_setting(grid, int(signed_KGT.argmax()))]
+    best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
+    pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
+    k, t = np.divmod(np.sort(pairs), len(grid.temperatures))
+    indices = np.ravel_multi_index((k, best_KT[k, t], t), signed_KGT.shape)
+    settings = [_setting(grid, int(index)) for index in indices]
+    if query.scoring.threshold == "per_label":
+        one = replace(query, scoring=replace(query.scoring, threshold="global"))
+        settings = [max(settings, key=lambda setting: one.decide(setting).value)]
+    alone = [_setting(grid, 0)] if grid.lambda_G[0] == 0 else []
+    return [*alone, *settings]
+
+
+def _table(grid: Grid, metric: str, value_KGT: Array) -> Array:
+    fields = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64), (metric, np.float64)]
+    table = np.empty(value_KGT.size, dtype=fields)
+    axes = np.meshgrid(grid.ks, grid.lambda_G, grid.temperatures, indexing="ij")
+    for (name, _), column in zip(fields, [*axes, value_KGT], strict=True):
+        table[name] = column.reshape(-1)
+    return table

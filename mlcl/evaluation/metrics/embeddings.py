@@ -1,0 +1,97 @@
+"""Metrics of embeddings: retrieval of like items, and clusters against classes (distinct label sets).
+
+In retrieval each row of a split is a query for the others, see `EmbeddedRows.gains`. g_qi is the relevance,
+the Jaccard coefficient of the label sets, of the i-th nearest item of query q; g*_qi that of the i-th most
+relevant item. Values are means over the queries that share a label with any other row, NaN where none does.
+
+k-means makes as many clusters as there are classes, see `EmbeddedRows.clusters`. NMI and ARI are NaN where
+label sets have unknown entries, since whether two such sets are equal is not known.
+
+Shapes: Q queries, K nearest items.
+"""
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from mlcl.evaluation.embedded_rows import EmbeddedRows
+from mlcl.evaluation.metric import EmbeddingMetric
+from mlcl.evaluation.tasks import Array
+
+
+def nmi(rows: EmbeddedRows) -> float:
+    """I(clusters; classes) over the mean of their entropies; NaN without rows."""
+    if not len(rows.labels):
+        return float("nan")
+    return float(normalized_mutual_info_score(rows.classes, rows.clusters))
+
+
+def ari(rows: EmbeddedRows) -> float:
+    """The Rand index of clusters and classes, 0 for chance and 1 for equal; NaN without rows."""
+    return float(adjusted_rand_score(rows.classes, rows.clusters)) if len(rows.labels) else float("nan")
+
+
+def average_precision_at(k: int) -> EmbeddingMetric:
+    """The metric `retrieval_map_at_<k>`: A(g_q) / A(g*_q), A(g) = sum_{i <= k} g_i (g_1 + ... + g_i) / i.
+
+    With one label a row the relevance is 0 or 1 and this is the average precision at k: the sum of the
+    precisions at the ranks of relevant items over the smaller of k and the number of relevant items.
+    """
+
+    def value(rows: EmbeddedRows) -> float:
+        return _mean(_graded_sum(rows.gains.found[:, :k]), _graded_sum(rows.gains.ideal[:, :k]))
+
+    return EmbeddingMetric(
+        name=f"retrieval_map_at_{k}",
+        summary=f"graded average precision of the {k} nearest rows, by the Jaccard of label sets",
+        source="average precision at k; graded: g_i in place of relevant or not",
+        group="retrieval",
+        masked=True,
+        of_rows=value,
+    )
+
+
+def recall_at(k: int) -> EmbeddingMetric:
+    """The metric `retrieval_recall_at_<k>`: (g_q1 + ... + g_qk) / (g*_q1 + ... + g*_qk).
+
+    With one label a row this is the number of relevant items found over the smaller of k and that of all.
+    """
+
+    def value(rows: EmbeddedRows) -> float:
+        return _mean(rows.gains.found[:, :k].sum(axis=1), rows.gains.ideal[:, :k].sum(axis=1))
+
+    return EmbeddingMetric(
+        name=f"retrieval_recall_at_{k}",
+        summary=f"relevance of the {k} nearest rows, by the Jaccard of label sets, over the best possible",
+        source="recall at k over what k places can hold; graded: Järvelin & Kekäläinen 2002, cumulated gain",
+        group="retrieval",
+        masked=True,
+        of_rows=value,
+    )
+
+
+def _graded_sum(gain_QK: Array) -> Array:
+    ranks = np.arange(1, gain_QK.shape[1] + 1)
+    return np.asarray((gain_QK * gain_QK.cumsum(axis=1) / ranks).sum(axis=1))
+
+
+def _mean(value_Q: Array, best_Q: Array) -> float:
+    return float((value_Q / best_Q).mean()) if len(best_Q) else float("nan")
+
+
+NMI = EmbeddingMetric(
+    name="nmi",
+    summary="normalised mutual information of k-means clusters and classes (distinct label sets)",
+    source="scikit-learn, normalized_mutual_info_score",
+    group="clustering",
+    of_rows=nmi,
+)
+ARI = EmbeddingMetric(
+    name="ari",
+    summary="adjusted Rand index of k-means clusters and classes (distinct label sets)",
+    source="scikit-learn, adjusted_rand_score",
+    group="clustering",
+    of_rows=ari,
+)
+RETRIEVAL_MAP_AT_10 = average_precision_at(10)
+RETRIEVAL_RECALL_AT_1 = recall_at(1)
+RETRIEVAL_RECALL_AT_10 = recall_at(10)

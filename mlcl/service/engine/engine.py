@@ -1,0 +1,227 @@
+"""The engine: runs the trainings of any source on Ray Tune, whose callbacks it answers.
+
+Every event is written to the ledger before Tune gets its answer, then to the log, then to the source.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mlcl.service.engine.budget import Account, Forecasts
+from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.packing import Packing
+from mlcl.service.engine.progress import Reporter
+from mlcl.service.engine.source import TrainingSource
+from mlcl.service.engine.stop_conditions import StopConditions
+from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask
+from mlcl.service.engine.tune_executor import run_trainings
+from mlcl.service.runs.ddp_group import MAX_RESTARTS
+from mlcl.tracking import State
+from mlcl.tracking.names import MAX_REASON
+
+BEAT_EVERY = 60.0
+"""Seconds between signs of life in the ledger."""
+
+
+class Engine:
+    """Runs one source of trainings after the other; implements `TrialCallbacks`.
+
+    Args:
+        ledger: Where every event is written first.
+        home: Where data and logs are.
+        packing: How many trainings run at once, and the share of each.
+        stop: Why no training is started any more.
+        account: What the command spends.
+        reporter: Whom progress is reported to.
+        forecasts: What the budget is expected to allow.
+        safe: Takes secrets out of a text.
+        models: Without them trainings keep their figures alone.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        home: Path,
+        packing: Packing,
+        stop: StopConditions,
+        account: Account,
+        reporter: Reporter,
+        forecasts: Forecasts,
+        safe: Callable[[str], str],
+        models: bool = True,
+    ) -> None:
+        self.home, self.stop, self.account, self.reporter, self.safe = home, stop, account, reporter, safe
+        self._ledger, self._packing, self._forecasts, self._models = ledger, packing, forecasts, models
+        self._source: TrainingSource
+        self._running: set[str] = set()
+        self._pruned: set[str] = set()
+        self._returned: list[Entry] = []
+        self._handed, self._exhausted = 0, False
+        self._unbegun: Counter[str] = Counter()
+        self._beat = time.monotonic()
+
+    def run(self, source: TrainingSource) -> None:
+        """Trains all that a source has, unless a stop is asked for. Nothing is left RUNNING."""
+        self._source, self._returned, self._handed, self._exhausted = source, [], 0, False
+        try:
+            done, total = source.start()
+            most = total - done
+            self.reporter.stage(source.stage, done, total, self._packing.concurrent)
+            while most > 0 and (self._returned or not self._exhausted) and not self.stop():
+                folder, shield = self._ledger.folder, self.stop.shielded
+                run_trainings(self, folder=folder, packing=self._packing, most=most, shield=shield)
+                most = total - done - self._handed + len(self._returned)
+        except KeyboardInterrupt:
+            self.stop.insist()
+        finally:
+            with self.stop.shielded():
+                self.stop.clear()
+                self._close_open()
+
+    def interrupted(self) -> tuple[State, str]:
+        """State and reason of what could not go on: too many failures of others stop it, too."""
+        state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
+        return state, self.stop.reason
+
+    def _close_open(self) -> None:
+        """Closes what is still RUNNING. One that cannot be closed everywhere does not keep the others."""
+        interrupted = self.interrupted()
+        for entry in list(self._ledger.entries.values()):
+            if entry.state is State.RUNNING:
+                self._try(partial(self._close, entry, _unfinished(entry, *interrupted)))
+        self._try(partial(self._source.end, *interrupted))
+
+    def _try(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        except Exception as error:
+            reason = self.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
+            self.reporter.note(f"not everything could be told ({reason}); the next command does")
+
+    def next(self) -> TrialTask | None:
+        """The next training, unless the command is to end."""
+        if self.stop():
+            return None
+        if self._returned:
+            entry = self._returned.pop(0)
+        else:
+            new = self._source.next()
+            self._handed += new is not None
+            self._exhausted = new is None
+            if new is None:
+                return None
+            entry = new
+        self._source.store.open(entry)
+        return self._task(entry)
+
+    def _task(self, entry: Entry) -> TrialTask:
+        source, packing = self._source, self._packing
+        return TrialTask(
+            key=entry.key,
+            job=entry.job,
+            folder=str(source.store.folder(entry).resolve()),
+            home=str(self.home.resolve()),
+            log=source.store.log(entry),
+            metric=entry.job["evaluation"]["metric"],
+            scores=tuple(source.scores),
+            test=source.test,
+            stop_file=str(self.stop.file.resolve()),
+            cpus=packing.cpus,
+            gpus=packing.gpus,
+            cwd=str(Path.cwd()),
+            models=self._models,
+        )
+
+    def begin(self, key: str) -> None:
+        """A process begins with a training. Raises RuntimeError for one that has ended."""
+        entry = self._ledger.entries[key]
+        if entry.ended:
+            raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
+        packing = self._packing
+        cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
+        if key in self._running:
+            self.account.end(key)
+        self._running.add(key)
+        self.account.begin(key, cpus, gpus)
+        self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
+        self._source.store.begun(entry)
+        self.reporter.begin(entry)
+
+    def rung(self, key: str, epoch: int, score: float) -> bool:
+        """A validation's score; whether the training is to be stopped early."""
+        entry = self._ledger.entries[key]
+        again = epoch in dict(entry.rungs)  # a training that goes on reports everything anew
+        if not again:
+            self._ledger.append("rung", key=key, epoch=epoch, score=score)
+        early = self._source.prune(entry, epoch, score)
+        if early:
+            self._pruned.add(key)
+        if not again:
+            self.reporter.rung(entry)
+            left = self._source.left()
+            if left is not None:
+                self._forecasts.rung(entry, epoch, left)
+        return early
+
+    def note(self, key: str, text: str) -> None:
+        """Something to say about a training."""
+        self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
+
+    def end(self, key: str, result: dict[str, Any]) -> None:
+        """A training's last report; without one it was stopped early, or the command ended its process."""
+        entry = self._ledger.entries[key]
+        without = State.PRUNED if key in self._pruned else State.STOPPED
+        ended = State(result[ENDED]) if result else without
+        if ended is State.COMPLETE and not entry.ended:
+            self._close(entry, self._source.complete(entry, json.loads(result.get(VALUES, "[]"))))
+        elif ended is State.STOPPED:
+            self._close(entry, _unfinished(entry, *self.interrupted()))
+        else:
+            self._close(entry, _unfinished(entry, ended, result.get(REASON, "")))
+
+    def died(self, key: str, reason: str) -> None:
+        """A training that Tune gave up. One that never began met a dead process: it is handed out again."""
+        entry = self._ledger.entries[key]
+        if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
+            taken = self._source.store.taken(entry)
+            state = State.STOPPED if taken else State.FAILED
+            self._close(entry, _unfinished(entry, state, taken or reason))
+        elif entry.state is State.RUNNING:
+            self._unbegun[key] += 1
+            self._returned.append(entry)
+
+    def abort(self) -> bool:
+        """Whether trainings that were asked to end did not."""
+        now = time.monotonic()
+        if now - self._beat > BEAT_EVERY:
+            self._beat = now
+            self._ledger.append("beat")
+        return self.stop.overdue()
+
+    def _close(self, entry: Entry, end: End) -> None:
+        if entry.ended:
+            return
+        if entry.key in self._running:
+            self.account.end(entry.key)
+            self._running.discard(entry.key)
+        self._ledger.close(entry.key, end)
+        self._source.store.closed(entry)
+        self._source.closed(entry)
+        self.stop.count(entry.state, entry.reason)
+        left = self._source.left()
+        if left is not None:
+            ended = [each for each in self._ledger.entries.values() if each.ended and each.group is None]
+            self._forecasts.ended(ended, left)
+        self.reporter.close(entry)
+
+
+def _unfinished(entry: Entry, state: State, reason: str) -> End:
+    """An end without final figures: the score is that of the last validation."""
+    return End(state, reason, score=entry.rungs[-1][1] if entry.rungs else None)

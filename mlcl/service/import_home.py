@@ -1,0 +1,79 @@
+"""Copies what is complete in another home into this one, where tables find it and do not train it again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from mlcl.errors import UserError
+from mlcl.files import new_folder
+from mlcl.service.engine.recovery import recover
+from mlcl.store import LOCK, Database, RunFolder, RunRecord, State, home_records
+from mlcl.tracking.cursor import CURSOR
+from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.undelivered import owned_by
+from mlcl.tracking.uri import IN_HOME
+
+
+def import_home(source: Path, home: Path) -> list[RunRecord]:
+    """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their records there.
+
+    Copied are folders, events and logs. A log for MLflow's file of `source` is delivered to that of `home` by
+    the next command; one for a server has been delivered. A killed import leaves whole copies alone, and the
+    next one goes on. Raises UserError where `source` is no home, is `home`, or is damaged.
+    """
+    if source.resolve() == home.resolve() or not Database(source).file.is_file():
+        allowed = "another folder that commands had as --home"
+        raise UserError("no home to import from", key="HOME", found=source, allowed=allowed)
+    Database(source).check()
+    recover(home)
+    known = {record.id for _, record in home_records(home)}
+    found = [each for each in home_records(source) if each[1].state is State.COMPLETE]
+    return [_copy(source, folder, record, home) for folder, record in found[::-1] if record.id not in known]
+
+
+def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> RunRecord:
+    target = RunFolder(home / record.kind / record.id)
+    shutil.rmtree(target.path, ignore_errors=True)  # of an import that was killed before it wrote the record
+    logs = list(dict.fromkeys(id for own in owned_by(source, record.id) for id in _with_parents(source, own)))
+    for id in logs:
+        _copy_log(source, id, home)
+    target.path.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(target.path) as partial:
+        shutil.copytree(folder.path, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns(LOCK))
+    fields = {name: value for name, value in asdict(record).items() if name != "number"}
+    events, last = Database(source).events(record.number)[0], ""
+    with Database(home).transaction() as write:
+        number = write.add_run(fields)
+        for event in events:
+            last = write.add_event(number, json.dumps(event), after=last)
+    copied = target.record
+    assert copied is not None
+    return copied
+
+
+def _with_parents(home: Path, id: str) -> Iterator[str]:
+    """A log and those that it is nested in: without them it could not be delivered."""
+    parent = first_entry(log_folder(home, id) / LOG).get("parent")
+    if parent:
+        yield from _with_parents(home, parent)
+    yield id
+
+
+def _copy_log(source: Path, id: str, home: Path) -> None:
+    """Copies a log that the home lacks; the cursor too, unless it is about the other home's MLflow file."""
+    target = log_folder(home, id)
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    uri = str(first_entry(log_folder(source, id) / LOG).get("uri", ""))
+    left_out = [DELIVERY_LOCK, *([CURSOR] if uri.startswith(IN_HOME) else [])]
+    with new_folder(target) as partial:
+        shutil.copytree(
+            log_folder(source, id), partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*left_out)
+        )

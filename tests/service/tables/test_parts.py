@@ -1,0 +1,117 @@
+"""A part of a table is not trained again by the whole; the figures of cells are files."""
+
+import json
+
+import pytest
+from reproduced import TABLE, TUNE, Tables, content
+
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.tables import plan_table, write_cells
+from mlcl.service.tables.origin import without_empty
+from mlcl.tracking import State
+
+FEWER = {"Few": 24, "Half": 48}
+WHOLE = {
+    "rows": {"Cold": {"tune": False, **TABLE["rows"]["Cold"]}, "Warm": {},
+             "Mild": {"set": {"train.lr": 0.02}}},
+    "columns": {"All": {}, **{name: {"set": {"data.subset": {"n": n}}} for name, n in FEWER.items()}},
+    "tune": TUNE,
+    "ranks": {"rope": 0.01},
+}  # fmt: skip
+"""Nine cells on three data sets; six of them are tuned."""
+ROWS = ("cold", "warm", "mild")
+
+
+@pytest.fixture
+def world(tiny, tmp_path, monkeypatch):
+    """Makes homes, all with the same table."""
+    return lambda name: Tables(tmp_path / name, monkeypatch, tiny)
+
+
+def part(tables, *only, tree=WHOLE):
+    return tables.run(tables.plan(tree, only=only))
+
+
+def test_the_whole_trains_nothing_that_its_parts_have_trained(world):
+    whole, home = part(world("whole")), world("home")
+    part(home, "mild/all")
+    part(home, "warm", "cold/few")
+    trained = home.trained()
+    told = plan_table(home.plan(WHOLE), home.home)["trainings"]
+    left = {id: its["left"] for id, its in told["tuned"].items()}
+    assert left == {f"{row}/{column}": 6 * (row == "mild" and column != "all")
+                    for row in ROWS[1:] for column in ("all", "few", "half")}  # fmt: skip
+    assert told["missing"] == 2 * 6 + 2 * 2
+    # Stopped in a search of its own, and gone on with.
+    home.stop_when(lambda job, epoch: job.train.seed == 0 and epoch == 1 and bool(job.objective.heads))
+    assert part(home).state is State.STOPPED
+    report = part(home)
+    assert content(report) == content(whole)
+    assert len(home.trained()) - len(trained) == told["missing"]
+
+
+def test_a_new_row_is_trained_alone(world):
+    home = world("home")
+    first = part(home, tree={**WHOLE, "rows": {name: WHOLE["rows"][name] for name in ("Cold", "Warm")}})
+    trained = home.trained()
+    second = part(home)
+    assert second.id != first.id
+    assert len(home.trained()) - len(trained) == 3 * 6
+    assert content(second) == content(part(world("whole")))
+
+
+@pytest.mark.parametrize("change", [{"trials": 3}, {"trials": 5}, {"seeds": 3}, {"sampler": "random"}])
+def test_another_search_is_made_anew(world, change):
+    home = world("home")
+    part(home, "warm/all")
+    report = part(home, "warm/all", "cold/all", tree={**WHOLE, "tune": {**TUNE, **change}})
+    asked, ledger = {"trials": 4, "seeds": 2, **change}, Ledger(report.folder)
+    assert len(ledger.trials(scope="warm_all")) == asked["trials"]
+    assert len([entry for entry in ledger.entries.values() if entry.group]) == asked["seeds"]
+
+
+def test_a_search_with_a_failed_seed_is_made_anew(world):
+    home = world("home")
+    home.formula.fails = lambda job, _epoch: job.train.seed == 2
+    assert part(home, "warm/all").state is State.FAILED
+    home.formula.fails = lambda _job, _epoch: False
+    assert part(home, "warm").state is State.COMPLETE
+    assert Ledger(part(home, "warm").folder).searches == ["warm_all", "warm_few", "warm_half"]
+    assert (
+        plan_table(home.plan(WHOLE, only=("*/all",)), home.home)["trainings"]["tuned"]["warm/all"]["left"]
+        == 0
+    )
+    assert part(home, "*/all").state is State.COMPLETE
+
+
+def test_the_figures_of_cells_are_files(world, tmp_path):
+    home = world("home")
+    whole, folder = part(home), tmp_path / "figures"
+    files = write_cells(whole, folder)
+    assert sorted(str(file.relative_to(folder)) for file in files) == sorted(
+        f"{row}/{column}.json" for row in ROWS for column in ("all", "few", "half")
+    )
+    tree = json.loads((folder / "warm" / "few.json").read_text())
+    cell = whole.cell("Warm", "Few")
+    assert (tree["table"], tree["row"], tree["column"]) == ("table", "Warm", "Few")
+    assert tree["settings"] == dict(cell.settings)
+    assert tuple(tree["figures"][0]["values"]) == cell.figures[0].values
+    assert tree["higher"] == {"Acc": True}
+    assert (tree["origin"]["fingerprint"], tree["origin"]["data"]) == (cell.origin.fingerprint, "tiny")
+    assert tree["search"]["trials"] == dict(cell.search.trials)
+
+
+def test_cells_that_lack_a_seed_are_not_written(world, tmp_path):
+    home = world("home")
+    home.formula.fails = lambda job, _epoch: job.train.seed == 1
+    report = home.run(home.plan())
+    assert report.missing == ["cold/all Acc", "warm/all Acc"]
+    assert write_cells(report, tmp_path / "figures") == []
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_key_that_a_later_mlcl_adds_without_a_value_is_no_other_job():
+    assert without_empty({"a": None, "b": {"c": None, "d": 0}, "e": [], "f": False, "g": {}}) == {
+        "b": {"d": 0},
+        "f": False,
+    }

@@ -1,0 +1,64 @@
+"""examples/: every script runs as it stands, and prints what it is about."""
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+SCRIPTS = sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("plugin/*.py")])
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def printed(capsys, name):
+    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    return capsys.readouterr().out
+
+
+def command(name, *words):
+    done = subprocess.run([sys.executable, EXAMPLES / name, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_there_are_five_and_each_is_short():
+    names = {str(path.relative_to(EXAMPLES)) for path in SCRIPTS}
+    loops = {"loss_in_a_loop.py", "several_heads.py"}
+    assert names == {*loops, "plugin/train.py", "sweep.py", "results_in_pandas.py"}
+    assert all(len(path.read_text().splitlines()) <= 60 for path in SCRIPTS)
+
+
+def test_a_loss_in_a_loop_brings_equal_digits_together(capsys):
+    (accuracy,) = re.findall(r"neighbours: (.+)", printed(capsys, "loss_in_a_loop.py"))
+    assert float(accuracy) > 0.9
+
+
+def test_several_heads_and_a_classifier_learn_the_sections(capsys):
+    (accuracy,) = re.findall(r"sections: (.+)", printed(capsys, "several_heads.py"))
+    assert float(accuracy) > 0.7
+
+
+def test_a_sweep_and_its_results_in_pandas(tmp_path):
+    swept = command("sweep.py", str(tmp_path))
+    assert len(re.findall(r"^trial \d+ 0\.\d+ {'objective", swept, re.MULTILINE)) == 4
+    assert "as written" in swept
+    results = command("results_in_pandas.py", "example", str(tmp_path))
+    assert re.search(r"^search +COMPLETE +4$", results, re.MULTILINE)
+    assert re.search(r"objective\.heads\.section\.temperature", results)
+    assert re.search(r"^as written.* 2$", results, re.MULTILINE)
+
+
+def test_the_plugin_trains_without_being_installed(tmp_path):
+    small = ("train.epochs=1", "data.subset.per_class=1", "encoder.width=8", "--home", str(tmp_path))
+    assert "macro_f1" in command("plugin/train.py", *small)

@@ -1,0 +1,223 @@
+"""Each baseline against scikit-learn, class by class, and against slow loops."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+from mlcl.labels import LabelRows
+from mlcl.training.baselines import BASELINES, Fitted, Problem
+from mlcl.training.baselines.baseline import best_of
+from mlcl.training.baselines.linear import DenseLogistic
+from mlcl.training.baselines.methods.nearest_neighbours import KS, neighbours
+
+TASKS = ("single", "multi_label", "aspects")
+N, M, F, C, A = 60, 20, 12, 4, 3
+
+
+def rows(count, seed, *, sparse):
+    values = np.random.default_rng(seed).normal(size=(count, F)).astype(np.float32)
+    values[np.abs(values) < 0.7] = 0
+    return csr_array(values) if sparse else values
+
+
+def targets(task):
+    """The class is that of the largest of four features; the last class or label never occurs."""
+    x = rows(N, 0, sparse=False)
+    if task == "multi_label":
+        has = x[:, :C] > 0.5
+        has[:, -1] = False
+        return LabelRows.from_dense(torch.from_numpy(has))
+    class_NA = torch.from_numpy(np.stack([x[:, a : a + C - 1].argmax(1) for a in range(A)], axis=1))
+    class_NA[::7] = -1
+    return class_NA if task == "aspects" else class_NA[:, 0]
+
+
+def problem(task, *, sparse=False, score=lambda _: 0.0):
+    x, v = rows(N, 0, sparse=sparse), rows(M, 1, sparse=sparse)
+    return Problem(task, C, x, targets(task), v, score)
+
+
+def sparse_for(name):
+    return BASELINES[name].reads == "tfidf"
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("name", [name for name in BASELINES if name.startswith(("maj", "tfidf", "enc"))])
+def test_probabilities_have_the_shape_of_the_task(name, task):
+    given = problem(task, sparse=sparse_for(name))
+    fitted = BASELINES[name].fit(given)
+    p = fitted.probabilities(given.validation)
+    assert p.dtype == torch.float32
+    assert p.shape == {"single": (M, C), "multi_label": (M, C), "aspects": (M, A, C)}[task]
+    assert ((p >= 0) & (p <= 1)).all()
+    if task != "multi_label":
+        torch.testing.assert_close(p.sum(-1), torch.ones(p.shape[:-1]))
+    if name.endswith("logreg") or name == "majority":
+        assert float(p[..., -1].max()) < 1e-2  # a class without a row
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_baselines_learn(task):
+    def score(p):
+        v = rows(M, 1, sparse=False)
+        if task == "multi_label":
+            return float(((p[:, : C - 1] >= 0.5).numpy() == (v[:, : C - 1] > 0.5)).mean())
+        first = p[:, 0] if task == "aspects" else p
+        return float((first.argmax(1).numpy() == v[:, : C - 1].argmax(1)).mean())
+
+    for name in ("tfidf_svm", "tfidf_logreg", "tfidf_logreg_balanced", "encoder_logreg"):
+        given = problem(task, sparse=sparse_for(name), score=score)
+        chance = score(BASELINES["majority"].fit(given).probabilities(given.validation))
+        found = score(BASELINES[name].fit(given).probabilities(given.validation))
+        assert 1 - found < 0.7 * (1 - chance), name
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_svm_is_one_machine_a_column(task):
+    given = problem(task, sparse=True, score=lambda _: 0.0)
+    fitted = BASELINES["tfidf_svm"].fit(given)
+    assert fitted.chosen == {"C": 0.1}
+    y = given.targets.dense().numpy() if task == "multi_label" else given.targets.reshape(N, -1).numpy()
+    score = np.empty((M, y.shape[1] if task == "multi_label" else y.shape[1] * C))
+    for column in range(score.shape[1]):
+        aspect, each = divmod(column, C)
+        known = np.arange(N) if task == "multi_label" else np.flatnonzero(y[:, aspect] >= 0)
+        has = y[:, column] > 0 if task == "multi_label" else y[known, aspect] == each
+        if not has.any():
+            score[:, column] = -20
+            continue
+        inside, outside = (x.toarray().astype(float) for x in (given.rows[known], given.validation))
+        machine = LinearSVC(C=0.1, tol=0.1, random_state=0).fit(inside, has)
+        score[:, column] = machine.decision_function(outside)
+    if task == "multi_label":
+        expected = 1 / (1 + np.exp(-score))
+    else:
+        shaped = np.exp(score.reshape(M, -1, C))
+        expected = shaped / shaped.sum(-1, keepdims=True)
+    found = fitted.probabilities(given.validation).numpy().reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_dense_logistic_regression_is_that_of_scikit_learn(task):
+    given = problem(task)
+    scaled = (given.rows - given.rows.mean(0)) / given.rows.std(0)
+    wanted = (given.validation - given.rows.mean(0)) / given.rows.std(0)
+    model = DenseLogistic.of(given)
+    for value in (0.01, 1.0):  # the second begins where the first ended
+        found = model.fit(value).probabilities(given.validation).numpy()
+    if task == "multi_label":
+        y = given.targets.dense().numpy()
+        for label in range(C - 1):
+            one = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(scaled, y[:, label])
+            _, bias = one.coef_, one.intercept_
+            np.testing.assert_allclose(found[:, label], one.predict_proba(wanted)[:, 1], atol=5e-3)
+            assert np.isfinite(bias).all()
+        return
+    y = given.targets.reshape(N, -1).numpy()
+    found = found.reshape(M, -1, C)
+    for aspect in range(y.shape[1]):
+        known = y[:, aspect] >= 0
+        one = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(scaled[known], y[known, aspect])
+        np.testing.assert_allclose(found[:, aspect, : C - 1], one.predict_proba(wanted), atol=2e-2)
+
+
+def test_neighbours_of_sparse_and_dense_rows_are_those_of_a_loop():
+    dense_rows, queries = rows(N, 0, sparse=False), rows(M, 1, sparse=False)
+    unit, unit_queries = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (dense_rows, queries))
+    distance = np.array([[np.sqrt(((q - x) ** 2).sum()) for x in unit] for q in unit_queries])
+    order = distance.argsort(1, kind="stable")[:, :5]
+    for x, q in ((dense_rows, queries), (csr_array(dense_rows), csr_array(queries))):
+        found = neighbours(x, q, 5)
+        assert (found.index.numpy() == order).all()
+        np.testing.assert_allclose(found.distance, np.take_along_axis(distance, order, 1), atol=1e-5)
+
+
+def test_few_rows_have_fewer_neighbours():
+    assert neighbours(csr_array(np.eye(3, dtype=np.float32)), csr_array(np.eye(3, dtype=np.float32)),
+                      max(KS)).index.shape == (3, 3)  # fmt: skip
+
+
+def test_the_majority_is_the_share_of_the_rows():
+    given = problem("multi_label")
+    p = BASELINES["majority"].fit(given).probabilities(given.validation)
+    np.testing.assert_allclose(p[0], given.targets.dense().mean(0))
+    assert (p == p[0]).all()
+
+
+def test_the_search_ends_with_the_first_value_that_is_worse():
+    tried = []
+
+    def fit(value):
+        tried.append(value)
+        return Fitted(lambda _: torch.tensor(-abs(value - 3)))
+
+    found = best_of(problem("single", score=float), [1.0, 3.0, 5.0, 7.0], "C", fit)
+    assert found.chosen == {"C": 3.0}
+    assert tried == [1.0, 3.0, 5.0]
+
+
+def test_a_stop_ends_a_fit():
+    def stop():
+        raise KeyboardInterrupt
+
+    for name in ("tfidf_svm", "encoder_logreg", "tfidf_knn"):
+        given = problem("multi_label", sparse=sparse_for(name))
+        with pytest.raises(KeyboardInterrupt):
+            BASELINES[name].fit(Problem(**{**vars(given), "check_stop": stop}))
+
+
+def unknown_problem(*, sparse):
+    """A fifth of the entries is unknown, of the last label all are."""
+    given = problem("multi_label", sparse=sparse)
+    known = torch.rand(N, C, generator=torch.Generator().manual_seed(0)) >= 0.2
+    known[:, -1] = False
+    rows = LabelRows.from_dense((given.targets.dense() > 0) & known)
+    return replace(given, targets=replace(rows, unknown=LabelRows.from_dense(~known))), known.numpy()
+
+
+@pytest.mark.parametrize("name", ["tfidf_svm", "tfidf_logreg", "encoder_logreg", "majority"])
+def test_a_label_is_fitted_to_the_rows_that_tell_it(name):
+    given, known = unknown_problem(sparse=sparse_for(name))
+    found = BASELINES[name].fit(given).probabilities(given.validation).numpy()
+    has = given.targets.dense().numpy()
+    for label in range(C - 1):
+        rows_n = np.flatnonzero(known[:, label])
+        one = replace(
+            given,
+            n_classes=1,
+            rows=given.rows[rows_n] if sparse_for(name) else given.rows,
+            targets=LabelRows.from_dense(torch.from_numpy(has[rows_n, label : label + 1])),
+        )
+        if name == "encoder_logreg":  # rows are standardised together, so that they stay
+            left_open = LabelRows.from_dense(torch.from_numpy(~known[:, label : label + 1]))
+            targets = LabelRows.from_dense(torch.from_numpy(has[:, label : label + 1]))
+            one = replace(one, targets=replace(targets, unknown=left_open))
+        alone = BASELINES[name].fit(one).probabilities(given.validation).numpy()
+        np.testing.assert_allclose(found[:, label], alone[:, 0], atol=5e-3)
+
+
+def test_dense_logistic_regression_with_unknown_entries_is_that_of_scikit_learn():
+    given, known = unknown_problem(sparse=False)
+    mean_F, scale_F = given.rows.mean(0), given.rows.std(0)
+    found = DenseLogistic.of(given).fit(1.0).probabilities(given.validation).numpy()
+    has = given.targets.dense().numpy()
+    for label in range(C - 1):
+        n = known[:, label]
+        one = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000)
+        one.fit((given.rows[n] - mean_F) / scale_F, has[n, label])
+        wanted = one.predict_proba((given.validation - mean_F) / scale_F)[:, 1]
+        np.testing.assert_allclose(found[:, label], wanted, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", ["tfidf_svm", "encoder_logreg", "majority"])
+def test_rows_that_tell_all_are_fitted_as_before(name):
+    given = problem("multi_label", sparse=sparse_for(name))
+    told = replace(given, targets=replace(given.targets, unknown=LabelRows.from_lists([[]] * N, C)))
+    both = [BASELINES[name].fit(each).probabilities(given.validation) for each in (given, told)]
+    assert torch.equal(*both)
