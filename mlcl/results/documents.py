@@ -15,6 +15,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import CellResult, TableResult
+from mlcl.store import State
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 ResultT = TypeVar("ResultT")
@@ -112,3 +113,20 @@ def local_sweep(folder: Path) -> SweepResult:
     except OSError:
         raise UserError("has no results yet", file=file, allowed="what the sweep's command writes") from None
     return replace(read_result(SweepResult, text, file), folder=folder)
+
+
+def stop_sweep(folder: Path, reason: str) -> None:
+    """Writes STOPPED where the document of a killed sweep says RUNNING; does nothing without a document."""
+    file = folder / SWEEP_JSON
+    if file.is_file():
+        tree = _stopped(json.loads(file.read_text(encoding="utf-8")))
+        _write(file, {**tree, "reason": reason})
+
+
+def _stopped(tree: Any) -> Any:
+    if isinstance(tree, list):
+        return [_stopped(each) for each in tree]
+    if not isinstance(tree, dict):
+        return tree
+    state = {"state": State.STOPPED} if tree.get("state") == State.RUNNING else {}
+    return {key: _stopped(value) for key, value in tree.items()} | state
