@@ -97,19 +97,10 @@ def _trained(
     test: bool,
 ) -> Outcome | None:
     """Trains and evaluates the job's network."""
-    job = job_data.job
     model = _seeded_model(job_data, context)
     evaluator = Evaluator(job_data, model, context)
-    loop = build_loop(
-        job,
-        model,
-        job_data.rows(job_data.train),
-        job_data.sampler(context.rank, context.world_size),
-        context,
-        checkpoint=folder / CHECKPOINT,
-        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(listener, evaluator.quick, should_stop),
-    )
+    callbacks = Callbacks(listener, evaluator.quick, should_stop)
+    loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
     resumed = loop.resume()
     loop.tell("start", note="resumed" if resumed else "")
     began = time.perf_counter()
@@ -141,15 +132,7 @@ def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
     """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
     seed = job_data.job.train.seed
     seed_all(seed)
-    model = build_model(
-        job_data.job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        job_data.class_distances(),
-        job_data.target_weight(),
-        job_data.input_columns,
-    )
+    model = build_model(job_data)
     seed_all(seed, context.rank)
     return model.to(context.device)
 
