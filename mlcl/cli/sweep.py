@@ -152,7 +152,7 @@ def _baselines(
     return named + [each for each in fitted if each[0] not in names]
 
 
-def _finish(plan: SweepPlan, report: SweepReport, home: Path, *, as_json: bool) -> None:
+def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> None:
     """Prints the report, and exits with the status of its state."""
     from mlcl.results.documents import sweep_document
     from mlcl.tracking import dashboard, tracking_uri
