@@ -10,8 +10,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.objective_section import LearnedTemperature, TemperatureSchedule
 from mlcl.config.space import default_mode
+from mlcl.config.training_sections import LearnedTemperature, TemperatureSchedule
 from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
 from mlcl.losses import (
     LOSSES,
