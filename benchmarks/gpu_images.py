@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mlcl.config import AugmentConfig
+from mlcl.config.train_section import TrainConfig
 from mlcl.data import EpochSampler, ImageRows
 from mlcl.losses import build_loss
 from mlcl.models import Projection
@@ -25,7 +26,7 @@ from mlcl.training.batches import Rows, memory_format
 from mlcl.training.context import Context, deterministic
 from mlcl.training.events import Event
 from mlcl.training.loop import Loop
-from mlcl.training.loop_settings import Callbacks, LoopSettings
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
@@ -85,18 +86,10 @@ def ours(
         rows=rows.resident(context.device) if resident else rows,
         sampler=sampler,
         context=context,
-        settings=LoopSettings(
-            epochs=EPOCHS,
-            views=2,
-            micro_batch_size=None,
-            precision=points.precision,
-            clip_norm=None,
-            validate_every=EPOCHS,
-            checkpoint_every=None,
-            patience=None,
-            log_gradients=False,
-            compile=compiled,
-        ),
+        train=TrainConfig(epochs=EPOCHS, batch_size=batch, precision=points.precision, compile=compiled),
+        views=2,
+        validate_every=EPOCHS,
+        patience=None,
         callbacks=Callbacks(seen.append, dict, lambda: False),
         checkpoint=None,
         identity={},
