@@ -32,8 +32,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 from mlcl.training.context import Context
-from mlcl.training.embeddings_file import write_part
-from mlcl.training.neighbours import RankRows, shares
+from mlcl.training.embeddings import RankRows, shares
+from mlcl.training.run_files import write_part
 
 MIB = 2**20
 BLOCK = 10_000

@@ -30,7 +30,7 @@ from losses_scenes import Case, scene
 from mlcl.data.sampler import EpochSampler
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss
-from mlcl.training.embeddings_file import ROW_GROUP, read_embeddings
+from mlcl.training.run_files import ROW_GROUP, read_embeddings
 
 LOSSES = (("supcon", "class", 8_692), ("mulsupcon", "multi_label", 8_692), ("simdis", "multi_label", 8_692))
 REPEATS = 5

@@ -1,13 +1,13 @@
-"""Plugins by name: each is declared once, by a value in a module.
+"""Registries of plugins by name. A plugin is declared once, by a value at the top of a module.
 
-A plugin of a kind (a loss, an encoder, a data source, a metric, ...) is a value of that kind's class at the
-top of a module. It is found in three places:
+A plugin of a kind (a loss, an encoder, a data source, a metric, a baseline) is an instance of its class.
+There are three sources:
 
-- built in: in a module of the kind's own folder;
-- in an installed package: an entry point of the kind's group, whose name is the plugin's;
-- in a file that a job names: see `Registry.add`.
+- built in: modules of the kind's package;
+- installed packages: entry points of the kind's group, with the plugin's name;
+- files that a job names: see `Registry.add`.
 
-No list of names is kept anywhere else.
+There is no other list of names.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mlcl.errors import UserError, did_you_mean
 
 
 class Named(Protocol):
-    """What every plugin has."""
+    """A plugin of any kind."""
 
     @property
     def name(self) -> str:
-        """What a job calls it."""
+        """Its name in a job."""
         ...
 
 
@@ -44,14 +44,15 @@ REGISTRIES = {
     "metrics": ("mlcl.evaluation", "METRICS"),
     "baselines": ("mlcl.training.baselines", "BASELINES"),
 }
-"""Module and name of each kind's registry, for layers below them: see `registry`."""
+"""Module and variable of each kind's registry; `registry` imports them, so that lower layers need not."""
 
 
 class UnknownPluginError(KeyError):
     """No plugin of the kind has this name.
 
-    `hint` asks for the closest known name, empty where nothing is close; `known` has where each name comes
-    from.
+    Attributes:
+        known: the origin of each known name.
+        hint: a question for the closest known name; empty if none is close.
     """
 
     def __init__(self, kind: str, name: str, known: Mapping[str, str]) -> None:
@@ -65,7 +66,7 @@ class UnknownPluginError(KeyError):
 
     @property
     def allowed(self) -> list[str]:
-        """All names; those that are not built in say where they come from."""
+        """All names; a name that is not built in is followed by its origin."""
         return [
             name if origin == BUILT_IN else f"{name} ({origin})"
             for name, origin in sorted(self.known.items())
@@ -73,14 +74,22 @@ class UnknownPluginError(KeyError):
 
 
 class PluginError(UserError):
-    """A plugin from outside cannot be used. The text names where it comes from and what is wrong."""
+    """A plugin that is not built in cannot be used. The text has its origin and the fault."""
 
 
 class Registry(Mapping[str, P]):
-    """The plugins of one kind.
+    """The plugins of one kind, by name. A module is imported when one of its plugins is asked for.
 
-    `kind` is the word for messages, `group` the entry points' group, `folder` the package of the built-in
-    ones and `type_` their class. Modules are imported when a plugin is asked for, not before.
+    Args:
+        kind: the word for the kind in messages.
+        group: the group of entry points.
+        folder: the package with the modules of built-in plugins.
+        type_: the class of the plugins.
+
+    Example:
+        >>> from mlcl.losses import LOSSES
+        >>> LOSSES["supcon"].labels
+        'class'
     """
 
     def __init__(self, kind: str, group: str, folder: str, type_: type[P]) -> None:
@@ -92,7 +101,7 @@ class Registry(Mapping[str, P]):
         self._known: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> P:
-        """The plugin `name`. Raises UnknownPluginError, a KeyError, or PluginError for a broken one."""
+        """The plugin `name`. Raises UnknownPluginError, which is a KeyError, or PluginError."""
         if name not in self._loaded:
             self._find(name)
         if name not in self._loaded:
@@ -109,7 +118,7 @@ class Registry(Mapping[str, P]):
         return len(self.origins())
 
     def origins(self) -> dict[str, str]:
-        """Where each plugin comes from, by name: built-in ones first, each group in alphabetical order."""
+        """The origin of each plugin, by name: built-in plugins first, each group in alphabetical order."""
         if self._known is None:
             for module in self._modules:
                 self._scan(module)
@@ -120,23 +129,32 @@ class Registry(Mapping[str, P]):
         return dict(self._known)
 
     def add(self, module: ModuleType, origin: str) -> list[str]:
-        """Registers the plugins of this kind that a module declares and returns their names.
+        """Registers the plugins of this kind that a module declares.
 
-        Adding the same module again changes nothing; plugins of other origin that the module has imported
-        are not its own. Raises PluginError for a name that is taken.
+        Adding a module again changes nothing.
+
+        Args:
+            module: the module.
+            origin: text that says where the module comes from.
+
+        Returns:
+            Names of the module's plugins, without imported plugins of another origin.
+
+        Raises:
+            PluginError: for a name that is taken. No plugin of the module is registered then.
         """
         declared = self._declared(module)
         self._accept(declared, origin)
         return [plugin.name for plugin in declared if self._origins[plugin.name] == origin]
 
     def remove(self, origin: str) -> None:
-        """Forgets the plugins that were added with this origin."""
+        """Removes the plugins that were added with this origin."""
         for name in [name for name, its in self._origins.items() if its == origin]:
             del self._origins[name], self._loaded[name]
         self._known = None
 
     def _find(self, name: str) -> None:
-        """Imports as little as possible: most built-in plugins lie in a module of their own name."""
+        """Imports as few modules as possible: most built-in plugins have a module of their own name."""
         if name in self._modules:
             self._scan(name)
         if name in self._loaded:
@@ -173,7 +191,7 @@ class Registry(Mapping[str, P]):
             raise PluginError(f"{self.kind} {point.name} is declared by {' and '.join(sorted(rivals))}")
         try:
             value = point.load()
-        except Exception as error:  # foreign code: whatever it raises, the message says whose it is
+        except Exception as error:  # foreign code may raise anything
             raise PluginError(
                 f"{self.kind} {point.name} of {origin}: {type(error).__name__}: {error}"
             ) from error
@@ -194,7 +212,7 @@ class Registry(Mapping[str, P]):
         return list(found.values())
 
     def _accept(self, plugins: Sequence[P], origin: str) -> None:
-        """Keeps plugins from outside, all or none."""
+        """Keeps plugins that are not built in, all or none."""
         known = self.origins()
         new = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
         for plugin in new:
@@ -218,9 +236,9 @@ _files_run = ContextVar("files_run", default=True)
 
 @contextmanager
 def only_reading() -> Iterator[None]:
-    """While inside, this thread reads jobs without running their plugin files.
+    """A context in which this thread reads jobs without running their plugin files.
 
-    Unknown names are no error then. Other threads go on running files: one may open a model meanwhile.
+    Unknown names are no error in it. Other threads run plugin files as before.
     """
     token = _files_run.set(False)
     try:
@@ -230,12 +248,12 @@ def only_reading() -> Iterator[None]:
 
 
 def files_are_run() -> bool:
-    """Whether loading a job runs its plugin files."""
+    """Whether loading a job runs its plugin files, see `only_reading`."""
     return _files_run.get()
 
 
 def registry(plural: str) -> Registry[Any]:
-    """The registry of losses, encoders, sources, metrics or baselines, imported when it is asked for."""
+    """The registry of "losses", "encoders", "sources", "metrics" or "baselines"."""
     module, name = REGISTRIES[plural]
     found: Registry[Any] = getattr(import_module(module), name)
     return found

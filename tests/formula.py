@@ -12,7 +12,7 @@ from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, trai
 from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.events import Diverged, Event, Stopped
 from mlcl.training.experiment import Outcome
-from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
+from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 STEPS = 10
 """Optimiser steps of an epoch."""

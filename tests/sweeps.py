@@ -33,7 +33,7 @@ from mlcl.store import RunFolders, database, runs
 from mlcl.tracking import Provenance
 from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery_queue import DeliveryQueue
-from mlcl.training.files import MODEL
+from mlcl.training.run_files import MODEL
 
 _ids = itertools.count()
 

@@ -1,4 +1,4 @@
-"""The cluster file: where jobs run. Secrets stand in it by reference alone."""
+"""Cluster files: the Ray cluster, MLflow server and storage of submitted jobs. They refer to secrets only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlcl.config.section import Positive, Section, validate
 from mlcl.errors import UserError
 
 MOST_MIB = 100
-"""Size of an uploaded working directory at which Ray's Jobs API refuses it."""
+"""Largest uploaded working directory that Ray's Jobs API accepts."""
 SECRET = re.compile(r"(token|secret|passw|credential|api_?key|access_?key|private_?key)", re.IGNORECASE)
 """Names of variables whose values are never written down."""
 PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
@@ -22,7 +22,7 @@ PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 
 
 class Reference(Section):
-    """Where a secret is: a variable or a file, in whose first line it stands."""
+    """A reference to a secret: an environment variable, or a file whose first line it is."""
 
     env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="name of an environment variable"
@@ -36,7 +36,7 @@ class Reference(Section):
         return self
 
     def resolve(self, key: str) -> str:
-        """The secret. Raises UserError that names the reference, where there is none; never its content."""
+        """The secret. Raises UserError for a missing one, with the reference and never with a content."""
         if self.env is not None:
             text = os.environ.get(self.env, "")
             problem, found = "the variable is not set", self.env
@@ -52,8 +52,8 @@ class Reference(Section):
         return text
 
 
-class RayPlace(Section):
-    """A Ray cluster's head."""
+class RayHead(Section):
+    """The head of a Ray cluster."""
 
     address: str = Field(description="http(s)://HOST:PORT of its dashboard, which takes jobs")
     token: Reference | None = Field(None, description="read on this machine; default: no authentication")
@@ -66,7 +66,7 @@ class RayPlace(Section):
         return address.rstrip("/")
 
 
-class MlflowPlace(Section):
+class MlflowServer(Section):
     """An MLflow server. User and password are read on the cluster, where the command runs."""
 
     uri: str = Field(description="http(s)://HOST:PORT as the cluster reaches it")
@@ -88,10 +88,10 @@ class MlflowPlace(Section):
 
 
 class WorkingDir(Section):
-    """What is uploaded with a job: the files that git does not ignore, or all files where there is no git."""
+    """The folder that is uploaded with a job: all files that git does not ignore, without git all files."""
 
     path: Path = Field(Path(), description="folder; default: where the command is given")
-    exclude: tuple[str, ...] = Field((), description="patterns of what stays here, as in .gitignore")
+    exclude: tuple[str, ...] = Field((), description="patterns of files to leave out, as in .gitignore")
     most_mib: Annotated[float, Field(gt=0, le=MOST_MIB)] = Field(
         MOST_MIB, description="size at which it is refused"
     )
@@ -113,10 +113,10 @@ class TrialShare(Section):
 
 
 class ClusterConfig(Section):
-    """Where jobs run: a Ray cluster, its MLflow server, and a folder that all its nodes share."""
+    """A Ray cluster, its MLflow server, and a folder that all its nodes share."""
 
-    ray: RayPlace
-    mlflow: MlflowPlace | None = Field(None, description="default: SQLite in `storage`")
+    ray: RayHead
+    mlflow: MlflowServer | None = Field(None, description="default: SQLite in `storage`")
     storage: str = Field(description="absolute path of a folder that every node sees")
     python: str = Field("python", description="the interpreter that has mlcl, on the cluster's head")
     env: dict[str, str | Reference] = Field(
@@ -146,10 +146,10 @@ class ClusterConfig(Section):
 
 
 def load_cluster(path: Path) -> ClusterConfig:
-    """The checked cluster file. Raises UserError that names file, key, what was found and is allowed."""
+    """The checked cluster file. Raises UserError with file, key, what was found and what is allowed."""
     try:
         return validate(ClusterConfig, read_yaml(path), path)
     except UserError as error:
-        # What stands there by mistake may be a secret.
+        # A value that was put there by mistake may be a secret.
         found = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
         raise error.but(found=found) from None

@@ -21,24 +21,6 @@ class EncoderConfig(Section):
 
     name: str
 
-    @classmethod
-    def class_of(cls, value: Any) -> type[EncoderConfig] | None:
-        """The section class of the encoder that `value` names; None if there is no such encoder.
-
-        Raises:
-            UserError: for an encoder from outside that cannot be used.
-        """
-        if cls is not EncoderConfig:
-            return cls
-        name = str(value.get("name")) if isinstance(value, Mapping) else ""
-        try:
-            section: type[EncoderConfig] = registry("encoders")[name].section
-        except UnknownPluginError:
-            return None
-        except PluginError as error:
-            raise UserError(str(error), key="encoder.name", found=name) from None
-        return section
-
 
 class _UnreadEncoder(EncoderConfig):
     """The section of an encoder from a plugin file, while plugin files are not run."""
@@ -61,11 +43,15 @@ def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
         raise PydanticKnownError("model_attributes_type")
     if "name" not in value:
         raise PydanticKnownError("union_tag_not_found", {"discriminator": "'name'"})
-    section = EncoderConfig.class_of(value)
-    if section is None and not files_are_run():
-        return _UnreadEncoder.model_validate(value)
-    if section is None:
-        raise _unknown(str(value["name"]))
+    name = str(value["name"])
+    try:
+        section: type[EncoderConfig] = registry("encoders")[name].section
+    except UnknownPluginError:
+        if files_are_run():
+            raise _unknown(name) from None
+        section = _UnreadEncoder
+    except PluginError as error:
+        raise UserError(str(error), key="encoder.name", found=name) from None
     return section.model_validate(value)
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
-from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.section import (
     Fraction,
@@ -21,7 +20,7 @@ from mlcl.config.section import (
     ValidationMetric,
     metric_name,
 )
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 
 
 class SubsetConfig(Section):
@@ -81,7 +80,7 @@ class _DataReference(Section):
 
 
 class DataConfig(_DataReference):
-    """Which data set: a source by name, which is prepared once, or a prepared folder by path."""
+    """The data set: a source by name, which is prepared once, or a prepared folder by path."""
 
     split_seed: int = Field(
         0, ge=0, description="seed of the train/validation/test split, where the source makes one"
@@ -119,7 +118,7 @@ class KnnConfig(Section):
     k: int = Field(5, ge=1, description="neighbours")
     lambda_: Fraction = Field(0.5, alias="lambda", description="share of the neighbours in the prediction")
     temperature: Positive = Field(1.0, description="of the neighbours' weights")
-    grid: KnnGrid | None = Field(KnnGrid(), description="settings to score besides; null: none")
+    grid: KnnGrid | None = Field(KnnGrid(), description="settings to score in addition; null: none")
 
 
 class ProbeConfig(Section):
@@ -142,7 +141,7 @@ class TransferConfig(_DataReference):
 
 
 class EvaluationConfig(Section):
-    """What is measured; the test split is read once, at the end."""
+    """The metrics to measure. The test split is read once, at the end."""
 
     metric: ValidationMetric = Field(
         "val/accuracy", description="what selects; default of several labels a row: val/micro_f1"
@@ -162,7 +161,7 @@ class EvaluationConfig(Section):
     )
     at_least_one: bool = Field(False, description="of several labels, always predict the most probable one")
     metrics: tuple[str, ...] = Field(
-        (), description="groups of metrics to measure besides, see `mlcl metrics`"
+        (), description="groups of metrics to measure in addition, see `mlcl metrics`"
     )
     bands: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
         (20, 100),
@@ -184,7 +183,7 @@ class EvaluationConfig(Section):
 
 
 class TrackingConfig(Section):
-    """What is logged in addition. It is no part of a job's hash."""
+    """Additional logging. It is no part of a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
 
@@ -202,8 +201,8 @@ class JobConfig(Section):
     base: Annotated[str | None, BeforeValidator(_of_a_file)] = Field(
         None,
         exclude=True,
-        description="job file, relative to this one, whose keys this one has too. Mappings are merged; "
-        "lists and single values, null among them, replace the base's",
+        description="job file, relative to this one, that this one changes: mappings are merged; lists and "
+        "single values, null among them, replace the base's",
     )
     drop: Annotated[tuple[str, ...], BeforeValidator(_of_a_file)] = Field(
         (), exclude=True, description="dotted keys of the base that are left out, such as a head"

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job, space
-from mlcl.config.section import PluginName, alternatives, is_model
+from mlcl.config.section import PluginName
 
 HEADER = """# Job reference
 
@@ -54,22 +54,27 @@ def _models(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[Ba
         seen.append(model)
         for field in model.model_fields.values():
             for member in _members(field.annotation):
-                if is_model(member):
+                if _is_model(member):
                     _models(member, seen)
     return seen
 
 
 def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a key, each of the values of a mapping, each of the built-in encoders."""
-    found: list[Any] = []
-    for each in alternatives(annotation):
-        if typing.get_origin(each) is dict:
-            found += _members(typing.get_args(each)[1])
-        elif each is encoder_section.EncoderConfig:
-            found += dict.fromkeys(encoder.section for encoder in encoder_section.built_in())
-        else:
-            found.append(each)
-    return found
+    """The alternatives of a key, of the values of a mapping, and the sections of built-in encoders."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _members(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return [member for argument in arguments for member in _members(argument)]
+    if origin is dict:
+        return _members(arguments[1])
+    if annotation is encoder_section.EncoderConfig:
+        return list(dict.fromkeys(encoder.section for encoder in encoder_section.built_in()))
+    return [annotation]
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _section(model: type[BaseModel]) -> str:
@@ -103,7 +108,7 @@ def type_in_words(annotation: Any) -> str:
         return f"list of {type_in_words(arguments[0])}"
     if annotation is type(None):
         return "null"
-    if is_model(annotation):
+    if _is_model(annotation):
         return str(annotation.__name__).removesuffix("Config")
     return getattr(annotation, "__name__", "any")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import types
-import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     ValidationError,
+    model_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
 
@@ -37,11 +36,18 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
+    @model_validator(mode="before")
     @classmethod
-    def class_of(cls, value: Any) -> type[Section] | None:
-        """The class that reads `value`: this one, unless the keys depend on the value. None if unknown."""
-        del value
-        return cls
+    def _known_keys(cls, value: Any) -> Any:
+        names = cls.__pydantic_fields__
+        if isinstance(value, Mapping) and not value.keys() <= names.keys():
+            known = sorted(field.alias or name for name, field in names.items())
+            unknown = [str(key) for key in value if key not in names and key not in known]
+            if unknown and cls.model_config.get("extra") == "forbid":
+                near = did_you_mean(unknown[0], known)
+                context = {"near": near, "key": unknown[0], "expected": known}
+                raise PydanticCustomError("unknown_key", "unknown key{near}", context)
+        return value
 
 
 def at_home(path: Path) -> Path:
@@ -124,26 +130,23 @@ def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | Non
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        raise _user_error(model, tree, error.errors()).but(file=file) from None
+        raise _user_error(tree, error.errors()).but(file=file) from None
 
 
-def _user_error(model: type[BaseModel], tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserError:
-    # A typo gives two errors, the unknown key and the missing right one; the typo is the cause.
-    detail = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    keys = [str(part) for part in detail["loc"]]
-    path = _written_path(tree, detail)
+def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserError:
+    detail = next((each for each in errors if each["type"] == "unknown_key"), errors[0])
+    path, context = _written_path(tree, detail), detail.get("ctx", {})
     dotted = ".".join(path) or None
+    if detail["type"] == "unknown_key":
+        key = context["key"]
+        dotted = ".".join([*path, key])
+        return UserError(detail["msg"], key=dotted, found=key, allowed=context["expected"])
     # The alternatives of a union fail at the same key, and a list that contains a failure fails again.
     here = [error for error in errors if _written_path(tree, error) == path]
     others = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
     more = f" (and {others} more)" if others else ""
-    if detail["type"] == "extra_forbidden":
-        known = _keys_at(model, tree, keys[:-1])
-        problem = f"unknown key{did_you_mean(keys[-1], known)}"
-        return UserError(problem, key=dotted, found=keys[-1], allowed=sorted(known))
     if detail["type"] == "missing":
         return UserError(f"missing key{more}", key=dotted)
-    context = detail.get("ctx", {})
     found = detail["input"]
     return UserError(
         _problem(here) + more,
@@ -177,54 +180,3 @@ def _written_path(tree: Any, error: ErrorDetails) -> list[str]:
             path.append(str(part))
             tree = tree[part] if written else None
     return path
-
-
-def _keys_at(model: type[BaseModel], tree: Any, path: list[str]) -> set[str]:
-    """The keys that `model` allows at a location of `tree`, for the nearest-key hint."""
-    here: list[Any] = [model]
-    for part in path:
-        tree = tree.get(part) if isinstance(tree, Mapping) else None
-        following: list[Any] = []
-        for kind in here:
-            if is_model(kind):
-                for name, field in kind.model_fields.items():
-                    if part in (name, field.alias):
-                        following += alternatives(field.annotation)
-            elif typing.get_origin(kind) is dict:
-                following += alternatives(typing.get_args(kind)[1])
-        tagged = [kind for kind in here if part in _tags_of(kind)]
-        here = following or tagged or here
-        here = [_class_of(kind, tree) for kind in here]
-    models = [kind for kind in here if is_model(kind)]
-    return {field.alias or name for kind in models for name, field in kind.model_fields.items()}
-
-
-def _class_of(kind: Any, tree: Any) -> Any:
-    """The class that reads `tree` where `kind` is a section's, else `kind`."""
-    is_section = isinstance(kind, type) and issubclass(kind, Section)
-    return (is_section and kind.class_of(tree)) or kind
-
-
-def _tags_of(kind: Any) -> set[str]:
-    """The parts by which pydantic names an alternative in the location of an error."""
-    if not is_model(kind):
-        return set()
-    tags = {kind.__name__}
-    for key in {"name", "kind"} & kind.model_fields.keys():
-        tags |= set(map(str, typing.get_args(kind.model_fields[key].annotation)))
-    return tags
-
-
-def is_model(kind: Any) -> bool:
-    """Whether it is a pydantic model's class."""
-    return isinstance(kind, type) and issubclass(kind, BaseModel)
-
-
-def alternatives(annotation: Any) -> list[Any]:
-    """The members of a union, without `Annotated` and None; of anything else the annotation itself."""
-    origin = typing.get_origin(annotation)
-    if origin is typing.Annotated:
-        return alternatives(typing.get_args(annotation)[0])
-    if origin in (typing.Union, types.UnionType):
-        return [member for each in typing.get_args(annotation) for member in alternatives(each)]
-    return [] if annotation is type(None) else [annotation]

@@ -2,10 +2,15 @@
 
 from mlcl.models.encoder import Encoder
 from mlcl.models.encoders import ENCODERS, build_encoder
-from mlcl.models.heads import LinearClassifier, Projection, WithOwnLogits
-from mlcl.models.label_graph import label_graph
+from mlcl.models.heads import (
+    LinearClassifier,
+    Projection,
+    PrototypeClassifier,
+    WithOwnLogits,
+    tree_distances,
+)
+from mlcl.models.label_layers import label_graph
 from mlcl.models.model_folder import model_folder
-from mlcl.models.prototypes import PrototypeClassifier, tree_distances
 
 __all__ = [
     "ENCODERS",

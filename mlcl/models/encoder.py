@@ -1,4 +1,4 @@
-"""What an encoder declares: its keys in a job, what it needs, how it is built and exported."""
+"""Declares an encoder: its keys in a job, what it needs, how it is built and exported."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mlcl.errors import UserError
 from mlcl.models.feature_inputs import FeatureInput, InputName
 
 SIZES = {"text": "max_length", "image": "image_size"}
-"""The key that every section has, by modality: tokens of a text, or pixels of an image's side."""
+"""The key of the input's size, by modality: tokens of a text, or pixels of an image's side."""
 TOKENIZERS = {"words": "vocabulary", "pretrained": "model"}
-"""The key that a tokenizer is made from: how many words it keeps, or the model that it belongs to."""
+"""The key that a tokenizer is built from: the number of words it keeps, or the model that it belongs to."""
 Reads = Literal["text", "image", "vectors"]
-"""What a data set may hold."""
+"""The modality of a data set."""
 GIVEN = {
     "vocabulary_size": "a text vocabulary",
     "labels": "labels",
@@ -27,40 +27,53 @@ GIVEN = {
     "input_columns": "frozen inputs",
     "folder": "a folder",
 }
-"""What `build` may ask for besides the section's keys, and what to call it in a message."""
+"""Parameters that `build` may have besides the section's keys, and their names in messages."""
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """One encoder: a value at the top of a module of `mlcl.models.encoders`, or of a plugin.
+    """Declares an encoder as a value at the top of a module of `mlcl.models.encoders`, or of a plugin.
 
-    `section` has the keys of a job's `encoder`: `name`, the key of SIZES and, with a tokenizer, that of
-    TOKENIZERS. `build` makes the module. It is called by keyword, with the arguments that it names:
+    The module that `build` gives has the embedding's size as attribute `dim`. Its `forward` takes `input_ids`
+    (B, T) int64 and `attention_mask` (B, T) bool, padding on the right, or `pixels` (B, 3, H, W) float, and
+    gives (B, dim). A module with an attribute `label_logits`, L above 0, gives (B, dim + L): L logits follow
+    the embedding. Padding must not change an output, and all trained parameters are float32. With `frozen`,
+    `forward` takes a dense input under its name, (B, F) float, and a sparse one as `NAME_columns` (B, T)
+    int32 and `NAME_values` (B, T) float, 0 at padding.
 
-    - keys of the section as plain values (all but `name` and those of SIZES and TOKENIZERS must be named);
-    - `vocabulary_size`, the ids of the tokenizer, padding included;
-    - `labels`, how many the classifier's label space has;
-    - `label_graph_LL`, see `label_graph`: (L, L) float32 from the training rows;
-    - `input_columns`, the numbers of a row of each frozen input, by its name;
-    - `folder`, None in training. For an exported model it has what `export` wrote, and no weights are to be
-      read: the caller sets all of them.
+    Args:
+        name: The name in a job.
+        title: One line on what it is.
+        section: The keys of a job's `encoder`: `name`, the key of SIZES and, with a tokenizer, that of
+            TOKENIZERS.
+        build: Builds the module. It is called by keyword, with the arguments that it names: keys of the
+            section as plain values (all but `name` and those of SIZES and TOKENIZERS must be named);
+            `vocabulary_size`, the number of the tokenizer's ids, padding included; `labels`, the number of
+            labels of the classifier; `label_graph_LL`, see `label_graph`; `input_columns`, the numbers in a
+            row of each frozen input, by its name; and `folder`, None in training. For an exported model the
+            folder has what `export` wrote, and no weights are to be read: the caller sets all of them.
+        modality: `text` or `image`; None with `frozen`.
+        frozen: Gives the frozen inputs that a section names. Such an encoder has no modality, no tokenizer
+            and no key of SIZES.
+        tokenizer: `words` for a vocabulary of the training texts, `pretrained` for the model's own.
+        label_wise: Whether the own logits are the classifier; otherwise they are added to its logits.
+        files: Keys that name a file, which must exist before anything starts.
+        packages: The distributions that predicting needs.
+        export: Writes what `build` needs of `folder`.
+        order: The position in lists; equal ones are sorted by name.
 
-    The module has the embedding's size as attribute `dim`. Its `forward` takes `input_ids` (B, T) int64 and
-    `attention_mask` (B, T) bool, padding on the right, or `pixels` (B, 3, H, W) float, and gives (B, dim).
-    A module with an attribute `label_logits`, L above 0, gives (B, dim + L): L logits follow the embedding.
-    With `label_wise` these are the classifier, without they are added to its own. Padding must not change an
-    output, and all trained parameters are float32.
+    Raises:
+        ValueError: Where section and `build` do not fit.
 
-    `frozen` gives the frozen inputs that a section asks for, by name: such an encoder has no `modality`, no
-    tokenizer and no key of SIZES. Its `forward` takes a dense input under its name, (B, F) float, and a
-    sparse one as `NAME_columns` (B, T) int32 and `NAME_values` (B, T) float, 0 at padding.
-
-    `tokenizer` is `words` for a vocabulary made of the training texts, `pretrained` for the model's own.
-    `files` are keys that name a file, which must be there before anything starts. `export` writes what
-    `build` needs of `folder`. `packages` are the distributions that predicting needs. `order` is the place in
-    lists; equal ones are sorted by name.
-
-    Raises ValueError where section and `build` do not fit.
+    Example:
+        >>> class Section(EncoderConfig):
+        ...     name: Literal["mean"]
+        ...     image_size: int = 8
+        >>> class Mean(nn.Module):
+        ...     dim = 3
+        ...     def forward(self, pixels):
+        ...         return pixels.mean((2, 3))
+        >>> MEAN = Encoder("mean", "the mean colour", Section, build=Mean, modality="image")
     """
 
     name: str
@@ -97,7 +110,7 @@ class Encoder:
         return inspect.signature(self.build).parameters
 
     def needs(self, given: str) -> bool:
-        """Whether `build` asks for this name of GIVEN."""
+        """Whether `build` has a parameter of this name."""
         return given in self._parameters
 
     def reads(self, section: EncoderConfig) -> Reads:
@@ -108,11 +121,11 @@ class Encoder:
         return next(iter(self.frozen(section).values())).modality
 
     def size(self, section: EncoderConfig) -> int:
-        """Tokens of a text that are read, or the side in pixels that images are resized to."""
+        """The number of tokens that are read of a text, or the side in pixels that images are resized to."""
         return int(getattr(section, SIZES[str(self.modality)]))
 
     def module(self, section: EncoderConfig, given: Mapping[str, Any]) -> nn.Module:
-        """The module of a section. Raises UserError where the data set cannot give what it needs."""
+        """Builds the module of a section. Raises UserError where the data set lacks what it needs."""
         values = {**section.model_dump(exclude={"name"}), **given}
         for name in GIVEN:
             if self.needs(name) and values.get(name) is None and name != "folder":

@@ -1,4 +1,4 @@
-"""The keys of frozen inputs: what a job says of each extractor whose rows the encoder `features` reads.
+"""The keys of frozen inputs in a job, one section for each extractor whose rows the encoder `features` reads.
 
 The extractors themselves are in `mlcl.training.features`, one a file.
 """
@@ -15,7 +15,7 @@ InputName = Literal["tfidf", "transformer", "image", "column"]
 
 
 class FeatureInput(Section):
-    """What all have: the modality that they read, and whether their rows are sparse."""
+    """The keys of one frozen input, with its modality and whether its rows are sparse."""
 
     modality: ClassVar[Literal["text", "image", "vectors"]]
     sparse: ClassVar[bool] = False

@@ -1,24 +1,39 @@
-"""What reads an encoder's output: the projection before a contrastive loss, and the linear classifier.
+"""Modules that read an encoder's output: projections before a contrastive loss, and classifiers.
 
-Shapes: B rows, D embedding, L the encoder's own logits, O = D + L its output, P the projection's size,
-C classes or labels, A aspects.
+Shapes: B rows, D embedding, L the encoder's own logits, O = D + L its output, K the projection's size, C
+classes or labels, A aspects, H levels of a hierarchy, P = C (C - 1) / 2 pairs of classes.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mlcl.unit_rows import unit_rows
 
 
 class Projection(nn.Module):
-    """z = Proj(h): `mlp` is W2 relu(W1 h + b1) + b2, `linear` is W h + b, `identity` is h.
+    """Projects embeddings for a contrastive loss: z = Proj(h).
 
-    `hidden` is the mlp's hidden size, by default the encoder's. `dim` is P, for identity the encoder's. With
-    `normalize_input` h is scaled to unit length first (MLCL, section 3.3).
-    Source: Similarity-Dissimilarity, appendix D (mlp).
+    `mlp` is W2 relu(W1 h + b1) + b2, `linear` is W h + b, `identity` is h. The attribute `dim` is K.
+    Source: Similarity-Dissimilarity, appendix D (mlp); MLCL, section 3.3 (unit length).
+
+    Args:
+        kind: `mlp`, `linear` or `identity`.
+        encoder_dim: D.
+        dim: K; for identity it is D.
+        hidden: The hidden size of the mlp, by default D.
+        normalize_input: Whether h is scaled to unit length first.
+
+    Raises:
+        ValueError: For an unknown kind.
+
+    Example:
+        >>> Projection("mlp", encoder_dim=16, dim=8)(torch.randn(4, 16)).shape
+        torch.Size([4, 8])
     """
 
     def __init__(
@@ -35,9 +50,9 @@ class Projection(nn.Module):
         self.network = _network(kind, encoder_dim, dim, hidden or encoder_dim)
 
     def forward(self, h_BD: Tensor) -> Tensor:
-        """Embeddings (B, D) to (B, P); z is not normalised."""
-        z_BP: Tensor = self.network(unit_rows(h_BD) if self.normalize_input else h_BD)
-        return z_BP
+        """Maps embeddings (B, D) to z (B, K), which is not normalised."""
+        z_BK: Tensor = self.network(unit_rows(h_BD) if self.normalize_input else h_BD)
+        return z_BK
 
 
 def _network(kind: str, encoder_dim: int, dim: int, hidden: int) -> nn.Module:
@@ -51,7 +66,7 @@ def _network(kind: str, encoder_dim: int, dim: int, hidden: int) -> nn.Module:
 
 
 class LinearClassifier(nn.Module):
-    """Logits W h + b: (B, C), or (B, A, C) where `aspects` asks for one classifier an aspect."""
+    """Logits W h + b, (B, C); with `aspects` one classifier for each of A aspects, (B, A, C)."""
 
     def __init__(self, encoder_dim: int, classes: int, aspects: int | None = None) -> None:
         super().__init__()
@@ -59,13 +74,13 @@ class LinearClassifier(nn.Module):
         self.linear = nn.Linear(encoder_dim, classes * (aspects or 1))
 
     def forward(self, h_BD: Tensor) -> Tensor:
-        """Embeddings (B, D) to logits (B, C) or (B, A, C)."""
+        """Maps embeddings (B, D) to logits (B, C) or (B, A, C)."""
         logits: Tensor = self.linear(h_BD)
         return logits.reshape(*h_BD.shape[:-1], *self.shape)
 
 
 class WithOwnLogits(nn.Module):
-    """Logits from the output of an encoder whose own logits follow its embedding.
+    """Adds the logits of an encoder, which follow its embedding, to those of a layer f of the embedding.
 
         logits = f(embedding) + own logits, or the own logits alone without a layer f
 
@@ -78,9 +93,103 @@ class WithOwnLogits(nn.Module):
         self.layer = layer
 
     def forward(self, output_BO: Tensor) -> Tensor:
-        """The encoder's output (B, D + L) to logits of f's shape, or (B, L)."""
+        """Maps the encoder's output (B, D + L) to logits of f's shape, or (B, L)."""
         own_BL = output_BO[:, self.dim :]
         if self.layer is None:
             return own_BL
         logits: Tensor = self.layer(output_BO[:, : self.dim])
         return logits + own_BL.reshape(logits.shape)
+
+
+class PrototypeClassifier(nn.Module):
+    """Class prototypes whose distances follow a hierarchy: the baseline that MLCL's Table 2 calls Guided.
+
+    A class's score is how near its learned point pi_k is.
+
+        logit_k = -d(h, pi_k),  d the Euclidean distance, its square with `squared`
+        L       = cross-entropy(logits) + weight * L_disto
+        L_disto = min_s mean_{k<l} ((s d(pi_k, pi_l) - D_kl) / D_kl)^2
+
+    `forward` gives the logits, `regulariser` weight * L_disto; the caller adds the cross-entropy. Where the
+    logits take the square, L_disto still takes the distance. The defaults are from the authors' code; points
+    start uniform in [0, 1). MLCL names neither the distance, the weight nor the tree that it used.
+
+    Args:
+        encoder_dim: The size of the encoder's embedding.
+        distance_CC: D: finite, symmetric, above 0 between classes; see `tree_distances`.
+        weight: The weight of L_disto.
+        squared: Whether the logits take the squared distance.
+
+    Raises:
+        ValueError: For another matrix.
+
+    Source: Landrieu and Garnot 2021, Leveraging Class Hierarchies with Metric-Guided Prototype Learning, the
+    prototypical network and its metric-guided regulariser.
+    """
+
+    def __init__(
+        self, encoder_dim: int, distance_CC: Tensor, *, weight: float = 1.0, squared: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = weight
+        self.squared = squared
+        self.prototypes_CD = nn.Parameter(torch.rand(len(distance_CC), encoder_dim))
+        self.distance_P: Tensor
+        self.register_buffer("distance_P", _pairs(distance_CC).to(self.prototypes_CD.dtype))
+
+    def forward(self, h_BD: Tensor) -> Tensor:
+        """Embeddings (B, D) to logits (B, C)."""
+        # Not through a matrix product: it loses a small distance beside large norms.
+        distance_BC = torch.cdist(
+            h_BD.to(self.prototypes_CD.dtype), self.prototypes_CD, compute_mode="donot_use_mm_for_euclid_dist"
+        )
+        return -distance_BC.square() if self.squared else -distance_BC
+
+    def regulariser(self) -> Tensor:
+        """weight * L_disto, a scalar; equal on every rank."""
+        return self.weight * distortion(self.prototypes_CD, self.distance_P)
+
+
+def distortion(points_CD: Tensor, distance_P: Tensor) -> Tensor:
+    """The distortion of points' distances against given ones at the best common scale, in [0, 1].
+
+    With the ratios a_kl = d(pi_k, pi_l) / D_kl the mean of (s a - 1)^2 is least at s = sum a / sum a^2.
+    `distance_P` holds D_kl of the pairs k < l, row by row. Points that all coincide give 1.
+    Source: Landrieu and Garnot 2021, the smooth and scale-free form of the distortion.
+    """
+    ratio_P = F.pdist(points_CD) / distance_P
+    power = ratio_P.square().sum()
+    scale = ratio_P.sum() / power.clamp(min=torch.finfo(power.dtype).tiny)
+    return (scale * ratio_P - 1).square().mean()
+
+
+def tree_distances(path_CH: Tensor) -> Tensor:
+    """Edges between the leaves of a tree: 2 (H - levels that two classes share from the top), (C, C) float32.
+
+    `path_CH` has each class's groups, coarse first, the class itself last; int64, -1 unknown, which no
+    other class shares. A root is above the coarsest level: classes without a common group are 2 H apart.
+
+    Example:
+        >>> tree_distances(torch.tensor([[0, 0], [0, 1], [1, 2]])).tolist()
+        [[0.0, 2.0, 4.0], [2.0, 0.0, 4.0], [4.0, 4.0, 0.0]]
+    """
+    shares_CC = torch.ones(len(path_CH), len(path_CH), dtype=torch.bool, device=path_CH.device)
+    shared_CC = torch.zeros_like(shares_CC, dtype=torch.float32)
+    for group_C in path_CH.unbind(1):
+        shares_CC &= (group_C.unsqueeze(1) == group_C) & (group_C >= 0)
+        shared_CC += shares_CC
+    distance_CC = 2 * (path_CH.shape[1] - shared_CC)
+    return distance_CC.fill_diagonal_(0)
+
+
+def _pairs(distance_CC: Tensor) -> Tensor:
+    """The entries above the diagonal, row by row, as `pdist` orders them."""
+    if distance_CC.dim() != 2 or distance_CC.shape[0] != distance_CC.shape[1] or len(distance_CC) < 2:
+        raise ValueError(f"distances must be a square matrix of 2 classes or more; found {distance_CC.shape}")
+    row_P, column_P = torch.triu_indices(len(distance_CC), len(distance_CC), 1, device=distance_CC.device)
+    distance_P = distance_CC[row_P, column_P]
+    if not torch.equal(distance_P, distance_CC[column_P, row_P]):
+        raise ValueError("distances must be symmetric")
+    if not (torch.isfinite(distance_P) & (distance_P > 0)).all():
+        raise ValueError("distances between different classes must be finite and above 0")
+    return distance_P

@@ -1,4 +1,4 @@
-"""Where a pretrained model lies: in a folder, in an installed Python package, or on the hub."""
+"""Finds the folder of a pretrained model: given, in an installed Python package, or from the hub."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from mlcl.errors import UserError
 
 PACKAGE = "package:"
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
-"""Configuration, weights and tokenizer. Nothing that is pickled and no code is even fetched."""
+"""Configuration, weights and tokenizer. Neither pickled files nor code are downloaded."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", ".model")
-"""How the names of the files end of which a tokenizer has one at least."""
+"""Ends of file names; a tokenizer has at least one of them."""
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder of a model, with config.json, safetensors and a tokenizer in it.
+    """Finds the folder of a model, with config.json, safetensors and a tokenizer in it.
 
-    `model` is a folder; or `package:NAME`, which is the one folder with these files in that installed Python
-    package; or else a name on the hub, which goes through the local cache. Nothing of a package is imported.
+    Args:
+        model: A folder; `package:NAME` for the one folder with these files in that installed Python package,
+            of which nothing is imported; or else a name on the hub, which goes through the local cache.
 
-    Raises UserError where there is none, where its weights are pickled, where an adapter lies beside it and
-    where its tokenizer is missing.
+    Raises:
+        UserError: For no such model, pickled weights, an adapter beside the model, or a missing tokenizer.
     """
     name = str(model)
     if name.startswith(PACKAGE):
@@ -66,7 +67,7 @@ def _hub_folder(name: str) -> Path:
     try:
         # Below the top folder stand the same weights for other frameworks.
         return Path(snapshot_download(name, allow_patterns=list(HUB_FILES), ignore_patterns=["*/*"]))
-    except Exception as error:  # the network fails in ways that have no type in common
+    except Exception as error:  # errors of the network have no common type
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             "no such folder, and not to be had from the hub",

@@ -1,4 +1,4 @@
-"""Hugging Face models: how they are loaded, and what of them trains.
+"""Loads Hugging Face models, freezes layers and adds low-rank adapters.
 
 Shapes: B texts, T tokens, D the model's hidden size.
 """
@@ -6,7 +6,7 @@ Shapes: B texts, T tokens, D the model's hidden size.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from mlcl.errors import UserError
-from mlcl.models.lora import Lora, add_lora
 from mlcl.models.model_folder import model_folder
+from mlcl.models.pretrained_section import LoraConfig
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 SAFE = {"local_files_only": True, "trust_remote_code": False}
@@ -31,31 +31,65 @@ DROPOUTS = (
     "resid_pdrop",
     "attn_pdrop",
 )
-"""What families of models call the dropout of their hidden states and of their attention weights."""
+"""The names of the dropout of hidden states and of attention weights in families of models."""
 POSITIONS = ("position_embeddings", "embed_positions", "wpe")
-"""What they call the vectors of learned positions."""
+"""The names of the vectors of learned positions."""
+
+
+def build_network(
+    model: str,
+    dropout: float | None,
+    lora: Mapping[str, Any] | None,
+    weights: Literal["float32", "bf16"],
+    gradient_checkpointing: bool,
+    freeze: bool | int,
+    folder: Path | None,
+) -> nn.Module:
+    """Builds the network of an encoder from the values of `PretrainedKeys`.
+
+    It has its pretrained weights, or, with the `folder` of an exported model, random ones.
+
+    Raises:
+        UserError: As `load_pretrained` and `freeze_layers` do.
+    """
+    adapters = None if lora is None else LoraConfig(**lora)
+    if folder is not None:
+        return rebuild_pretrained(folder, lora=adapters, weights=weights)
+    network = load_pretrained(
+        model,
+        dropout=dropout,
+        lora=adapters,
+        weights=weights,
+        gradient_checkpointing=gradient_checkpointing,
+    )
+    freeze_layers(network, freeze)
+    return network
 
 
 def load_pretrained(
     model: str | Path,
     *,
     dropout: float | None = None,
-    lora: Lora | None = None,
+    lora: LoraConfig | None = None,
     weights: Literal["float32", "bf16"] = "float32",
     gradient_checkpointing: bool = False,
 ) -> nn.Module:
-    """A pretrained encoder or decoder without a head, see `model_folder` for `model`.
-
-    `dropout` takes the place of all that the model has on hidden states and attention weights. With `lora`
-    adapters alone train, and the frozen weights have the type `weights`; without it all weights train, in
-    float32. `gradient_checkpointing` keeps each layer's input alone and computes the layer once more in the
-    backward, with the same random numbers.
+    """Loads a pretrained encoder or decoder without a head.
 
     The model's own code is never run and nothing is unpickled. A decoder keeps no keys and values, and a
-    pooler is left out: it is not on the way to the token states.
+    pooler, which the token states do not need, is left out.
 
-    Raises UserError for a model that is missing, damaged, pickled, quantized or none of text, for an option
-    that it does not have, and where transformers or peft is not installed.
+    Args:
+        model: A folder, `package:NAME` or a name on the hub, see `model_folder`.
+        dropout: Replaces the model's own dropout on hidden states and attention weights.
+        lora: Adapters, which then train alone; without it all weights train, in float32.
+        weights: The dtype of the frozen weights beside adapters.
+        gradient_checkpointing: Whether each layer keeps its input alone and is computed once more in the
+            backward, with the same random numbers.
+
+    Raises:
+        UserError: For a model that is missing, damaged, pickled, quantized or not of text, for an option that
+            it does not have, and where transformers or peft is not installed.
     """
     if lora is None and weights != "float32":
         raise UserError(
@@ -69,12 +103,12 @@ def load_pretrained(
 
 
 def rebuild_pretrained(
-    folder: Path, *, lora: Lora | None = None, weights: Literal["float32", "bf16"] = "float32"
+    folder: Path, *, lora: LoraConfig | None = None, weights: Literal["float32", "bf16"] = "float32"
 ) -> nn.Module:
-    """The network that a folder's config.json describes, with weights at random: the caller has all of them.
+    """Builds the network that a folder's config.json describes, with random weights, which the caller sets.
 
-    Raises UserError for a configuration that is damaged or none of text, and where transformers or peft is
-    not installed.
+    Raises UserError for a configuration that is damaged or not of text, and where transformers or peft is not
+    installed.
     """
     config, auto_model = _configuration(folder, None)
     with _loading(folder):
@@ -84,22 +118,66 @@ def rebuild_pretrained(
 
 
 def save_config(encoder: Any, folder: Path) -> None:
-    """Writes the config.json from which `rebuild_pretrained` makes the network of an encoder again."""
+    """Writes the config.json from which `rebuild_pretrained` builds the network of an encoder."""
     encoder.network.config.to_json_file(folder / "config.json")
 
 
-def _fit(network: nn.Module, lora: Lora | None) -> None:
+def _fit(network: nn.Module, lora: LoraConfig | None) -> None:
     if isinstance(getattr(network, "pooler", None), nn.Module):
         network.pooler = nn.Identity()
     if lora is not None:
         add_lora(network, lora)
 
 
+def add_lora(network: nn.Module, lora: LoraConfig) -> None:
+    """Adds low-rank adapters in float32 to linear layers, and freezes all other weights.
+
+        W x becomes W x + (alpha / r) B A dropout(x); A and B alone train, B starts at 0.
+
+    `targets` names linear layers by their path or its end.
+    Source: Hu et al. 2022, LoRA: Low-Rank Adaptation of Large Language Models, Eq. 3 and section 4.1. The
+    defaults are those of Similarity-Dissimilarity, appendix D, which does not say which layers get one.
+
+    Raises UserError for a target that is no linear layer of the network, for no target, and where peft is not
+    installed.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise UserError(
+            "adapters need the package peft: pip install 'mlcl[lora]'", key="encoder.lora", found=str(error)
+        ) from error
+    targets = "all-linear" if lora.targets == "all" else _linear_layers(network, lora.targets)
+    config = peft.LoraConfig(
+        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets
+    )
+    peft.inject_adapter_in_model(config, network)
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            # peft creates an adapter in the dtype of its weight; in bf16 small steps would be lost.
+            parameter.data = parameter.data.float()
+
+
+def _linear_layers(network: nn.Module, targets: tuple[str, ...]) -> list[str]:
+    from transformers.pytorch_utils import Conv1D  # GPT-2's linear layer
+
+    linear = [name for name, module in network.named_modules() if isinstance(module, (nn.Linear, Conv1D))]
+    unknown = [t for t in targets if not any(f".{name}".endswith(f".{t}") for name in linear)]
+    if unknown or not targets:
+        raise UserError(
+            "no such linear layer",
+            key="encoder.lora.targets",
+            found=unknown or "none",
+            allowed=sorted({name.rpartition(".")[2] for name in linear}),
+        )
+    return list(targets)
+
+
 def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     """Freezes all weights (True), or those of the embeddings and of the first `freeze` layers.
 
-    Dropout stays on in frozen layers: two passes are still two views. Raises UserError for more layers than
-    there are.
+    Dropout stays on in frozen layers, so two passes are still two views. Raises UserError for more layers
+    than the network has.
     """
     if freeze is False:
         return
@@ -110,7 +188,7 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
     blocks = next(m for m in network.modules() if isinstance(m, nn.ModuleList) and len(m) == layers)
     trained = {id(p) for block in blocks[layers if freeze is True else freeze :] for p in block.parameters()}
     for parameter in network.parameters():
-        # In order: embeddings, layers, and what follows the layers.
+        # The order is: embeddings, layers, and all that follows the layers.
         if id(parameter) in trained:
             break
         parameter.requires_grad = False
@@ -123,13 +201,13 @@ def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) 
 
 
 def hidden_size(network: nn.Module) -> int:
-    """D of a network that `load_pretrained` gave."""
+    """D of a network from `load_pretrained`."""
     config: Any = network.config
     return int(config.hidden_size)
 
 
 def check_length(network: nn.Module, tokens: int, key: str) -> None:
-    """Raises UserError where `tokens` tokens are more than the network has learned positions for."""
+    """Raises UserError for more tokens than the network has learned positions for."""
     for name, module in network.named_modules():
         if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue
@@ -149,7 +227,7 @@ def _load(folder: Path, dropout: float | None, dtype: torch.dtype) -> Any:
         words = network.get_input_embeddings()
     if not isinstance(words, nn.Embedding):
         raise _no_text(config, folder)
-    # What is not in the file starts at random, and would train without a word.
+    # Weights that are not in the file start at random, and would train unnoticed.
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if missing:
         raise UserError("weights are missing", file=folder, key="encoder.model", found=missing[:5])
@@ -158,7 +236,7 @@ def _load(folder: Path, dropout: float | None, dtype: torch.dtype) -> Any:
 
 @contextlib.contextmanager
 def _loading(folder: Path) -> Iterator[None]:
-    """Turns what the library raises over a folder into one UserError, and silences its log and its bars."""
+    """Turns errors of transformers over a folder into one UserError, and silences its log and bars."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -166,7 +244,7 @@ def _loading(folder: Path) -> Iterator[None]:
     logging.disable_progress_bar()
     try:
         yield
-    except Exception as error:  # a configuration holds anything, and so fails anywhere
+    except Exception as error:  # a bad configuration may fail anywhere
         reason = str(error) or type(error).__name__
         raise UserError("cannot load this model", file=folder, key="encoder.model", found=reason) from error
     finally:
@@ -176,7 +254,7 @@ def _loading(folder: Path) -> Iterator[None]:
 
 
 def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
-    """The configuration in a folder, and the class that makes networks from one."""
+    """The configuration in a folder, and the class that builds networks from configurations."""
     try:
         from transformers import AutoConfig, AutoModel
     except (ImportError, RuntimeError) as error:

@@ -1,17 +1,12 @@
-"""What encoders on a Hugging Face model share: their keys in a job, and how these become a network."""
+"""The keys in a job that every encoder on a Hugging Face model takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
-from torch import nn
 
 from mlcl.config.section import Positive, Section
-from mlcl.models.lora import Lora
-from mlcl.models.pretrained import freeze_layers, load_pretrained, rebuild_pretrained
 
 PACKAGES = ("transformers", "peft")
 
@@ -50,30 +45,3 @@ class PretrainedKeys(Section):
         if self.freeze and self.lora is not None:
             raise ValueError("lora trains no other weight: freeze goes without it")
         return self
-
-
-def build_network(
-    model: str,
-    dropout: float | None,
-    lora: Mapping[str, Any] | None,
-    weights: Literal["float32", "bf16"],
-    gradient_checkpointing: bool,
-    freeze: bool | int,
-    folder: Path | None,
-) -> nn.Module:
-    """The network with its pretrained weights; with `folder`, see `Encoder`, with weights at random.
-
-    Raises UserError as `load_pretrained` and `freeze_layers`.
-    """
-    adapters = None if lora is None else Lora(**lora)
-    if folder is not None:
-        return rebuild_pretrained(folder, lora=adapters, weights=weights)
-    network = load_pretrained(
-        model,
-        dropout=dropout,
-        lora=adapters,
-        weights=weights,
-        gradient_checkpointing=gradient_checkpointing,
-    )
-    freeze_layers(network, freeze)
-    return network

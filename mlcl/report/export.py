@@ -20,8 +20,8 @@ from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import check_name, register_export
 from mlcl.training.export import Index, write_export
-from mlcl.training.files import EMBEDDINGS, JOB, MODEL, RESULT
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL, RESULT
 
 MODELS = "models"
 """The folder of exported models under the home."""

@@ -16,7 +16,7 @@ from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
 from mlcl.report.plots.plot import PlotSkipped
 from mlcl.report.run_artifacts import JobDataCache, fetch_all
 from mlcl.report.runs import Runs
-from mlcl.training.stored_run import StoredRun, setting_metrics
+from mlcl.training.stored_run import StoredRun
 
 FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
 COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
@@ -87,7 +87,7 @@ def _rows(
             continue
         k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
         at = Setting(int(k), float(share), float(tau))
-        found = pd.DataFrame([setting_metrics(run, at) for run in stored])
+        found = pd.DataFrame([run.metrics(at) for run in stored])
         named = found.reindex(columns=["knn/threshold", f"knn/val/{metric}", f"knn/test/{metric}"])
         mean, spread = named.mean(skipna=False), named.std(skipna=False)
         figures = (mean.iloc[0], mean.iloc[1], spread.iloc[1], mean.iloc[2], spread.iloc[2])

@@ -9,8 +9,8 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.plugins import files_are_run
 from mlcl.report.runs import Runs
-from mlcl.training.files import EMBEDDINGS, JOB, MODEL
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:

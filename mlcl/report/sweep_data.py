@@ -17,7 +17,7 @@ from mlcl.report.frame import LabelledRun, frame_of
 from mlcl.report.runs import Runs, kind
 from mlcl.tracking import State
 from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag, space_file
-from mlcl.training.files import JOB
+from mlcl.training.run_files import JOB
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device
-from mlcl.training.files import EMBEDDINGS, MODEL, RESULT
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
 EPOCHS = "train.epochs"
 

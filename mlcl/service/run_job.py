@@ -23,8 +23,8 @@ from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import result_files
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import result_files
 
 
 @dataclass(frozen=True)

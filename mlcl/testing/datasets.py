@@ -1,4 +1,4 @@
-"""Small data sets that are learnt in seconds, with a multi-label space `tags`."""
+"""Small data sets with a multi-label space `tags`, which a model learns in seconds."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ WORDS = ("ball", "vote", "rain")
 COLOURS = ((220, 30, 30), (30, 220, 30), (30, 30, 220))
 SIDE = 10
 TAGS = LabelSpace(kind="multi_label", classes=(*WORDS, "odd"))
-
-
 DIM = 6
-"""Numbers of a vector."""
+"""The size of a vector."""
 
 
 def small_dataset(folder: Path, modality: Modality) -> Path:
-    """Texts of one to six words, images of one colour or vectors, with noise, written into `folder`.
+    """Writes texts of one to six words, images of one colour or vectors, with noise, into `folder`.
 
-    The first word, the colour or the largest number tells one tag; every second row has another one.
+    The first word, the colour or the largest number gives one tag; every second row has another one.
     """
     rng = np.random.default_rng(0)
     make = {"text": _text, "image": _image, "vectors": _vector}[modality]

@@ -1,12 +1,12 @@
-"""What every encoder does, as tests for pytest. The author of one writes:
+"""The tests that every encoder passes. The author of an encoder writes:
 
     from mlcl.testing.encoders import EncoderTestCase
 
     class TestMine(EncoderTestCase):
         sections = ({"name": "mine", "width": 4, "max_length": 8},)
 
-Sections should be small: each test trains one on a few rows, or runs it on them. `modules` register an
-encoder of no installed package.
+Sections should be small: each test trains the encoder on a few rows, or runs it on them. `modules` registers
+an encoder that is in no installed package.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.config import JobConfig, load_job
 from mlcl.models import ENCODERS, Encoder
+from mlcl.testing import PluginTestCase
 from mlcl.testing.datasets import TAGS, small_dataset
-from mlcl.testing.registration import PluginTestCase
 from mlcl.training import experiment
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import Outcome, run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.export.predictor import Labelling
+from mlcl.training.export.labelling import Labelling
 from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 
 ROWS = 8
-"""Of a batch."""
+"""Rows of a batch."""
 CPU = Context(torch.device("cpu"))
 MakeJob = Callable[..., JobConfig]
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
@@ -54,29 +54,29 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 
 
 class EncoderTestCase(PluginTestCase):
-    """The tests; a subclass gives `sections`, each a job's section of an encoder."""
+    """The tests; a subclass sets `sections`, each a job's section of an encoder."""
 
     registry = ENCODERS
     sections: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test a section."""
+        """Parametrises tests by section."""
         if "written" in metafunc.fixturenames:
             metafunc.parametrize("written", self.sections, ids=lambda section: section["name"])
 
     @pytest.fixture
     def section(self, written: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The section as it is written. A subclass may add what is known during a test alone."""
+        """The section. A subclass may add values that are only known during a test."""
         return written
 
     @pytest.fixture
     def encoder(self, section: Mapping[str, Any]) -> Encoder:
-        """Its declaration."""
+        """The encoder's declaration."""
         return ENCODERS[section["name"]]
 
     @pytest.fixture(autouse=True)
     def one_thread(self) -> Iterator[None]:
-        """Sums depend on the number of threads, and small networks are slower with several."""
+        """Sets one thread: sums depend on their number, and small networks are slower with several."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         yield
@@ -84,7 +84,7 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.fixture
     def make_job(self, section: Mapping[str, Any], encoder: Encoder, tmp_path: Path) -> MakeJob:
-        """A job that trains the encoder on a small data set, with overrides."""
+        """Makes a job that trains the encoder on a small data set, with overrides."""
         modality = encoder.reads(encoder.section.model_validate(section))
         data = small_dataset(tmp_path / "data", modality)
         return lambda *overrides, **train: load_job(
@@ -93,10 +93,10 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.fixture
     def model(self, make_job: MakeJob, tmp_path: Path) -> tuple[ContrastiveModel, JobData]:
-        """The model as a run begins with it, and what the job works on."""
+        """The model at the start of a run, and the job with its data."""
         job_data = JobData.of(make_job(), tmp_path / "home")
         torch.manual_seed(0)
-        return _built(job_data), job_data
+        return build_model(job_data), job_data
 
     def test_output(self, encoder: Encoder, model: tuple[ContrastiveModel, JobData]) -> None:
         """(B, dim), or (B, dim + L) where the encoder has logits of its own, float32 and finite."""
@@ -112,7 +112,7 @@ class EncoderTestCase(PluginTestCase):
     def test_padding_and_the_rest_of_a_batch_never_change_an_output(
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
-        """A row's output alone is that in a batch, and what stands in the padding has no part in it."""
+        """A row's output is the same alone and in a batch, whatever ids the padding has."""
         module, inputs = model[0].encoder.double().eval(), _inputs(model[1], torch.float64)
         together = module(**inputs)
         if "attention_mask" in inputs:
@@ -128,7 +128,7 @@ class EncoderTestCase(PluginTestCase):
             torch.testing.assert_close(module(**alone)[0], together[row])
 
     def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Trained parameters are float32, change and are saved; all others stay and are not."""
+        """Trained parameters are float32, change and are saved; the others stay and are not saved."""
         built = []
 
         def watch(*args: Any) -> ContrastiveModel:
@@ -151,10 +151,10 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.mark.usefixtures("one_rank")
     def test_every_trained_parameter_takes_part_in_each_step(self, make_job: MakeJob, tmp_path: Path) -> None:
-        """With a contrastive head alone, as before a linear probe; otherwise DDP refuses the next step."""
+        """With a contrastive head alone, as before a linear probe: else DDP refuses the next step."""
         job = make_job("objective.classifier.weight=0", "objective.heads.tags.weight=1")
         job_data = JobData.of(job, tmp_path / "home")
-        model = _built(job_data)
+        model = build_model(job_data)
         model.train()
         rows, wrapped = job_data.rows(job_data.train), DistributedDataParallel(model)
         passes = Passes(model, wrapped, CPU, "float32", 2, 8)
@@ -165,7 +165,7 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.fixture
     def one_rank(self, tmp_path: Path) -> Iterator[None]:
-        """A process group of this process alone: DDP asks the same of a module there."""
+        """A process group of this process alone, in which DDP checks a module as in several."""
         dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rank'}", rank=0, world_size=1)
         yield
         dist.destroy_process_group()
@@ -173,8 +173,8 @@ class EncoderTestCase(PluginTestCase):
     def test_a_stopped_run_goes_on_to_the_same_bits(
         self, encoder: Encoder, make_job: MakeJob, tmp_path: Path
     ) -> None:
-        """Stopped within an epoch, with micro-batches, and texts in half precision."""
-        # A CPU computes convolutions in half precision many times slower.
+        """After a stop within an epoch, with micro-batches, and texts in half precision."""
+        # On a CPU convolutions in half precision are many times slower.
         precision = "bf16" if encoder.modality == "text" or encoder.frozen else "float32"
         job = make_job(epochs=2, batch_size=12, micro_batch_size=6, precision=precision)
         whole = _run(job, tmp_path, "whole")
@@ -192,7 +192,7 @@ class EncoderTestCase(PluginTestCase):
         assert {n: whole.metrics[n] for n in same} == {n: resumed.metrics[n] for n in same}
 
     def test_an_exported_model_equals_the_evaluation(self, make_job: MakeJob, tmp_path: Path) -> None:
-        """From its folder alone it gives the run's metrics and probabilities, to the last bit."""
+        """The folder alone gives the run's metrics and probabilities, to the last bit."""
         job_data = JobData.of(make_job(), tmp_path / "home")
         metrics = _run(job_data.job, tmp_path, "run").metrics
         write_export(tmp_path / "model", tmp_path / "run", job_data, {"name": "a run"})
@@ -239,13 +239,3 @@ def _weights(run: Path) -> dict[str, Tensor]:
 def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
     inputs = job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device)
     return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
-
-
-def _built(job_data: JobData) -> ContrastiveModel:
-    return build_model(
-        job_data.job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        input_columns=job_data.input_columns,
-    )

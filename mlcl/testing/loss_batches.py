@@ -1,4 +1,4 @@
-"""Batches that reach the odd corners of every kind of label, and the cases in which a loss is tested."""
+"""Batches with the edge cases of every kind of label, and the cases in which a loss is tested."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from mlcl.losses.spec import LevelNumbers
 Case = tuple[str, dict[str, Any]]
 """A loss by name, and options."""
 Path = tuple[int, ...]
-"""A number for each level, the coarsest first; -1 is unknown."""
+"""The class at each level, the coarsest first; -1 is unknown."""
 PATHS: list[Path] = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), (1, 2, 3), (1, -1, -1)]
-"""Unknown from the root, from the middle and at the end; two of them are equal."""
+"""Paths that are unknown from the root, from the middle and at the end; two of them are equal."""
 
 
 @dataclass(frozen=True)
 class LossBatch:
-    """A batch of several views a sample: as losses take it, and as plain Python for a slow definition.
+    """A batch with several views of each sample, as tensors and as plain Python for a slow definition.
 
-    `paths` are one path a row, or sets of paths.
+    `paths` has one path or one set of paths a row.
     """
 
     z: Tensor
@@ -38,7 +38,7 @@ class LossBatch:
     width: int
 
     def labels(self, loss: str) -> Labels | None:
-        """What the loss takes; None for one that reads samples alone."""
+        """The labels that the loss takes; None for a loss that reads samples alone."""
         kind, plain = LOSSES[loss].labels, self.plain(loss)
         if kind == "multi_label":
             return LabelRows.from_lists([sorted(labels) for labels in self.sets], self.width)
@@ -53,7 +53,7 @@ class LossBatch:
         return torch.tensor(self.samples)
 
     def plain(self, loss: str) -> list[Any]:
-        """A label a row: a class, a frozenset of labels or paths, ratings, a path, or a sample's number."""
+        """The label of each row: a class, a frozenset of labels or paths, ratings, or a sample."""
         found: dict[str, list[Any]] = {
             "class": self.classes,
             "multi_label": self.sets,
@@ -99,8 +99,8 @@ def loss_batch(
 
 
 def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
-    """The nodes that each row's paths go through: their beginnings, up to the first unknown label."""
-    rows = [{path[:end] for path in row for end in range(1, known(path) + 1)} for row in paths]
+    """The nodes of each row's paths: their beginnings, up to the first unknown label."""
+    rows = [{path[:end] for path in row for end in range(1, known_levels(path) + 1)} for row in paths]
     nodes = sorted(set().union(*rows))
     levels = []
     for level in range(max(len(path) for row in paths for path in row)):
@@ -110,8 +110,8 @@ def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
     return LabelRows.of_levels(levels)
 
 
-def known(path: Path) -> int:
-    """Levels before the first unknown one."""
+def known_levels(path: Path) -> int:
+    """The number of levels before the first unknown one."""
     return next((level for level, label in enumerate(path) if label < 0), len(path))
 
 
@@ -121,16 +121,16 @@ def take(labels: Labels | None, rows: Tensor) -> Labels | None:
 
 
 def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:
-    """Each loss with its defaults and with each of its options changed alone, where it allows that; and more.
+    """Cases of each loss: its defaults, and each option changed alone, where the loss allows that.
 
-    `more` are cases that this does not find, such as two options that go together.
+    `more` are further cases, such as two options that go together.
     """
     found = [(name, options) for name in names for options in _single_changes(LOSSES[name])]
     return found + [case for case in more if case not in found]
 
 
 def case_id(case: Case) -> str:
-    """The case's name among a test's."""
+    """The name of a case among a test's parameters."""
     name, options = case
     return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
 

@@ -1,4 +1,4 @@
-"""What every loss does, as tests for pytest. The author of one writes its weights once more, slow and clear:
+"""The tests that every loss passes. The author of a loss writes its weights once more, slowly:
 
     from mlcl.testing.losses import LossTestCase
 
@@ -10,8 +10,8 @@
             return {p: 2 * len(labels[p] & labels[i]) / (len(labels[p]) + len(labels[i])) / len(positives)
                     for p in positives}
 
-A loss in no installed package is registered by `modules`. For a loss that is not of the form
-L_i = sum_p W_ip (-log p_ip), `definition` is written instead.
+`modules` registers a loss that is in no installed package. For a loss that is not of the form
+L_i = sum_p W_ip (-log p_ip), the author writes `definition` instead.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from torch import Tensor
 
 from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss, tiling
 from mlcl.losses.loss import Engine, Reduction
+from mlcl.testing import PluginTestCase, registered
 from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
 from mlcl.testing.ranks import TAU, losses_on_ranks
-from mlcl.testing.registration import PluginTestCase, registered
 
 SPLIT = (9, 5)
 """Rows of each of two processes."""
 
 
 class LossTestCase(PluginTestCase):
-    """The tests; a subclass gives `names`, and `weights` or `definition`.
+    """The tests; a subclass sets `names`, and defines `weights` or `definition`.
 
     Each loss is tested with its defaults and with every option changed; `more` are further cases. With
-    `several_paths`, losses of paths are tested with rows of several paths instead of one.
+    `several_paths`, losses of paths are tested with several paths a row instead of one.
     """
 
     registry = LOSSES
@@ -48,17 +48,20 @@ class LossTestCase(PluginTestCase):
     several_paths: ClassVar[bool] = False
 
     def weights(self, labels: Sequence[Any], i: int, **options: Any) -> Mapping[int, float]:
-        """W_ip of every row p that attracts row i, from the label of each row, by the definition.
+        """The weights W_ip of row i by the definition, for every row p with a weight.
 
-        A label is a class (-1: missing), a frozenset of labels or paths, a list of ratings, a path, or a
-        sample's number.
+        Args:
+            labels: The label of each row: a class (-1: missing), a frozenset of labels or paths, a list of
+                ratings, a path, or a sample's number.
+            i: The anchor.
+            options: The options of the loss.
         """
         raise NotImplementedError("a subclass defines weights or definition")
 
     def definition(
         self, name: str, z: Sequence[Sequence[float]], labels: Sequence[Any], tau: float, **options: Any
     ) -> list[float] | float:
-        """The anchors' terms L_i, or their mean for a loss that is defined for the whole batch only."""
+        """The anchors' terms L_i, or their mean for a loss that is only defined for the whole batch."""
         kind = LOSSES[name].similarity
         return [
             -math.fsum(
@@ -69,11 +72,11 @@ class LossTestCase(PluginTestCase):
         ]
 
     def is_differentiable(self, _name: str, _options: Mapping[str, Any]) -> bool:
-        """Whether the gradient is that of the value; a loss that detaches something says no."""
+        """Whether the gradient is the derivative of the value; False for a loss that detaches something."""
         return True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test a case, and for the tests of engines one an engine that the loss has."""
+        """Parametrises tests by case, and tests of engines also by engine."""
         with registered(LOSSES, self.modules):
             cases = cases_of(self.names, self.more)
             engines = {name: engines_of(name) for name in self.names}
@@ -86,7 +89,7 @@ class LossTestCase(PluginTestCase):
 
     @pytest.fixture(autouse=True)
     def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Tiles of four rows, so that a small batch has inner, outer and ragged ones."""
+        """Sets tiles of four rows, so that a small batch has inner, outer and incomplete ones."""
         monkeypatch.setattr(tiling, "TILE", 4)
         monkeypatch.setattr(tiling, "DEVICE_TILE", 4)
 
@@ -99,7 +102,7 @@ class LossTestCase(PluginTestCase):
     def test_the_mean_equals_the_definition(
         self, case: Case, engine: Engine, tau: float, batch: LossBatch
     ) -> None:
-        """In every engine, to float64's digits."""
+        """In every engine, to the precision of float64."""
         name, options = case
         expected = self._defined(case, batch, tau)
         expected = expected if isinstance(expected, float) else math.fsum(expected) / len(batch.z)
@@ -127,7 +130,7 @@ class LossTestCase(PluginTestCase):
         assert torch.autograd.gradcheck(lambda z: call(loss, batch, z), (z,))
 
     def test_engines_agree(self, case: Case, engine: Engine) -> None:
-        """In value and gradient, those of a learned temperature included."""
+        """In value and gradient, including the gradient of a learned temperature."""
         batch = self._batch(samples=11)
         for tau in (0.001, 0.3):
             found, expected = (
@@ -146,7 +149,7 @@ class LossTestCase(PluginTestCase):
         assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
 
     def test_the_reductions_agree(self, case: Case, batch: LossBatch) -> None:
-        """The sum and both means are those of the terms."""
+        """The sum and both means follow from the terms."""
         name, options = case
         losses = {
             reduction: build_loss(name, reduction=reduction, **options) for reduction in get_args(Reduction)
@@ -164,14 +167,14 @@ class LossTestCase(PluginTestCase):
     def test_identical_rows_give_a_finite_gradient(
         self, case: Case, engine: Engine, tau: float, batch: LossBatch
     ) -> None:
-        """In float32, that of a learned temperature included."""
+        """In float32, also the gradient of a learned temperature."""
         identical = replace(batch, z=batch.z[:1].repeat(len(batch.z), 1).float())
         for part in value_and_gradients(case, identical, engine, tau):
             assert part.isfinite().all()
 
     @pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
     def test_one_row_alone_is_zero(self, case: Case, reduction: Reduction) -> None:
-        """It has nothing to be compared with; every parameter still gets a gradient, of 0."""
+        """It has no candidates; every parameter still gets a gradient, of 0."""
         name, options = case
         batch, one = self._batch(samples=2, views=1), torch.tensor([0])
         z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
@@ -207,7 +210,7 @@ class LossTestCase(PluginTestCase):
 
 
 def engines_of(name: str) -> list[Engine]:
-    """The engines that the loss has: `tiled` needs a closed form."""
+    """The engines of a loss; `tiled` needs a closed form."""
     return ["dense", "auto"] if LOSSES[name].closed is None else ["dense", "tiled", "auto"]
 
 
@@ -232,7 +235,7 @@ def value_and_gradients(case: Case, batch: LossBatch, engine: Engine, tau: float
 
 
 def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:
-    """Each tensor is the other to this share of its largest number, or of 1 where that is less."""
+    """Asserts that tensors are equal to this share of their largest number, or of 1 where that is less."""
     for one, other in zip(found, expected, strict=True):
         scale = max(1.0, float(other.abs().max()))
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)

@@ -1,4 +1,4 @@
-"""What every metric does, as tests for pytest. The author of one writes it once more, as a loop:
+"""The tests that every metric passes. The author of a metric writes it once more, as a loop:
 
     from mlcl.testing.metrics import MetricTestCase
 
@@ -9,7 +9,7 @@
             wrong = [max(range(len(p)), key=p.__getitem__) not in y for p, y in zip(probabilities, targets)]
             return sum(wrong) / len(wrong)
 
-A metric in no installed package is registered by `modules`.
+`modules` registers a metric that is in no installed package.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from mlcl.evaluation import (
     search,
 )
 from mlcl.labels import LabelRows
-from mlcl.testing.registration import PluginTestCase, registered
+from mlcl.testing import PluginTestCase, registered
 
 ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
 KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
 NUMBERS = np.arange(LABELS)
 FACTS = LabelFacts(band=NUMBERS % 3, path=np.stack([NUMBERS // 4, NUMBERS // 2, NUMBERS], axis=1))
-"""Of the labels: two in turn are in different bands, and have one parent or not. Those of classes are the
-first ones."""
+"""Facts about the labels: neighbouring ones are in different bands, and may have one parent. Classes have the
+facts of the first labels."""
 
 
 class MetricTestCase(PluginTestCase):
-    """The tests of a metric of predictions; a subclass gives `names` and `loop`."""
+    """The tests of a metric of predictions; a subclass sets `names` and defines `loop`."""
 
     registry = METRICS
     names: ClassVar[Sequence[str]] = ()
@@ -62,14 +62,19 @@ class MetricTestCase(PluginTestCase):
     def loop(
         self, name: str, probabilities: list[list[float]], targets: list[Any], threshold: float
     ) -> float:
-        """The metric's value, slowly. A target is a class, or the set of a row's labels; none is missing.
+        """The metric's value, computed slowly.
 
-        What the metric reads of the labels besides is in `FACTS`.
+        Args:
+            name: The name of the metric.
+            probabilities: The probabilities of each row.
+            targets: The class of each row, or its set of labels; none is missing. `FACTS` has facts about the
+                labels.
+            threshold: Labels are predicted from this probability on.
         """
         raise NotImplementedError("a subclass says what the metric is")
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test a metric and task."""
+        """Parametrises tests by metric and task."""
         with registered(METRICS, self.modules):
             names = [name for name in self.names if not isinstance(METRICS[name], EmbeddingMetric)]
             both = [(name, task) for name in names for task in METRICS[name].tasks]
@@ -79,7 +84,7 @@ class MetricTestCase(PluginTestCase):
     @pytest.mark.parametrize("tied", [False, True])
     @pytest.mark.parametrize("seed", range(3))
     def test_the_value_equals_the_loop(self, name: str, task: Task, seed: int, tied: bool) -> None:
-        """Rows and aspects without a target left out; labels that never or always occur, rows without any."""
+        """With missing targets, labels that never or always occur, and rows without any label."""
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
             found = _values(name, task, p, targets, threshold)
@@ -88,7 +93,7 @@ class MetricTestCase(PluginTestCase):
             )
 
     def test_a_metric_that_ranks_reads_no_threshold(self, name: str, task: Task) -> None:
-        """Its value is the same whatever is predicted."""
+        """Its value does not depend on the predicted labels."""
         if task == "multi_label" and METRICS[name].ranks:
             p, targets = scene(task, 0, tied=False)
             values = [_values(name, task, p, targets, t)[name] for t in (0.1, 0.9)]
@@ -103,7 +108,7 @@ class MetricTestCase(PluginTestCase):
         assert again[name] == pytest.approx(found[name], rel=1e-12, nan_ok=True)
 
     def test_it_is_among_the_metrics_of_its_group_with_the_same_value(self, name: str, task: Task) -> None:
-        """And each aspect has its own where the metric says so."""
+        """Each aspect has a value of its own where the metric says so."""
         p, targets = scene(task, 0, tied=False)
         group = METRICS[name].group
         names = metric_names(task, _aspects(task), p.shape[1], [group])
@@ -116,7 +121,7 @@ class MetricTestCase(PluginTestCase):
             assert (f"{name}_{ASPECTS[0]}" in found) == METRICS[name].per_aspect
 
     def test_a_perfect_prediction_is_not_worse_than_a_random_one(self, name: str, task: Task) -> None:
-        """On the side that the metric declares to be better."""
+        """By the metric's own mode."""
         p, targets = scene(task, 0, tied=False)
         perfect = _perfect(p, targets)
         best = _values(name, task, perfect, targets)[name]
@@ -124,7 +129,7 @@ class MetricTestCase(PluginTestCase):
         assert best >= random if METRICS[name].mode == "max" else best <= random
 
     def test_an_unknown_entry_has_no_part_in_the_value(self, name: str, task: Task) -> None:
-        """Its probability may be any other; a metric that does not say so has no value."""
+        """Another probability there changes nothing; a metric that is not masked has no value."""
         if task == "multi_label":
             p, targets = scene(task, 0, tied=False)
             assert isinstance(targets, LabelRows)

@@ -1,4 +1,4 @@
-"""What the processes of a test with several ranks do; importable by another process."""
+"""Starts the processes of a test with several ranks; importable by another process."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TAU = 0.3
 
 
 def run_ranks(function: Callable[..., None], args: tuple[Any, ...], world: int) -> None:
-    """`function(rank, *args)` in `world` processes; returns at their end. Raises what one of them does.
+    """Runs `function(rank, *args)` in `world` processes until they end; raises the error of any of them.
 
     They are forked from a server that has imported torch (with `torch._dynamo`, which the first optimiser
-    imports) and mlcl: spawned, each would import them again.
-    `args` hold at most some two hundred tensors: each is sent as an open file.
+    imports) and mlcl: spawned processes would each import them again.
+    `args` may hold about two hundred tensors at most: each is sent as an open file.
     """
     multiprocessing.set_forkserver_preload([__name__, "mlcl.training.experiment", "torch._dynamo"])
     mp.start_processes(  # type: ignore[attr-defined, no-untyped-call]
@@ -42,7 +42,7 @@ def losses_on_ranks(
     folder: Path,
     modules: Sequence[str] = (),
 ) -> list[list[dict[str, torch.Tensor]]]:
-    """For each rank, which has as many rows as `split` says, and each case its `value` and own `gradient`.
+    """Computes the `value` and own `gradient` of each case on each rank, which has `split[rank]` rows.
 
     `modules` declare losses that are in no installed package.
     """
@@ -84,10 +84,10 @@ def _answer(
 
 
 def finish(rank: int, world: int, folder: str) -> None:
-    """Ends at once when all have come here, without taking the group down.
+    """Ends this process at once when all ranks have reached this call, without destroying the group.
 
-    About one orderly exit in ten aborts ("terminate called without an active exception"): a native thread of
-    the group is still there. Everything has been written by then.
+    About one orderly exit in ten aborts ("terminate called without an active exception"), because a native
+    thread of the group still runs. All files have been written by then.
     """
     done = [Path(folder) / f"done{r}" for r in range(world)]
     done[rank].touch()

@@ -1,4 +1,4 @@
-"""What every data source does, as tests for pytest. The author of one writes:
+"""The tests that every data source passes. The author of a source writes:
 
     from mlcl.testing.sources import SourceTestCase, Wart
 
@@ -10,7 +10,8 @@
             Wart({"labels.txt": None}, "labels.txt"),
         )
 
-`files` are a small distribution in its real form. `modules` register a source of no installed package.
+`files` are a small distribution in its real form. `modules` registers a source that is in no installed
+package.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ import pytest
 from mlcl.data import SOURCES, Dataset, Source, prepare
 from mlcl.data.validation import check
 from mlcl.errors import UserError
-from mlcl.testing.registration import PluginTestCase
+from mlcl.testing import PluginTestCase
 
 Content = str | bytes | None
-"""Of a file; None: it is not there."""
+"""The content of a file; None for no such file."""
 
 
 @dataclass(frozen=True)
 class Wart:
-    """Files, or options, that are wrong, and a part of the line that says so."""
+    """Wrong files or options, and a part of the error's line."""
 
     files: Mapping[str, Content]
     message: str
@@ -42,10 +43,10 @@ class Wart:
 
 
 class SourceTestCase(PluginTestCase):
-    """The tests; a subclass gives `name`, and `files` for a source that reads some.
+    """The tests; a subclass sets `name`, and `files` for a source that reads some.
 
-    `path` is what the option of this name is, from the folder with the files on; `options` are the others.
-    `touched` are the files whose change is a change of the data, by default all.
+    `path` is the option of this name, relative to the folder with the files; `options` are the others.
+    `touched` are the files whose change changes the data, by default all.
     """
 
     registry = SOURCES
@@ -57,7 +58,7 @@ class SourceTestCase(PluginTestCase):
     warts: ClassVar[Sequence[Wart]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test a wart."""
+        """Parametrises a test by wart."""
         if "wart" in metafunc.fixturenames:
             metafunc.parametrize("wart", self.warts, ids=[wart.message for wart in self.warts])
 
@@ -68,7 +69,7 @@ class SourceTestCase(PluginTestCase):
 
     @pytest.fixture
     def given(self, tmp_path: Path) -> Path:
-        """The folder with `files`. A subclass may write them in another way."""
+        """The folder with `files`. A subclass may write the files in another way."""
         folder = tmp_path / "given"
         folder.mkdir()
         put(folder, self.files)
@@ -76,7 +77,7 @@ class SourceTestCase(PluginTestCase):
 
     @pytest.fixture
     def settings(self, source: Source[Any], given: Path) -> dict[str, Any]:
-        """The options as a job has them. A subclass may add what depends on the folder."""
+        """The options as in a job. A subclass may add options that depend on the folder."""
         return {**({"path": str(given / self.path)} if source.needs_input else {}), **self.options}
 
     def test_it_says_what_it_is(self, source: Source[Any]) -> None:
@@ -107,7 +108,7 @@ class SourceTestCase(PluginTestCase):
     def test_its_state_changes_with_each_file(
         self, source: Source[Any], given: Path, settings: Mapping[str, Any]
     ) -> None:
-        """And is plain data, equal where nothing has changed."""
+        """The state is plain data, and equal where nothing has changed."""
         if source.state is None:
             pytest.skip("reads no files")
         options = source.options(**settings)
@@ -128,7 +129,7 @@ class SourceTestCase(PluginTestCase):
     def test_every_wart_gives_its_one_line(
         self, wart: Wart, given: Path, settings: Mapping[str, Any], tmp_path: Path
     ) -> None:
-        """And leaves no data set."""
+        """No data set is left behind."""
         put(given, wart.files)
         with pytest.raises(UserError) as caught:
             prepare(self.name, tmp_path / "home", {**settings, **wart.options})

@@ -17,7 +17,7 @@ from mlcl.tracking import Provenance, RunLog, params_of
 from mlcl.tracking.names import MAX_NOTES, Tag
 from mlcl.tracking.undelivered import is_usable
 from mlcl.tracking.uri import stored_uri
-from mlcl.training.files import JOB
+from mlcl.training.run_files import JOB
 
 
 @dataclass(frozen=True)

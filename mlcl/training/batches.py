@@ -1,4 +1,4 @@
-"""Batches of an encoded split: inputs, labels and sample ids of some rows, and their views.
+"""Batches of an encoded split: which rows they have, and their inputs, labels, sample ids and views.
 
 Shapes: B samples, V views, R = V * B rows, view after view.
 """
@@ -7,24 +7,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from mlcl.config import AugmentConfig
-from mlcl.data import ImageRows, TokenRows, augment, normalise
-from mlcl.labels import LabelRows
+from mlcl.config import AugmentConfig, JobConfig
+from mlcl.data import (
+    Balanced,
+    DatasetInfo,
+    EpochSampler,
+    Grouped,
+    ImageRows,
+    Split,
+    TokenRows,
+    augment,
+    class_tree,
+    normalise,
+)
+from mlcl.data.sampler import Order
+from mlcl.errors import UserError
+from mlcl.labels import LabelRows, sent
 from mlcl.training.classifier import Labels
 from mlcl.training.features.inputs import FeatureRows
-from mlcl.training.prefetch import read_ahead
+
+Inputs = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: R rows, with inputs on the device, and labels and sample ids in the host's memory."""
+    """A batch of R rows, with inputs on the device, and labels and sample ids in the host's memory."""
 
-    inputs: Mapping[str, Tensor]
+    inputs: Inputs
     labels: Mapping[str, Labels]
     sample_ids: Tensor
 
@@ -34,9 +49,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """A split, encoded: its inputs, labels by head name and `classifier`, and a global id for each row.
+    """An encoded split.
 
-    With `compile` the augmentation is compiled.
+    Args:
+        inputs: The encoder's inputs.
+        labels: The labels of each head by name, and those of the classifier under `classifier`.
+        sample_ids: A global id for each row.
+        augment: The augmentation of images.
+        compile: Whether the augmentation is compiled.
     """
 
     inputs: TokenRows | ImageRows | FeatureRows
@@ -49,11 +69,14 @@ class Rows:
         return len(self.sample_ids)
 
     def batch(self, indices_B: Tensor, views: int, device: torch.device) -> Batch:
-        """One of `batches`."""
+        """Returns one batch, see `batches`."""
         return next(self.batches([indices_B], views, device))
 
     def batches(self, indices: Iterable[Tensor], views: int, device: torch.device) -> Iterator[Batch]:
-        """`views` views of each row. Images are augmented on the device; others differ by dropout."""
+        """Yields for each tensor of indices (B,) a batch with `views` views of each row.
+
+        Images are augmented on the device; the views of other inputs differ by dropout alone.
+        """
         for indices_B, inputs in read_ahead(indices, self.inputs.batch, device):
             yield self._of_views(indices_B, dict(inputs), views)
 
@@ -66,8 +89,8 @@ class Rows:
         labels = {name: _take(space, indices_R) for name, space in self.labels.items()}
         return Batch(inputs, labels, self.sample_ids[indices_R])
 
-    def plain(self, indices_B: Tensor, device: torch.device) -> Mapping[str, Tensor]:
-        """The inputs without augmentation, for evaluation."""
+    def plain(self, indices_B: Tensor, device: torch.device) -> Inputs:
+        """Returns the inputs of rows for evaluation, without augmentation."""
         inputs = {
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
         }
@@ -81,20 +104,20 @@ class Rows:
         return views.contiguous(memory_format=memory_format(pixels.device))
 
     def resident(self, device: torch.device) -> Rows:
-        """The same rows; on a GPU with their images there, where they fit."""
+        """Returns the rows with their images in the memory of a GPU, if the device is one and they fit."""
         if device.type != "cuda" or not isinstance(self.inputs, ImageRows):
             return self
         return replace(self, inputs=self.inputs.resident(device, torch.cuda.mem_get_info(device)[0]))
 
 
 def memory_format(device: torch.device) -> torch.memory_format:
-    """The order of images in memory that a device's convolutions are fast with."""
+    """Returns the memory format of images that is fast for the device's convolutions."""
     return torch.channels_last if device.type == "cuda" else torch.contiguous_format
 
 
 @functools.cache
 def compiled_augment() -> Callable[..., Tensor]:
-    """`augment`, compiled when it is first called."""
+    """Compiles `augment` once."""
     return torch.compile(augment)
 
 
@@ -103,7 +126,7 @@ def _take(labels: Labels, indices: Tensor) -> Labels:
 
 
 def label_statistics(labels: Mapping[str, Labels]) -> dict[str, str]:
-    """One line for each label space, for the message of a diverged loss."""
+    """Describes the labels of a batch, one line per label space, for the message of a diverged loss."""
     lines = {}
     for name, space in labels.items():
         if isinstance(space, LabelRows):
@@ -112,3 +135,96 @@ def label_statistics(labels: Mapping[str, Labels]) -> dict[str, str]:
         else:
             lines[name] = f"{len(torch.unique(space))} distinct values on {len(space)} rows"
     return lines
+
+
+def read_ahead(
+    batches: Iterable[Tensor], read: Callable[[Tensor], Inputs], device: torch.device
+) -> Iterator[tuple[Tensor, Inputs]]:
+    """Yields the indices (B,) of each batch and the inputs that `read` returns for them, on the device.
+
+    For a GPU a thread reads one batch ahead and copies it from pinned memory on a stream of its own.
+    """
+    if device.type != "cuda":
+        yield from ((indices_B, read(indices_B)) for indices_B in batches)
+        return
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    def fetch(indices_B: Tensor) -> tuple[Inputs, torch.cuda.Event]:
+        with torch.cuda.stream(stream):
+            inputs = {name: sent(value, device) for name, value in read(indices_B).items()}
+            return inputs, stream.record_event()
+
+    def wait(indices_B: Tensor, coming: Future[tuple[Inputs, torch.cuda.Event]]) -> tuple[Tensor, Inputs]:
+        inputs, copied = coming.result()
+        current = torch.cuda.current_stream(device)
+        current.wait_event(copied)
+        for value in inputs.values():
+            # Else its memory could be given to the next copy while this batch is still in use.
+            value.record_stream(current)
+        return indices_B, inputs
+
+    with ThreadPoolExecutor(1) as pool:
+        last = None
+        for indices_B in batches:
+            coming = indices_B, pool.submit(fetch, indices_B)
+            if last is not None:
+                yield wait(*last)
+            last = coming
+        if last is not None:
+            yield wait(*last)
+
+
+def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
+    """Returns the label space that the job's sampler reads; None for the uniform one.
+
+    Raises:
+        UserError: The sampler is hierarchical, and the job names no hierarchy.
+    """
+    given = job.train.sampler
+    classifier = job.objective.classifier.labels
+    if given.name == "uniform":
+        return None
+    if given.labels is not None:
+        return given.labels
+    if given.name != "hierarchical":
+        return classifier
+    hierarchies = {name: space for name, space in info.label_spaces.items() if space.kind == "hierarchy"}
+    of_heads = [head.labels for head in job.objective.heads.values() if head.labels in hierarchies]
+    of_classifier = [name for name, space in hierarchies.items() if space.levels[-1] == classifier]
+    if not (of_heads or of_classifier):
+        raise UserError("no head has a hierarchy", key="train.sampler.labels", allowed=list(hierarchies))
+    return (of_heads or of_classifier)[0]
+
+
+def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> EpochSampler:
+    """Builds the sampler of a process over the training rows.
+
+    Raises:
+        UserError: The rows make no batch, or the sampler reads labels and all rows have one class.
+    """
+    settings, order = job.train, _order(job, train)
+    try:
+        return EpochSampler(
+            len(train), settings.batch_size, settings.seed, rank, world_size, settings.drop_last, order
+        )
+    except ValueError as error:
+        raise UserError(str(error), key="train.batch_size", found=settings.batch_size) from None
+
+
+def _order(job: JobConfig, train: Split) -> Order | None:
+    labels, size = sampler_labels(job, train.info), job.train.batch_size
+    if labels is None:
+        return None
+    levels = class_tree(train, labels)
+    if len(levels[0].members) < 2:
+        raise UserError("the training rows are of one class", key="train.sampler.labels", found=labels)
+    if job.train.sampler.name == "balanced":
+        return Balanced(levels[-1], len(train), size, job.train.sampler.power or 0.0)
+    k, branches = group_sizes(job)
+    return Grouped(levels, len(train), size, k, branches)
+
+
+def group_sizes(job: JobConfig) -> tuple[int, int]:
+    """Returns the rows of a finest class, and the finer classes of a class, in a pk or hierarchical batch."""
+    given = job.train.sampler
+    return given.k or (4 if given.name == "pk" else 2), given.branches or 2

@@ -1,7 +1,7 @@
-"""Checkpoints: how they are written and found, and the weights and random states that they hold.
+"""Checkpoints on disk, and the weights and random states that they hold.
 
-Files are written beside their place, then renamed, so that a kill leaves them whole. Frozen weights come from
-the pretrained model that the job names, so a checkpoint of an adapter is small.
+A file is written under another name and then renamed, so that a kill leaves it whole. Frozen weights come
+from the pretrained model that the job names, so the checkpoint of an adapter is small.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from mlcl.files import new_file
 
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
-"""The one before, which is loaded where the last one is damaged."""
+"""The checkpoint before, which is loaded if the last one is damaged."""
 DAMAGED = "checkpoint.damaged.pt"
-"""Where a damaged one is put, so that it never takes the place of a whole one."""
+"""The new name of a damaged checkpoint, so that it never replaces a whole one."""
 CHECKPOINTS = (CHECKPOINT, PREVIOUS, DAMAGED)
 VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`; the one before becomes PREVIOUS. A kill at any moment leaves one of them whole."""
+    """Writes `state`; the checkpoint before becomes PREVIOUS. A kill at any moment leaves a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
@@ -43,20 +43,24 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 class DamagedCheckpointError(UserError):
-    """A checkpoint that is not what was written."""
+    """The content of a checkpoint differs from what was written."""
 
 
 class UnreadableCheckpointError(OSError):
-    """A checkpoint that the machine cannot read now: its disk, its memory or its open files say no."""
+    """A checkpoint that may be whole cannot be read now, for lack of memory, open files or a working disk."""
 
 
 def last_checkpoint(
     path: Path, *, job_hash: str, fingerprint: str
 ) -> tuple[Path | None, dict[str, Any] | None, str]:
-    """The last checkpoint that is whole, its file and its state; and a line about damaged ones, or "".
+    """Loads the last whole checkpoint, and renames damaged ones to DAMAGED.
 
-    File and state are None where there is none. Damaged ones are put aside as DAMAGED. Raises
-    UnreadableCheckpointError, and UserError for another format, another job or other data.
+    Returns:
+        Its file and its state, None if there is none, and a line about damaged ones or "".
+
+    Raises:
+        UnreadableCheckpointError: A checkpoint cannot be read now.
+        UserError: The checkpoint has another format, or is of another job or other data.
     """
     damaged = []
     for file in (path, path.with_name(PREVIOUS)):
@@ -73,11 +77,12 @@ def last_checkpoint(
 
 
 def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str, Any]:
-    """The state of a checkpoint of this job on this data.
+    """Loads the state of a checkpoint: tensors and plain containers, so that unpickling runs no code.
 
-    Tensors and plain containers only: nothing is unpickled that could run code. Raises
-    DamagedCheckpointError, UnreadableCheckpointError, or UserError for another format, another job or other
-    data.
+    Raises:
+        DamagedCheckpointError: The file is damaged.
+        UnreadableCheckpointError: The file cannot be read now.
+        UserError: The checkpoint has another format, or is of another job or other data.
     """
     try:
         with zipfile.ZipFile(path) as archive:  # PyTorch's format, with a checksum for each tensor
@@ -88,7 +93,7 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     except Exception as error:
         # Damaged bytes make PyTorch and zipfile raise almost anything.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if _is_the_machines(error):
+        if _may_be_whole(error):
             raise UnreadableCheckpointError(f"{path} cannot be read now: {reason}") from None
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found=reason) from None
     if not isinstance(state, dict) or state.get("version") != VERSION:
@@ -102,21 +107,21 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     return state
 
 
-def _is_the_machines(error: Exception) -> bool:
-    """Whether the machine failed to read a file that may be whole."""
+def _may_be_whole(error: Exception) -> bool:
+    """Whether an error of reading comes from the machine and not from the file's content."""
     if isinstance(error, OSError):
         return error.errno != errno.EINVAL  # from a seek to where damaged bytes point
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # PyTorch's words
 
 
 def trained_weights(module: nn.Module) -> dict[str, Tensor]:
-    """The state of a module without its frozen parameters; the tensors themselves, not copies."""
+    """Returns the state of a module without its frozen parameters; the tensors are not copied."""
     frozen = _frozen(module)
     return {name: value.detach() for name, value in module.state_dict().items() if name not in frozen}
 
 
 def load_trained_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Sets what `trained_weights` gave. Raises RuntimeError for names or shapes of another module."""
+    """Loads the weights of `trained_weights`. Raises RuntimeError for those of another module."""
     missing, unexpected = module.load_state_dict(weights, strict=False)
     wrong = sorted({*missing} - _frozen(module)) + sorted(unexpected)
     if wrong:
@@ -128,7 +133,7 @@ def _frozen(module: nn.Module) -> set[str]:
 
 
 def seed_all(seed: int, rank: int = 0) -> None:
-    """Seeds Python, NumPy and PyTorch. Ranks draw different streams of the same seed."""
+    """Seeds Python, NumPy and PyTorch. Ranks get different streams of the same seed."""
     mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
     random.seed(mixed)
     np.random.seed(mixed)  # libraries use the global state
@@ -136,7 +141,7 @@ def seed_all(seed: int, rank: int = 0) -> None:
 
 
 def rng_state() -> dict[str, Tensor]:
-    """The random states that the loop uses: PyTorch's on the CPU and on the current GPU."""
+    """Returns the random states that the loop uses: PyTorch's on the CPU and on the current GPU."""
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()
@@ -144,7 +149,7 @@ def rng_state() -> dict[str, Tensor]:
 
 
 def set_rng_state(state: dict[str, Tensor]) -> None:
-    """Restores what `rng_state` gave."""
+    """Restores the random states of `rng_state`."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

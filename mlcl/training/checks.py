@@ -1,11 +1,11 @@
-"""A job against the data that it names: everything that can be wrong is said before anything starts."""
+"""Checks of a job against the data that it names, before anything starts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.objective_section import ObjectiveConfig
+from mlcl.config.training_sections import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.data.format import plural
 from mlcl.errors import UserError, did_you_mean
@@ -14,8 +14,8 @@ from mlcl.losses import LOSSES, check_options
 from mlcl.models import ENCODERS
 from mlcl.training.baselines import BASELINES
 from mlcl.training.baselines.jobs import unfit
-from mlcl.training.hierarchy import hierarchy_of
-from mlcl.training.sampler import group_sizes, sampler_labels
+from mlcl.training.batches import group_sizes, sampler_labels
+from mlcl.training.split_metrics import hierarchy_of
 
 FITS = {
     "class": ("single",),
@@ -23,7 +23,7 @@ FITS = {
     "ratings": ("aspects", "multi_label"),
     "path": ("hierarchy",),
 }
-"""The kinds of label space that can serve what a loss needs."""
+"""The kinds of label space that fit the labels that a loss needs."""
 TASKS: dict[tuple[str, str], Task] = {
     ("cross_entropy", "single"): "single",
     ("cross_entropy", "aspects"): "aspects",
@@ -31,11 +31,15 @@ TASKS: dict[tuple[str, str], Task] = {
     ("bce", "multi_label"): "multi_label",
     ("asl", "multi_label"): "multi_label",
 }
-"""The task that a classifier's loss and label space make."""
+"""The task of a classifier by its loss and the kind of its label space."""
 
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
-    """The classifier's task. Raises UserError with the job's key for whatever does not fit the data."""
+    """Checks a job and returns the classifier's task.
+
+    Raises:
+        UserError: A key of the job does not fit the data; the error names it.
+    """
     _check_modality(job, info)
     _check_baseline(job, info)
     for name, head in job.objective.heads.items():
@@ -116,7 +120,7 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
 
 
 def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
-    """A batch of pk or hierarchical must hold two of the coarsest classes."""
+    """Refuses a batch of pk or hierarchical that cannot have two of the coarsest classes."""
     labels, name, levels = sampler_labels(job, info), job.train.sampler.name, 1
     if labels is None:
         return
@@ -142,7 +146,7 @@ def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
 
 
 def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
-    """Labels that stay clean beside noisy ones would tell the model what the noise hides."""
+    """Refuses labels that noise does not reach: they would reveal the true ones to the model."""
     noise = job.data.label_noise
     if noise is None:
         return

@@ -1,4 +1,4 @@
-"""The classifier's part of the objective: cross-entropies of classes and of labels, and their weights.
+"""The classifier of the objective: cross-entropies of classes and of labels, and their weights.
 
 Shapes: R rows (samples x views), N training rows, O the encoder's output, C classes, L labels, A aspects; K
 targets of a row: its labels or aspects, or one class.
@@ -23,7 +23,8 @@ Labels = Tensor | LabelRows
 class CrossEntropy(nn.Module):
     """-log p of the right class, times the weight of that class.
 
-    `weight_AC`, a row an aspect (one row for classes without aspects), is no parameter and in no checkpoint.
+    Args:
+        weight_AC: The weights, one row per aspect, or a single row; not trained, and in no checkpoint.
     """
 
     def __init__(self, weight_AC: Tensor | None = None) -> None:
@@ -32,7 +33,7 @@ class CrossEntropy(nn.Module):
         self.register_buffer("weight_AC", weight_AC, persistent=False)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Terms (R, K) of logits (R, C) or (R, A, C) and targets (R,) or (R, A); -1, missing, gives 0."""
+        """Returns terms (R, K) for logits (R, C) or (R, A, C); 0 for a missing target, which is -1."""
         target_RK = targets.reshape(len(targets), -1)
         flat = logits.reshape(target_RK.numel(), logits.shape[-1])
         term_RK = F.cross_entropy(flat, target_RK.flatten(), ignore_index=-1, reduction="none")
@@ -44,7 +45,7 @@ class CrossEntropy(nn.Module):
 
 
 class BinaryCrossEntropy(nn.Module):
-    """-(w_l y log p + (1 - y) log(1 - p)) for each label l. `weight_L` is w, 1 by default; no parameter."""
+    """-(w_l y log p + (1 - y) log(1 - p)) for each label l; w is `weight_L`, by default 1; not trained."""
 
     def __init__(self, weight_L: Tensor | None = None) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class BinaryCrossEntropy(nn.Module):
         self.register_buffer("weight_L", weight_L, persistent=False)
 
     def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
-        """Terms (R, L) of logits and targets of 0 and 1."""
+        """Returns terms (R, L) for logits and targets of 0 and 1."""
         return F.binary_cross_entropy_with_logits(
             logit_RL, target_RL, pos_weight=self.weight_L, reduction="none"
         )
@@ -74,7 +75,7 @@ class AsymmetricLoss(nn.Module):
         self.gamma_pos, self.gamma_neg, self.clip = gamma_pos, gamma_neg, clip
 
     def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
-        """Terms (R, L) of logits and targets of 0 and 1."""
+        """Returns terms (R, L) for logits and targets of 0 and 1."""
         log_clip = logit_RL.new_tensor(self.clip).log()
         # log(1 - p + clip), at most 0, without a 1 - p that rounds to 0 before its logarithm.
         log_rest_RL = torch.logaddexp(F.logsigmoid(-logit_RL), log_clip).clamp(max=0)
@@ -84,16 +85,20 @@ class AsymmetricLoss(nn.Module):
 
 
 def _power(base: Tensor, exponent: float) -> Tensor:
-    """base^exponent with the gradient 0 where the base is not above 0, for any exponent."""
+    """Returns base^exponent, with gradient 0 where the base is not positive, for any exponent."""
     return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
 
 
 class Classifier(nn.Module):
-    """A classifier, its loss as a mean over all ranks, and its regulariser if any.
+    """A classifier with its loss.
 
-    `reduction`: `mean` over rows and their targets, those that are missing left out; or `sum_labels`, the
-    mean over rows with a target of the sum over a row's targets. An unknown entry of label rows is a missing
-    target.
+    Args:
+        linear: Returns logits for the encoder's output.
+        weight: The weight in the objective.
+        loss: Returns the term of each target.
+        reduction: `mean` over the targets of all rows, or `sum_labels`: the mean over rows with a target of
+            the sum over a row's targets. Missing targets, such as unknown labels, are left out.
+        regulariser: Returns a term that is added.
     """
 
     def __init__(
@@ -112,19 +117,20 @@ class Classifier(nn.Module):
         self.regulariser = regulariser
 
     def forward(self, output_RO: Tensor, targets: Labels) -> Tensor:
-        """The unweighted loss, a scalar; its mean over ranks is the loss of the whole batch.
+        """Returns the unweighted loss, a scalar, whose mean over ranks is the loss of the whole batch.
 
-        `output_RO` is the encoder's, from which `linear` makes logits. `targets` are LabelRows (R, L), or
-        classes (R,) or (R, A), -1 missing.
+        Args:
+            output_RO: The encoder's output.
+            targets: LabelRows (R, L), or classes (R,) or (R, A), -1 if missing.
         """
         # Autocast would round the logits to bf16, and float32 sums cannot undo that.
         with torch.autocast(output_RO.device.type, enabled=False):
             logits = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
         if isinstance(targets, LabelRows):
             rows = targets.to(logits.device)
-            term_RK, told_RK = self.loss(logits, rows.dense(logits.dtype)), rows.known()
-            known_RK = torch.ones_like(term_RK, dtype=torch.bool) if told_RK is None else told_RK
-            term_RK = term_RK if told_RK is None else term_RK.where(told_RK, 0)
+            term_RK, mask_RK = self.loss(logits, rows.dense(logits.dtype)), rows.known()
+            known_RK = torch.ones_like(term_RK, dtype=torch.bool) if mask_RK is None else mask_RK
+            term_RK = term_RK if mask_RK is None else term_RK.where(mask_RK, 0)
         else:
             targets = sent(targets, logits.device)
             term_RK = self.loss(logits, targets)
@@ -135,7 +141,7 @@ class Classifier(nn.Module):
 
 
 def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
-    """total / count of all ranks, times the world size that DDP's averaging divides by."""
+    """Returns total / count of all ranks, times the world size by which DDP divides."""
     if not (dist.is_available() and dist.is_initialized()):
         return total / count.clamp(min=1)
     count = count.clone()
@@ -144,7 +150,7 @@ def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
 
 
 def classifier_loss(config: ClassifierConfig, target_weight: Tensor | None) -> nn.Module:
-    """The loss that a job names, with the weights that `target_weight` gave."""
+    """Builds the loss that a job names, with the weights of `target_weight`."""
     if config.loss == "bce":
         return BinaryCrossEntropy(target_weight)
     if config.loss == "asl":
@@ -153,21 +159,20 @@ def classifier_loss(config: ClassifierConfig, target_weight: Tensor | None) -> n
 
 
 def target_weight(config: ClassifierConfig, targets: Labels, classes: int) -> Tensor | None:
-    """A job's weights of labels (L,) or of classes by aspect (A, C), float32; None for a job without.
+    """Computes a job's weights of labels (L,) or of classes by aspect (A, C) from the training targets.
 
-    From the targets of the N training rows. balanced: for a label, rows without it / rows with it; for a
-    class, in proportion to 1 / its rows, with mean 1 over the rows. sqrt: in proportion to the root. A label
-    that no row has, or every row, counts as one that a single row has, or has not. Rows that do not tell of a
-    label are not counted for it.
+    `balanced` weighs a label by the rows without it / the rows with it, and a class by 1 / its rows, with
+    mean 1 over the rows; `sqrt` by the root of that. Counts are at least 1, and rows where a label is unknown
+    are not counted for it. Returns None if the job sets no weights.
     """
     if isinstance(targets, LabelRows):
         if config.pos_weight == "none":
             return None
         with_L = torch.bincount(targets.columns, minlength=classes)
-        told_L: int | Tensor = len(targets)
+        known_L: int | Tensor = len(targets)
         if targets.unknown is not None:
-            told_L = len(targets) - torch.bincount(targets.unknown.columns, minlength=classes)
-        ratio_L = (told_L - with_L).clamp(min=1) / with_L.clamp(min=1)
+            known_L = len(targets) - torch.bincount(targets.unknown.columns, minlength=classes)
+        ratio_L = (known_L - with_L).clamp(min=1) / with_L.clamp(min=1)
         return ratio_L if config.pos_weight == "balanced" else ratio_L.sqrt()
     if config.class_weight == "none":
         return None

@@ -1,4 +1,4 @@
-"""The rank and the device of this process, and the collectives that training and evaluation need."""
+"""Rank and device of this process, and the collectives of training and evaluation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlcl.losses.batch import gathers_on_host
 
 @dataclass(frozen=True)
 class Context:
-    """Rank, world size and device. World size 1 never communicates."""
+    """Rank, world size and device. With world size 1 nothing is communicated."""
 
     device: torch.device
     rank: int = 0
@@ -26,7 +26,7 @@ class Context:
 
     @classmethod
     def current(cls, device: str = "auto") -> Context:
-        """From torch.distributed, where a process group is up, and the wished-for device."""
+        """Reads rank and world size from torch.distributed, if a process group is initialised."""
         if dist.is_available() and dist.is_initialized():
             return cls(pick_device(device), dist.get_rank(), dist.get_world_size())
         return cls(pick_device(device))
@@ -37,32 +37,32 @@ class Context:
         return self.rank == 0
 
     @property
-    def _place(self) -> torch.device:
-        """From where ranks send numbers of the host: without waiting for the device, where they can."""
+    def _source(self) -> torch.device:
+        """The device from which ranks send numbers of the host: the CPU, if the backend supports it."""
         return torch.device("cpu") if gathers_on_host(None) else self.device
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank; every rank must ask."""
+        """Whether the flag is set on any rank. Every rank must call this."""
         if self.world_size == 1:
             return flag
-        flag_1 = torch.tensor([float(flag)], device=self._place)
+        flag_1 = torch.tensor([float(flag)], device=self._source)
         dist.all_reduce(flag_1, op=dist.ReduceOp.MAX)
         return bool(flag_1.item())
 
     def wait(self) -> None:
-        """Waits until every rank has come here."""
+        """Waits until every rank has called this."""
         self.any(False)
 
     def mean(self, values: Sequence[float]) -> list[float]:
-        """The mean over ranks of each value."""
+        """Returns the mean over ranks of each value."""
         if self.world_size == 1:
             return list(values)
-        values_N = torch.tensor(values, dtype=torch.float64, device=self._place)
+        values_N = torch.tensor(values, dtype=torch.float64, device=self._source)
         dist.all_reduce(values_N)
         return [float(value) for value in (values_N / self.world_size).tolist()]
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over ranks of a tensor that needs no gradient, with the same bits on every rank."""
+        """Returns the sum over ranks of a tensor without gradient, equal on every rank bit by bit."""
         if self.world_size == 1:
             return value
         total = value.detach().to(self.device, copy=True)
@@ -70,7 +70,7 @@ class Context:
         return total.to(value.device)
 
     def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """All ranks' rows on the CPU of every rank, in the order of ranks; rank r gives `counts[r]` rows."""
+        """Returns all ranks' rows on every CPU, in the order of ranks; rank r passes `counts[r]` rows."""
         if self.world_size == 1:
             return own
         together = own.new_empty(sum(counts), *own.shape[1:])
@@ -82,7 +82,7 @@ class Context:
         return together
 
     def objects(self, value: Any) -> list[Any]:
-        """Every rank's picklable value, in the order of ranks."""
+        """Returns every rank's picklable value, in the order of ranks."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -90,7 +90,7 @@ class Context:
         return values
 
     def autocast(self, precision: str) -> contextlib.AbstractContextManager[Any]:
-        """bf16 autocast on this device, or nothing for float32."""
+        """Returns the context of bf16 autocast on this device, or an empty one for float32."""
         if precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -98,14 +98,14 @@ class Context:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Within, where `wanted`, PyTorch computes the same bits every time on a GPU too.
+    """Makes PyTorch compute the same bits every time, also on a GPU, inside of the context if `wanted`.
 
-    An operation that cannot raises RuntimeError.
+    An operation without a deterministic version raises RuntimeError.
     """
     if not wanted:
         yield
         return
-    # cuBLAS reads it when it starts, with the first product on a GPU.
+    # cuBLAS reads this at the first product on a GPU.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn: Any = torch.backends.cudnn
     before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
@@ -119,11 +119,11 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 ONE_PROCESS = Context(torch.device("cpu"))
-"""A process without others, on the CPU."""
+"""A single process on the CPU."""
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the first GPU where there is one. Raises UserError for a GPU that is not there."""
+    """Returns the device of that name; `auto` is a GPU if there is one. Raises UserError without a GPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "cuda" and not torch.cuda.is_available():

@@ -1,25 +1,123 @@
-"""Embeddings of whole splits by the frozen encoder, each rank encoding a share of the rows.
+"""Embeddings of whole splits, shared out over the ranks, and nearest neighbours among the training rows.
 
-Shapes: N rows, n rows of a rank, D embedding, O columns of the encoder's output: the
-embedding, and for some encoders one logit for each label after it.
+Shapes: N rows on all ranks, n of them on this one, M queries, B of a block of them, K neighbours, D columns
+of an embedding, O columns of an encoder's output: the embedding, and for some encoders one logit per label
+after it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from mlcl.config import KnnConfig
+from mlcl.evaluation import (
+    Neighbours,
+    ProbeRows,
+    Setting,
+    Targets,
+    Task,
+    blend,
+    knn_probabilities,
+    neighbour_overlap,
+    retrieve,
+)
+from mlcl.evaluation.retrieval import available, merge
+from mlcl.labels import LabelRows
 from mlcl.training.batches import Rows
-from mlcl.training.context import Context
+from mlcl.training.classifier import Labels
+from mlcl.training.context import ONE_PROCESS, Context
 from mlcl.training.events import Diverged
-from mlcl.training.neighbours import RankRows, shares
+
+QUERIES_AT_ONCE = 1_024
+"""Queries whose neighbours the ranks exchange at once: 12 K bytes for each query and rank."""
+NO_ROW = torch.iinfo(torch.int64).max
+"""Stands for a missing neighbour of a rank with fewer than K rows; its distance is infinite."""
+
+
+def shares(rows: int, ranks: int) -> list[range]:
+    """Splits rows into consecutive ranges, one per rank, whose lengths differ by at most one."""
+    cuts = [rows * rank // ranks for rank in range(ranks + 1)]
+    return [range(first, stop) for first, stop in pairwise(cuts)]
+
+
+@dataclass(frozen=True)
+class RankRows:
+    """This rank's consecutive rows of a matrix with N rows; one process has all of them.
+
+    Args:
+        values: The rows (n, D).
+        first: The number of the first of them.
+        context: Rank and device.
+    """
+
+    values: Tensor
+    first: int = 0
+    context: Context = ONE_PROCESS
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of this rank's rows."""
+        return range(self.first, self.first + len(self.values))
+
+    def for_probe(self, targets: Targets) -> ProbeRows:
+        """Returns the rows as the linear probe takes them, with the targets of all N rows."""
+        total = None if self.context.world_size == 1 else self.context.sum
+        return ProbeRows(self.values, targets, self.first, total)
+
+    def retrieve(self, queries_MD: Tensor, k: int, rows: int) -> Neighbours:
+        """Finds the k nearest of all ranks' rows for every query.
+
+        Every rank must call this with the same queries. Each searches its own rows and all get the merged
+        neighbours, which equal those of one search in all rows bit by bit.
+
+        Args:
+            queries_MD: The queries.
+            k: The number of neighbours.
+            rows: The number N of rows on all ranks.
+        """
+        if self.context.world_size == 1:
+            return retrieve(self.values, queries_MD, k)
+        k = available(rows, k)
+        found = [self._merged(block_BD, k) for block_BD in torch.split(queries_MD, QUERIES_AT_ONCE)]
+        return Neighbours(
+            torch.cat([each.distance for each in found]), torch.cat([each.index for each in found])
+        )
+
+    def _merged(self, queries_BD: Tensor, k: int) -> Neighbours:
+        """Finds the k nearest (B, k) of all ranks' rows."""
+        own, queries, ranks = self._own(queries_BD, k), len(queries_BD), self.context.world_size
+        if not queries:
+            return own
+        distances = torch.split(self.context.rows(own.distance, [queries] * ranks), queries)
+        indices = torch.split(self.context.rows(own.index, [queries] * ranks), queries)
+        return merge([Neighbours(*found) for found in zip(distances, indices, strict=True)], k)
+
+    def _own(self, queries_BD: Tensor, k: int) -> Neighbours:
+        """Finds the nearest (B, k) of this rank's rows, padded with NO_ROW if it has fewer than k."""
+        distance = torch.full((len(queries_BD), k), math.inf)
+        index = torch.full((len(queries_BD), k), NO_ROW)
+        if len(self.values):
+            found = retrieve(self.values, queries_BD, min(k, len(self.values)))
+            distance[:, : found.distance.shape[1]] = found.distance
+            index[:, : found.index.shape[1]] = found.index + self.first
+        return Neighbours(distance, index)
 
 
 @dataclass(frozen=True)
 class SplitEncoder:
-    """Encodes splits on all ranks, in batches."""
+    """Encodes splits in batches, each rank a share of the rows.
+
+    Args:
+        encoder: The encoder; it is left in evaluation mode.
+        batch_size: Rows of a batch.
+        precision: The job's precision.
+        context: Rank and device.
+    """
 
     encoder: nn.Module
     batch_size: int
@@ -27,17 +125,15 @@ class SplitEncoder:
     context: Context
 
     def embeddings(self, rows: Rows) -> RankRows:
-        """Float32 embeddings (n, D) of this rank's share of the rows, on the CPU.
+        """Returns float32 embeddings (n, D) of this rank's share of the rows, on the CPU.
 
-        Raises Diverged on every rank where values of any rank are not finite.
+        Raises:
+            Diverged: A value of any rank is not finite; raised on every rank.
         """
         return self._share(rows, self._dim)
 
     def outputs(self, rows: Rows) -> Tensor:
-        """Float32 outputs (N, O) of all rows, in their order, on the CPU of every rank.
-
-        Raises as `embeddings`.
-        """
+        """Returns float32 outputs (N, O) of all rows, on the CPU of every rank. Raises as `embeddings`."""
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
         return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
 
@@ -47,7 +143,7 @@ class SplitEncoder:
 
     @torch.no_grad()
     def _share(self, rows: Rows, columns: int) -> RankRows:
-        """The first columns of the outputs. The encoder is left in evaluation mode."""
+        """Computes the first columns of the outputs of this rank's rows."""
         self.encoder.eval()
         own = shares(len(rows), self.context.world_size)[self.context.rank]
         output_nO = torch.empty(len(own), columns)
@@ -62,14 +158,59 @@ class SplitEncoder:
 
 
 def check_finite(values: Tensor, what: str, context: Context) -> None:
-    """Raises Diverged, on every rank, where values of any rank are not finite.
+    """Raises Diverged on every rank if values of any rank are not finite.
 
-    Finite weights may be too large for what they are multiplied with.
+    This can happen with finite weights, if they are large.
     """
     if context.any(not bool(torch.isfinite(values).all())):
         raise Diverged(f"{what} are not finite")
 
 
 def label_logits(encoder: nn.Module) -> int:
-    """The number of logits after the embedding: one for each label from PLM-ICD and LDGN, else none."""
+    """Returns the number of logits after the embedding: one per label of PLM-ICD and LDGN, else 0."""
     return int(getattr(encoder, "label_logits", 0))
+
+
+def setting_of(config: KnnConfig) -> Setting:
+    """Returns the job's own (k, lambda, tau)."""
+    return Setting(config.k, config.lambda_, config.temperature)
+
+
+@dataclass(frozen=True)
+class Datastore:
+    """Embeddings and labels of the N training rows. Source: kNN-MLTC section 3.2.
+
+    Args:
+        rows: The embeddings of this rank's rows.
+        labels: The labels of all rows.
+        task: The kind of prediction.
+        n_classes: The number of classes or labels.
+    """
+
+    rows: RankRows
+    labels: Labels
+    task: Task
+    n_classes: int
+
+    def retrieve(self, queries_MO: Tensor, k: int) -> Neighbours:
+        """Finds the k nearest of all N rows for every query; reads the embedding of the queries alone.
+
+        Every rank must call this with the same queries.
+        """
+        return self.rows.retrieve(queries_MO[:, : self.rows.values.shape[1]], k, len(self.labels))
+
+    def votes(self, neighbours: Neighbours, setting: Setting) -> Tensor:
+        """Returns the probabilities of the neighbours' votes alone."""
+        return knn_probabilities(
+            neighbours, self.labels, self.task, setting.k, setting.temperature, self.n_classes
+        )
+
+    def blended(self, neighbours: Neighbours, model: Tensor, setting: Setting) -> Tensor:
+        """Blends the neighbours' votes with the model's probabilities of the same queries."""
+        return blend(self.votes(neighbours, setting), model, setting.lambda_)
+
+    def overlap(self, neighbours: Neighbours, targets: Labels, k: int) -> float:
+        """Returns the share of the k neighbours' labels that the query has; NaN unless multi-label."""
+        if not (isinstance(self.labels, LabelRows) and isinstance(targets, LabelRows)):
+            return math.nan
+        return neighbour_overlap(neighbours, self.labels, targets, k)

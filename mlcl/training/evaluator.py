@@ -1,16 +1,17 @@
 """The evaluation of a trained encoder: classifier or linear probe, and nearest neighbours.
 
-Selection (probe, k, lambda, tau) sees validation alone; the test split is read once, after it. Each rank
-keeps the embeddings of the training rows that it encoded; those of validation and test are on all ranks, and
-so every rank computes the same figures.
+Probe, k, lambda and tau are chosen on validation; the test split is read once, afterwards. Each rank keeps
+the embeddings of the training rows that it encoded. Those of validation and test are on all ranks, so all
+ranks compute the same metrics.
 
-Shapes: N training rows, n of them on this rank, M rows of another split, D embedding, O columns of the
-encoder's output (D, or D + L).
+Shapes: n training rows on this rank, M rows of another split, D embedding, O columns of the encoder's output
+(D, or D + L).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from mlcl.evaluation import (
     Decision,
     Neighbours,
     PosthocResult,
+    ProbeResult,
+    Setting,
     Task,
     blend,
     choose,
@@ -30,18 +33,70 @@ from mlcl.evaluation import (
     search,
 )
 from mlcl.training.context import Context
-from mlcl.training.embeddings import SplitEncoder, check_finite
-from mlcl.training.evaluation_result import Evaluation, Predictor, Queries, Selection
+from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import Datastore, setting_of
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.split_metrics import decision_figures
-from mlcl.training.transfer import Transfer, probe_grid
-from mlcl.training.unseen import unseen_metrics
+from mlcl.training.split_metrics import decision_metrics
+from mlcl.training.transfer import Transfer, probe_grid, unseen_metrics
+
+Predictor = Callable[[Tensor], Tensor]
+"""Returns probabilities for outputs (M, O) of the encoder."""
+
+
+@dataclass
+class Evaluation:
+    """The metrics of a run, and the embeddings and probabilities that they were computed from.
+
+    Args:
+        train: The embeddings (n, D) of this rank's training rows.
+        metrics: The metrics by name.
+        embeddings: The embeddings (M, D) of validation and test by split.
+        probabilities: The probabilities of the classifier or the probe by split.
+        probe: The linear probe, if there is one.
+        decisions: The decisions by the prefix of the metrics that they were used for.
+        notes: Messages to the user.
+    """
+
+    train: RankRows
+    metrics: dict[str, float] = field(default_factory=dict)
+    embeddings: dict[str, Tensor] = field(default_factory=dict)
+    probabilities: dict[str, Tensor] = field(default_factory=dict)
+    probe: ProbeResult | None = None
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The predictors and kNN settings to evaluate, by the prefix of their metrics, as validation chose them.
+
+    Args:
+        models: The predictors. The probabilities of the one with the empty prefix are blended with
+        neighbours. store: The training rows, if the job has neighbours. settings: The kNN settings.
+    """
+
+    models: dict[str, Predictor]
+    store: Datastore | None = None
+    settings: dict[str, Setting] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Queries:
+    """A split to predict: the encoder's outputs (M, O), and their neighbours if there is a datastore."""
+
+    split: Split
+    output_MO: Tensor
+    neighbours: Neighbours | None
 
 
 class Evaluator:
-    """Evaluates one model on one job's data; every rank calls the same methods."""
+    """Evaluates a model on the data of its job. Every rank must call the same methods.
+
+    Args:
+        job_data: The job with its data.
+        model: Encoder and objective.
+        context: Rank and device.
+    """
 
     def __init__(self, job_data: JobData, model: ContrastiveModel, context: Context) -> None:
         self._job_data, self._model, self._context = job_data, model, context
@@ -54,7 +109,7 @@ class Evaluator:
         self._encoder = SplitEncoder(model.encoder, self._config.batch_size, precision, context)
 
     def quick(self) -> dict[str, float]:
-        """Validation during training: the classifier's; in two phases the neighbours' alone."""
+        """Validates during training: the classifier, or in a two-phase job the neighbours."""
         val_MO = self._encoder.outputs(self._validation_rows)
         metrics: dict[str, float] = {}
         model = None if self._model.objective.classifier is None else self._classify(val_MO)
@@ -70,14 +125,22 @@ class Evaluator:
         return metrics
 
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Evaluation:
-        """All figures, the same on every rank."""
+        """Evaluates after training.
+
+        Args:
+            test: Whether to evaluate on the test split.
+            tell: Called with the name of each phase.
+
+        Returns:
+            The evaluation; its metrics are equal on all ranks.
+        """
         tell("embedding")
         result = Evaluation(self._encoder.embeddings(self._train_rows))
         store = None if self._config.knn is None else self._job_data.datastore(result.train)
         validation = self._queries(self._validation, self._encoder.outputs(self._validation_rows), store)
         selection = self._select(result, validation, store, tell)
         for prefix, decision in result.decisions.items():
-            result.metrics |= decision_figures(prefix, decision)
+            result.metrics |= decision_metrics(prefix, decision)
         self._measure(result, selection, "val", validation)
         if test:
             tell("test")
@@ -89,11 +152,13 @@ class Evaluator:
                 result.metrics |= self._transfer(self._job_data.transfer)
             if self._job_data.dataset.info.held_out is not None:
                 tell("unseen classes")
-                result.metrics |= unseen_metrics(self._job_data, self._encode)
+                assert self._job_data.job.data.hold_out is not None
+                seed = self._job_data.job.data.hold_out.seed
+                result.metrics |= unseen_metrics(self._job_data.dataset, seed, self._encode)
         return result
 
     def _queries(self, split: Split, output_MO: Tensor, store: Datastore | None) -> Queries:
-        """The neighbours are looked up once, as many as any setting asks for."""
+        """Looks up as many neighbours as the largest setting needs."""
         knn = self._config.knn
         if store is None or knn is None:
             return Queries(split, output_MO, None)
@@ -103,7 +168,7 @@ class Evaluator:
     def _select(
         self, result: Evaluation, validation: Queries, store: Datastore | None, tell: Callable[[str], None]
     ) -> Selection:
-        """Everything that validation decides."""
+        """Makes all choices on validation: probe, decisions and the best kNN setting."""
         models: dict[str, Predictor] = {}
         joint = self._model.objective.classifier is not None
         if joint:
@@ -153,7 +218,7 @@ class Evaluator:
     def _search(
         self, grid: KnnGrid, store: Datastore, neighbours: Neighbours, model: Tensor
     ) -> PosthocResult:
-        """The best (k, lambda, tau) of the grid on validation, and its decision."""
+        """Finds the best (k, lambda, tau) of the grid on validation, and its decision."""
         return search(
             self._job_data.queries(self._validation, neighbours, model),
             store.labels,
@@ -189,16 +254,16 @@ class Evaluator:
         )
 
     def _encode(self, split: Split) -> Tensor:
-        """The embeddings (M, D) of any rows."""
+        """Returns the embeddings (M, D) of a split of any data set."""
         return self._embedding(self._encoder.outputs(self._job_data.unlabelled(split)))
 
     def _decide(self, probabilities: Tensor) -> Decision:
-        """What validation chooses for its probabilities."""
+        """Chooses the decision for probabilities of the validation rows."""
         targets = self._job_data.targets(self._validation)
         return self._job_data.scoring.decide(self._job_data.task, probabilities, targets)
 
     def _notes(self, probabilities: Tensor) -> list[str]:
-        """Says so where no label would be predicted on validation at the job's threshold, or at one half."""
+        """Returns a note if no label of validation reaches the job's threshold, or one half."""
         given = self._config.threshold
         limit = given if isinstance(given, float) else 0.5
         if self._job_data.task != "multi_label" or bool((probabilities >= limit).any()):
@@ -218,7 +283,7 @@ class Evaluator:
 
 @torch.no_grad()
 def classify(layer: nn.Module, features: Tensor, task: Task, context: Context) -> Tensor:
-    """A layer's probabilities, on the CPU. Raises Diverged for logits that are not finite."""
+    """Returns a layer's probabilities on the CPU. Raises Diverged for logits that are not finite."""
     logits: Tensor = layer(features.to(context.device)).float().cpu()
     check_finite(logits, "the classifier's logits", context)
     return logits.sigmoid() if task == "multi_label" else logits.softmax(-1)

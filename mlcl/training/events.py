@@ -1,4 +1,4 @@
-"""The events of a run. The loop gives them to a listener, a function, and so needs no tracker."""
+"""The events of a run, which the loop passes to a listener, so that it needs no tracker."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage
 
 @dataclass(frozen=True)
 class Event:
-    """A moment of a run.
+    """An event of a run.
 
-    `step` counts optimiser steps, the one axis of all metrics. A `step` event carries metrics only where a
-    logging window closed; `saving` comes just before a checkpoint is written; `phase` names in `note` the
-    step of the evaluation that begins (embedding, linear probe, neighbours, test, transfer); `note` is a
-    message to the user, `damage` one about a damaged checkpoint. The `start` of a resumed run has in
-    `validations` the metrics of each validation up to its checkpoint, by epoch.
+    Args:
+        kind: `saving` comes just before a checkpoint is written, `phase` at the begin of each part of the
+            evaluation, `note` for a message to the user, `damage` for one about a damaged checkpoint.
+        epoch: Complete epochs.
+        epochs: All epochs.
+        step: Complete optimiser steps, the axis of all metrics.
+        steps: All optimiser steps.
+        metrics: The metrics of a validation, of the end, or of a step that closes a logging window.
+        note: The message, or the name of the phase.
+        validations: At the `start` of a resumed run, the metrics of its earlier validations by epoch.
     """
 
     kind: Kind
@@ -31,11 +36,11 @@ class Event:
 
 
 Listener = Callable[[Event], None]
-"""Called on rank 0 alone, in the loop's thread, which waits until it returns."""
+"""Receives events, on rank 0 alone. The loop waits until it returns."""
 
 
 def tell_all(*listeners: Listener) -> Listener:
-    """One listener that calls several, in order."""
+    """Returns a listener that calls several in order."""
 
     def tell(event: Event) -> None:
         for listener in listeners:
@@ -45,8 +50,8 @@ def tell_all(*listeners: Listener) -> Listener:
 
 
 class Stopped(Exception):  # noqa: N818 (not an error)
-    """Raised after a requested stop, when the checkpoint to resume from is written."""
+    """A stop was requested, and the checkpoint to resume from is written."""
 
 
 class Diverged(RuntimeError):  # noqa: N818
-    """A loss became NaN or infinite; the message says at which step, in which part, on which batch."""
+    """A loss, weight or output is NaN or infinite; the message names the step, the part and the batch."""

@@ -19,8 +19,7 @@ from torch import Tensor
 
 import mlcl
 from mlcl.config import job_hash
-from mlcl.config.objective_section import ObjectiveConfig
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import cached
 from mlcl.files import new_file
 from mlcl.training.baselines import BASELINES, Problem
@@ -28,18 +27,17 @@ from mlcl.training.baselines.jobs import read_rows
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic
-from mlcl.training.evaluation_result import Evaluation
-from mlcl.training.evaluator import Evaluator
+from mlcl.training.embeddings import RankRows
+from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.features.cache import FeatureCache
-from mlcl.training.files import remove_unfinished, write_baseline, write_results
 from mlcl.training.job_data import JobData
+from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
-from mlcl.training.neighbours import RankRows
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.split_metrics import decision_figures
+from mlcl.training.run_files import remove_unfinished, write_results
+from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
-NAMES = {"validation": "val", "test": "test"}
 LOOK_EVERY = 0.5
 """Seconds between checks for a stop, while another process fits the same baseline."""
 
@@ -87,36 +85,45 @@ def run_experiment(
     if job.baseline is not None:
         return _fitted(job_data, folder, context, listener, should_stop, test)
     with deterministic(job.train.deterministic):
-        return _trained(job_data, folder, context, listener, should_stop, test)
+        loop, model, evaluator = _built(job_data, folder, context, listener, should_stop)
+        resumed = loop.resume()
+        loop.tell("start", note="resumed" if resumed else "")
+        began = time.perf_counter()
+        loop.run()
+        trained = time.perf_counter()
+        metrics = _evaluated(job_data, folder, context, loop, model, evaluator, should_stop, test)
+        times = {
+            "time/train_seconds": trained - began,
+            "time/evaluation_seconds": time.perf_counter() - trained,
+        }
+        if not context.is_main:
+            return None
+        loop.tell("end", metrics | times)
+        return Outcome(metrics | times, resumed)
 
 
-def _trained(
+def _built(
+    job_data: JobData, folder: Path, context: Context, listener: Listener, should_stop: Callable[[], bool]
+) -> tuple[Loop, ContrastiveModel, Evaluator]:
+    """Builds the training loop, its network and the evaluator."""
+    model = _seeded_model(job_data, context)
+    evaluator = Evaluator(job_data, model, context)
+    callbacks = Callbacks(listener, evaluator.quick, should_stop)
+    loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
+    return loop, model, evaluator
+
+
+def _evaluated(
     job_data: JobData,
     folder: Path,
     context: Context,
-    listener: Listener,
+    loop: Loop,
+    model: ContrastiveModel,
+    evaluator: Evaluator,
     should_stop: Callable[[], bool],
     test: bool,
-) -> Outcome | None:
-    """Trains and evaluates the job's network."""
-    job = job_data.job
-    model = _seeded_model(job_data, context)
-    evaluator = Evaluator(job_data, model, context)
-    loop = build_loop(
-        job,
-        model,
-        job_data.rows(job_data.train),
-        job_data.sampler(context.rank, context.world_size),
-        context,
-        checkpoint=folder / CHECKPOINT,
-        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(listener, evaluator.quick, should_stop),
-    )
-    resumed = loop.resume()
-    loop.tell("start", note="resumed" if resumed else "")
-    began = time.perf_counter()
-    loop.run()
-    trained = time.perf_counter()
+) -> dict[str, float]:
+    """Evaluates the trained network, writes the result, and returns its metrics."""
 
     def phase(note: str) -> None:
         loop.tell("phase", note=note)
@@ -127,38 +134,21 @@ def _trained(
     result = evaluator.final(test=test, tell=phase)
     for note in result.notes:
         loop.tell("note", note=note)
-    write_results(folder, job_data, model, result)
-    if not context.is_main:
-        return None
-    times = {
-        "time/train_seconds": trained - began,
-        "time/evaluation_seconds": time.perf_counter() - trained,
-    }
-    metrics = result.metrics | times
-    loop.tell("end", metrics)
-    return Outcome(metrics, resumed)
+    write_results(folder, job_data, result, model)
+    return result.metrics
 
 
 def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
     """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
     seed = job_data.job.train.seed
     seed_all(seed)
-    model = build_model(
-        job_data.job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        job_data.class_distances(),
-        job_data.target_weight(),
-        job_data.input_columns,
-    )
+    model = build_model(job_data)
     seed_all(seed, context.rank)
     return model.to(context.device)
 
 
 def _set_threads(threads: int) -> None:
     import faiss
-    import torch
 
     torch.set_num_threads(threads)
     faiss.omp_set_num_threads(threads)
@@ -191,12 +181,14 @@ def _fitted(
     metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
     targets = job_data.targets(job_data.dataset.split("validation"))
     decision = job_data.scoring.decide(job_data.task, found.probabilities["validation"], targets)
-    metrics |= decision_figures("", decision)
+    metrics |= decision_metrics("", decision)
     for name, probabilities in found.probabilities.items():
-        metrics |= job_data.metrics()(NAMES[name], probabilities, job_data.dataset.split(name), decision)
+        metrics |= job_data.metrics()(
+            METRIC_NAMES[name], probabilities, job_data.dataset.split(name), decision
+        )
     rows = RankRows(torch.empty(len(job_data.train), 0))
     nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
-    write_baseline(folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
+    write_results(folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
     metrics |= {
         "baseline/fit_cpu_seconds": found.seconds,
         "time/train_seconds": fitted - began,
@@ -297,5 +289,5 @@ def _write_baseline(file: Path, found: BaselineResult) -> None:
 def _read_baseline(file: Path) -> BaselineResult:
     with np.load(file, allow_pickle=False) as arrays:
         about = json.loads(str(arrays["about"]))
-        probabilities = {name: torch.from_numpy(arrays[name]) for name in NAMES if name in arrays}
+        probabilities = {name: torch.from_numpy(arrays[name]) for name in METRIC_NAMES if name in arrays}
     return BaselineResult(probabilities, about["chosen"], about["seconds"])

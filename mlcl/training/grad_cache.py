@@ -1,4 +1,6 @@
-"""Forward and backward of one batch: in one pass, or in micro-batches through cached embeddings.
+"""Forward and backward of a batch: in one pass, or in micro-batches through cached embeddings.
+
+If memory runs out, the step is repeated with half the micro-batch; the batch of the loss never changes.
 
 Shapes: R rows of this process, N consecutive rows of one micro-batch, D embedding, O columns of the encoder's
 output (D, or D + L).
@@ -7,6 +9,8 @@ output (D, or D + L).
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,25 +18,35 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from mlcl.config.training_sections import TrainConfig
+from mlcl.errors import UserError
 from mlcl.training.batches import Batch
 from mlcl.training.checkpoint import rng_state, set_rng_state
 from mlcl.training.context import Context
 from mlcl.training.objective import ContrastiveModel, Objective, ObjectiveValue
 
+KEY = "train.micro_batch_size"
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 T = TypeVar("T")
 
 
 class OutOfMemory(Exception):  # noqa: N818 (the step may be repeated)
-    """A pass did not fit in some rank's memory; raised on all ranks, so that all repeat the step."""
+    """Memory ran out on some rank; raised on all ranks, so that all repeat the step."""
 
 
 @dataclass(frozen=True)
 class Passes:
-    """Adds a batch's gradient to `.grad` of the model's parameters, and gives the objective's value.
+    """Adds a batch's gradient to `.grad` of the model's parameters, and returns the objective's value.
 
-    `wrapped` is the model itself, or DDP around it. `share` is the largest number of samples that a process
-    has in a batch.
+    Args:
+        model: The model.
+        wrapped: The model itself, or DDP around it.
+        context: Rank and device.
+        precision: The job's precision.
+        views: Views of a sample.
+        share: The largest number of samples of a process in a batch.
     """
 
     model: ContrastiveModel
@@ -42,13 +56,30 @@ class Passes:
     views: int
     share: int
 
-    def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
-        """In micro-batches of consecutive rows of about `size` samples; in one pass from `share` on.
+    @classmethod
+    def of(
+        cls, model: ContrastiveModel, context: Context, train: TrainConfig, views: int, share: int
+    ) -> Passes:
+        """Compiles the encoder if the job says so, and wraps the model for several ranks."""
+        if train.compile:
+            graphs = train.compile == "graphs"
+            model.encoder.compile(mode="reduce-overhead" if graphs else None)
+        wrapped: nn.Module = model
+        if context.world_size > 1:
+            devices = [context.device] if context.device.type == "cuda" else None
+            wrapped = DistributedDataParallel(model, device_ids=devices)
+        return cls(model, wrapped, context, train.precision, views, share)
 
-        Every rank must pass the same `size`. Raises OutOfMemory on all ranks where one ran out of memory at a
-        place where the step can be repeated, and torch.OutOfMemoryError on that rank at any other place.
+    def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
+        """Processes a batch in micro-batches of about `size` samples; in one pass if `size` is the share.
+
+        Every rank must pass the same `size`.
+
+        Raises:
+            OutOfMemory: A rank ran out of memory, and the step can be repeated; raised on all ranks.
+            torch.OutOfMemoryError: This rank ran out of memory where the step cannot be repeated.
         """
-        # By the share, not by this batch: ranks with fewer rows must go through the same collectives.
+        # The share decides, not this batch: ranks with fewer rows must take part in the same collectives.
         if size >= self.share:
             return self._whole(batch)
         return self._cached(batch, math.ceil(len(batch) / (size * self.views)))
@@ -91,7 +122,7 @@ class Passes:
         return value
 
     def _cache(self, chunks: Sequence[Mapping[str, Tensor]]) -> tuple[Tensor, list[dict[str, Tensor]]]:
-        """Embeddings (R, D) without a graph, and the random state before each micro-batch."""
+        """Returns embeddings (R, D) without a graph, and the random state before each micro-batch."""
         buffers = buffers_of(self.model.encoder)
         states, parts = [], []
         with torch.no_grad():
@@ -106,7 +137,7 @@ class Passes:
     def _objective_gradient(
         self, z_RD: Tensor, phi: Sequence[Tensor], batch: Batch
     ) -> tuple[ObjectiveValue, Tensor, list[Tensor]]:
-        """The value without its graph, dL/dz (R, D) and dL/dphi; nothing is added to `.grad`."""
+        """Returns the value without its graph, dL/dz (R, D) and dL/dphi, and leaves `.grad` unchanged."""
         value = self._objective(z_RD.requires_grad_(), batch)
         gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
         parts = {name: part.detach() for name, part in value.parts.items()}
@@ -125,7 +156,7 @@ class Passes:
         return value
 
     def _agreed(self, work: Callable[[], T]) -> T:
-        """Returns what `work` returns; raises OutOfMemory on every rank where memory ran out on any."""
+        """Returns the result of `work`. Raises OutOfMemory on every rank if memory ran out on any."""
         results: list[T] = []
         # Suppressed here and not handled later: the error's traceback holds the tensors of the pass.
         with contextlib.suppress(torch.OutOfMemoryError):
@@ -136,26 +167,26 @@ class Passes:
 
 
 def _backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """The backward of those tensors that have a graph: the output of a frozen encoder has none."""
+    """Runs the backward of the tensors that have a graph; the output of a frozen encoder has none."""
     pairs = [(t, g) for t, g in zip(tensors, gradients, strict=True) if t.requires_grad]
     if pairs:
         torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
 
 
 def _split(inputs: Mapping[str, Tensor], parts: int) -> Iterator[Mapping[str, Tensor]]:
-    """Consecutive runs of rows, of lengths that differ by one at most, the longer ones first."""
+    """Yields consecutive rows in parts whose lengths differ by at most one, the longer ones first."""
     columns = [value.tensor_split(parts) for value in inputs.values()]
     for rows in zip(*columns, strict=True):
         yield dict(zip(inputs, rows, strict=True))
 
 
 def buffers_of(module: nn.Module) -> list[Tensor]:
-    """Copies of a module's buffers, such as BatchNorm's running statistics."""
+    """Copies a module's buffers, such as BatchNorm's running statistics."""
     return [buffer.clone() for buffer in module.buffers()]
 
 
 def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
-    """Restores what `buffers_of` gave."""
+    """Restores the copies of `buffers_of`."""
     for buffer, saved in zip(module.buffers(), buffers, strict=True):
         buffer.copy_(saved)
 
@@ -163,10 +194,11 @@ def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
 def gradient_norms(
     objective: Objective, output_RO: Tensor, batch: Batch, context: Context, precision: str
 ) -> dict[str, float]:
-    """|d(w_k L_k) / dZ| of each part k, Z the encoder's output for the whole batch; the same on every rank.
+    """Returns |d(w_k L_k) / dZ| of each part k, where Z is the encoder's output for the whole batch.
 
-    By name: `heads/NAME/gradient_norm`, `classifier/gradient_norm`. It takes one more forward and backward of
-    the objective, none of the encoder, and changes no `.grad`. Every rank must call it.
+    The names are `heads/NAME/gradient_norm` and `classifier/gradient_norm`; values are equal on all ranks.
+    Takes one more forward and backward of the objective, none of the encoder, and leaves `.grad` unchanged.
+    Every rank must call this.
     """
     output_RO = output_RO.detach().requires_grad_()
     squares: dict[str, Tensor] = {}
@@ -179,3 +211,80 @@ def gradient_norms(
     return {
         name: total**0.5 / context.world_size for name, total in zip(squares, total_K.tolist(), strict=True)
     }
+
+
+def fit(
+    attempt: Callable[[int], T], size: int, least: int, model: nn.Module, world_size: int
+) -> tuple[T, int]:
+    """Calls `attempt(size)`, with half the size, but not below `least`, until it fits in memory.
+
+    Each attempt begins with the random state and the buffers of the first, and without gradients.
+
+    Returns:
+        The result of `attempt`, and the size that fitted.
+
+    Raises:
+        UserError: `least` samples do not fit either.
+        RuntimeError: One of several ranks ran out of memory while the others wait for it in a collective, so
+            that the step cannot be repeated.
+    """
+    rng, buffers = rng_state(), buffers_of(model)
+    while True:
+        model.zero_grad()
+        try:
+            return attempt(size), size
+        except (OutOfMemory, torch.OutOfMemoryError) as error:
+            if world_size > 1 and not isinstance(error, OutOfMemory):
+                raise RuntimeError(
+                    "out of memory in a pass that all workers share, where a step cannot be repeated; set "
+                    f"{KEY} below {size}, or a smaller train.batch_size"
+                ) from error
+        # Outside of the handler, since the traceback holds the step's tensors.
+        torch.cuda.empty_cache()
+        size = _halved(size, least)
+        set_rng_state(rng)
+        set_buffers(model, buffers)
+
+
+def _halved(size: int, least: int) -> int:
+    if size <= least:
+        raise UserError(
+            "out of memory with the smallest micro-batch",
+            key=KEY,
+            found=size,
+            allowed="no less; a smaller train.batch_size or encoder, or a device with more memory",
+        )
+    return max(size // 2, least)
+
+
+def least_samples(encoder: nn.Module) -> int:
+    """Returns the smallest micro-batch of an encoder in samples: 2 with BatchNorm, else 1."""
+    return 2 if has_batch_norm(encoder) else 1
+
+
+def has_batch_norm(encoder: nn.Module) -> bool:
+    """Whether an encoder has BatchNorm, whose statistics are those of the rows of a pass."""
+    return any(isinstance(module, BATCH_NORMS) for module in encoder.modules())
+
+
+def check_micro_batch(size: int | None, encoder: nn.Module) -> None:
+    """Raises UserError for a micro-batch with fewer samples than the encoder needs."""
+    if size is not None and size < least_samples(encoder):
+        raise UserError(
+            "BatchNorm needs more than one sample at once",
+            key=KEY,
+            found=size,
+            allowed=f"{least_samples(encoder)} or more",
+        )
+
+
+def give_back() -> None:
+    """Returns freed memory to the system, if the C library can.
+
+    Batches of texts have many shapes, and freeing their tensors fragments glibc's heap: a process that trains
+    one text model after another would grow by gigabytes.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)

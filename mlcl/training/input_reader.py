@@ -1,4 +1,4 @@
-"""From texts and images to the encoder's inputs: the one way of training, evaluation and prediction.
+"""Converts texts and images to the encoder's inputs, in training, evaluation and prediction alike.
 
 Shapes: N rows.
 """
@@ -25,9 +25,11 @@ Content = str | bytes | Path | Sequence[float]
 
 @dataclass(frozen=True)
 class InputReader:
-    """Tokenises texts, or decodes images where there is no tokenizer.
+    """Tokenises texts, or decodes images if there is no tokenizer.
 
-    `size` is the most tokens of a text, or the pixels of an image's side.
+    Args:
+        tokenizer: The tokenizer of texts.
+        size: The largest number of tokens of a text, or the pixels of an image's side.
     """
 
     tokenizer: Tokenizer | None
@@ -35,22 +37,25 @@ class InputReader:
 
     @classmethod
     def of(cls, job: JobConfig, tokenizer: Tokenizer | None) -> InputReader:
-        """For the encoder of a job."""
+        """Returns the reader for the encoder of a job."""
         return cls(tokenizer, ENCODERS[job.encoder.name].size(job.encoder))
 
     def split(self, split: Split, cache: Path) -> TokenRows | ImageRows:
-        """All rows of a split, memory-mapped from the cache, which the first call fills.
+        """Reads all rows of a split, memory-mapped from the cache, which the first call fills.
 
-        Raises UserError with the row of an image that cannot be decoded.
+        Raises:
+            UserError: An image cannot be decoded; the message names its row.
         """
         if self.tokenizer is None:
             return decode_all(split, self.size, cache)
         return encode(self.tokenizer, split, self.size, cache)
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
-        """Texts or images that a caller gives, in memory.
+        """Reads texts or images in memory.
 
-        Raises UserError with the place of one that is no Unicode text, or no image that can be decoded.
+        Raises:
+            UserError: A text is not Unicode, or an image cannot be decoded; the message names its entry of
+                `places`.
         """
         if self.tokenizer is None:
             return ImageRows(decode_contents(contents, places, self.size))
@@ -58,7 +63,7 @@ class InputReader:
 
 
 def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
-    """Contents as texts. Raises UserError with the place of one that is no Unicode text."""
+    """Returns contents as texts. Raises UserError, with its place, for one that is not Unicode."""
     for text, place in zip(contents, places, strict=True):
         if not isinstance(text, str):
             raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
@@ -68,7 +73,7 @@ def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
 
 
 def decode_contents(images: Sequence[Content], places: Sequence[str], size: int) -> Pixels:
-    """Images (N, 3, size, size) uint8. Raises UserError with the place of one that cannot be decoded."""
+    """Decodes images to (N, 3, size, size) uint8. Raises UserError, with its place, for a broken one."""
 
     def refuse(row: int, found: str) -> UserError:
         return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)

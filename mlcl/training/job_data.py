@@ -1,8 +1,7 @@
-"""What a job works on: its data set, tokenizer and encoded splits."""
+"""The data of a job: data set, tokenizer, encoded splits, and facts of its labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,26 +35,21 @@ from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring,
 from mlcl.evaluation.tasks import as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
-from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
+from mlcl.models import ENCODERS, model_folder
 from mlcl.models.encoder import TOKENIZERS
-from mlcl.training.batches import Rows
+from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
-from mlcl.training.classifier import Labels, target_weight
+from mlcl.training.classifier import Labels
+from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.features.inputs import FeatureRows, Features
-from mlcl.training.hierarchy import paths
 from mlcl.training.input_reader import InputReader
-from mlcl.training.neighbours import Datastore, RankRows
 from mlcl.training.objective import CLASSIFIER
-from mlcl.training.sampler import build_sampler
-from mlcl.training.split_metrics import SplitMetrics, facts_of, targets_of
+from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_of
 from mlcl.training.transfer import Transfer
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
-    """The job's data set, prepared first where the job names a source, without the classes that it holds out.
-
-    Raises UserError.
-    """
+    """Opens the job's data set without held-out classes. Prepares it first if the job names a source."""
     data, place = job.data, job.data.path
     if place is None:
         assert data.source is not None
@@ -66,7 +60,21 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
 
 @dataclass(frozen=True)
 class JobData:
-    """A checked job with its data: `train` is the subset that is trained on."""
+    """A checked job with its data.
+
+    Args:
+        job: The job.
+        dataset: The data set, without held-out classes.
+        task: The kind of prediction.
+        tokenizer: The tokenizer of an encoder that reads tokens.
+        train: The training rows, after subset and label noise.
+        cache: The folder of the cache.
+        features: The inputs of an encoder with frozen inputs.
+        transfer: The data set of the transfer evaluation.
+
+    Example:
+        >>> job_data = JobData.of(load_job("job.yaml"), Path("outputs"))
+    """
 
     job: JobConfig
     dataset: Dataset
@@ -79,9 +87,15 @@ class JobData:
 
     @classmethod
     def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> JobData:
-        """Opens and checks what the job names; `verify` compares every shard with its SHA-256.
+        """Opens and checks the data that a job names.
 
-        Raises UserError before anything has been started.
+        Args:
+            job: The job.
+            home: The home, with prepared data and cache.
+            verify: Whether every shard is compared with its SHA-256.
+
+        Raises:
+            UserError: Job and data do not fit.
         """
         dataset = open_dataset(job, home, verify=verify)
         present = [str(name) for name, rows in dataset.info.rows.items() if rows]
@@ -111,13 +125,8 @@ class JobData:
 
     @property
     def fingerprint(self) -> str:
-        """Names the data set's content."""
+        """The fingerprint of the data set's content."""
         return self.dataset.info.fingerprint
-
-    @property
-    def vocabulary_size(self) -> int | None:
-        """Word types of the tokenizer; None for images."""
-        return None if self.tokenizer is None else self.tokenizer.get_vocab_size()
 
     @property
     def space(self) -> LabelSpace:
@@ -125,7 +134,7 @@ class JobData:
         return self.dataset.info.space(self.job.objective.classifier.labels)
 
     def rows(self, split: Split) -> Rows:
-        """A split, encoded, with the labels of every part of the objective."""
+        """Encodes a split, with the labels of every part of the objective."""
         labels: dict[str, Labels] = {}
         for name, head in self.job.objective.heads.items():
             if head.labels is not None and head.weight > 0:
@@ -134,34 +143,34 @@ class JobData:
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
     def unlabelled(self, split: Split) -> Rows:
-        """A split of any data set of this modality, encoded, without labels."""
+        """Encodes a split of any data set of this modality, without labels."""
         return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
 
     def sampler(self, rank: int, world_size: int) -> EpochSampler:
-        """The batches of the training rows, for one of several processes."""
+        """Returns the sampler of one process over the training rows."""
         return build_sampler(self.job, self.train, rank, world_size)
 
     def targets(self, split: Split) -> Labels:
-        """The classifier's targets; aspects as classes (N, A), -1 missing."""
+        """Returns the classifier's targets; aspects as classes (N, A), -1 if missing."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
     def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:
-        """A split's rows, for the search after training, with the model's probabilities of them."""
+        """Returns a split for the post-hoc search, with its neighbours and the model's probabilities."""
         return QueryRows(neighbours, self.targets(split), model, self.facts_of(split))
 
     def datastore(self, train: RankRows) -> Datastore:
-        """The training rows, of which `train` are the embeddings, as a datastore for neighbours."""
+        """Returns the datastore of the training rows with the embeddings `train`."""
         return Datastore(train, self.targets(self.train), self.task, self.space.n_classes)
 
     def metrics(self) -> SplitMetrics:
-        """The metrics of the classifier's label space."""
+        """Returns the metrics of the classifier's label space."""
         labels, groups = self.job.objective.classifier.labels, self.job.evaluation.metrics
         levels = class_parents(self.dataset, labels)
         return SplitMetrics(self.task, labels, self.space.aspects, levels, groups, self.facts)
 
     @cached_property
     def facts(self) -> LabelFacts:
-        """How frequent the classifier's labels are in the training rows, and their hierarchy."""
+        """The frequency bands of the classifier's labels in the training rows, and their hierarchy."""
         path_LH = paths(self.dataset, self.job.objective.classifier.labels)
         sets = as_label_sets(self.targets(self.train), self.space.n_classes)
         shape = (len(self.space.aspects), -1) if self.task == "aspects" else -1
@@ -170,43 +179,16 @@ class JobData:
         return LabelFacts(band, None if path_LH is None else path_LH.numpy())
 
     def facts_of(self, split: Split) -> LabelFacts:
-        """The facts of the classifier's labels with those of a split's rows."""
+        """Adds the facts of a split's rows to those of the classifier's labels."""
         return facts_of(self.facts, split, self.job.objective.classifier.labels)
 
     @property
     def scoring(self) -> Scoring:
-        """The job's metric of the classifier's label space."""
+        """The scoring by the job's metric."""
         given = self.job.evaluation
         metric = given.metric.rpartition("/")[2]
         mode, aspects = default_mode(metric), self.space.aspects
         return Scoring(metric, mode, given.threshold, aspects, given.at_least_one)
-
-    def label_graph(self) -> Tensor | None:
-        """How the labels of the training rows stand together, for an encoder that asks for it."""
-        targets = self.targets(self.train)
-        wanted = ENCODERS[self.job.encoder.name].needs("label_graph_LL")
-        if not wanted or not isinstance(targets, LabelRows):
-            return None
-        return label_graph(targets.without_unknown())
-
-    def class_distances(self) -> Tensor | None:
-        """Distances of the classes on the data set's tree (C, C), for a classifier that asks for them."""
-        classifier = self.job.objective.classifier
-        if classifier.loss != "guided":
-            return None
-        levels = class_parents(self.dataset, classifier.labels)
-        leaves = torch.arange(self.space.n_classes)
-        return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
-
-    def target_weight(self) -> Tensor | None:
-        """The weights of the classifier's labels or classes, by how many training rows have them."""
-        classifier = self.job.objective.classifier
-        return target_weight(classifier, self.targets(self.train), self.space.n_classes)
-
-    @property
-    def input_columns(self) -> Mapping[str, int] | None:
-        """The numbers of a row of each frozen input; None for an encoder without."""
-        return None if self.features is None else self.features.columns
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows:
         if self.features is not None:
@@ -220,7 +202,7 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
         return None
     origin: Any = getattr(section, TOKENIZERS[encoder.tokenizer])
     if encoder.tokenizer == "words":
-        # The vocabulary is part of what is learnt: from the samples that are trained on, no others.
+        # The vocabulary is learnt, too, so it comes from the training rows alone.
         return load_tokenizer(train_word_tokenizer(train.texts(), origin).to_str())
     tokenizer = hugging_face_tokenizer(str(model_folder(origin)))
     _check_room(tokenizer, encoder.size(section))
@@ -228,7 +210,7 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
 
 
 def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
-    """The library does not shorten a text at all where its special tokens alone would fill the length."""
+    """Refuses a length that special tokens fill alone: the library would not truncate texts at all."""
     least = tokenizer.num_special_tokens_to_add(is_pair=False) + 1
     if max_length < least:
         raise UserError(
@@ -240,7 +222,7 @@ def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
 
 
 def _check_validation(job_data: JobData) -> None:
-    """Raises UserError where no validation row has what the classifier predicts."""
+    """Raises UserError if no validation row has a target of the classifier."""
     labels = job_data.job.objective.classifier.labels
     split = job_data.dataset.split("validation")
     if not known_rows(job_data.task, targets_of(split, labels, job_data.task)).any():
@@ -251,7 +233,7 @@ def _check_validation(job_data: JobData) -> None:
 
 
 def _check_band(job_data: JobData) -> None:
-    """A metric of a frequency band has no value to choose by where no validation row is of the band."""
+    """Raises UserError if the metric is of a frequency band in which no validation row has a label."""
     given = job_data.job.evaluation
     metric = given.metric.rpartition("/")[2]
     if metric not in METRICS or METRICS[metric].group != "bands":

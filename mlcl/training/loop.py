@@ -1,6 +1,6 @@
-"""The training loop over epochs and steps, which can be stopped and resumed at any step.
+"""The training loop over epochs and steps, in one process or on several ranks.
 
-One process and several ranks run the same code.
+It can be stopped and resumed at any step, with the same weights bit by bit on a CPU.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from mlcl.config.training_sections import TrainConfig
 from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import (
@@ -31,23 +31,26 @@ from mlcl.training.checkpoint import (
 )
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Stopped
-from mlcl.training.grad_cache import Passes, gradient_norms
-from mlcl.training.loop_settings import Callbacks, LogWindow, LoopSettings, Patience, Position
-from mlcl.training.memory import fit, has_batch_norm, least_samples
+from mlcl.training.grad_cache import Passes, fit, gradient_norms, has_batch_norm, least_samples
+from mlcl.training.loop_settings import Callbacks, LogWindow, Patience, Position
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.optim import learning_rates
 
 SAVE_EVERY = 5.0
-"""Least seconds between checkpoints, where the job does not count epochs between them."""
+"""Least seconds between checkpoints if the job does not set the epochs between them."""
 LOG_EVERY = 50
-"""Steps of a logging window; an epoch's end closes it too."""
+"""Steps of a logging window, which also ends with its epoch."""
 OWN_VIEWS = 0.5
-"""Mean weight of an anchor on its own sample's other views from which a note is given."""
+"""Mean weight of an anchor's own views from which on the loop warns that a loss sees little else."""
 
 
 @dataclass
 class Loop:
-    """A training run: its parts, and `run`."""
+    """A training: its parts, position and state.
+
+    `train` is the job's section. `checkpoint` is the file of the checkpoint, None for none, and `identity`
+    the hash of the job and the fingerprint of its data, which a checkpoint must match.
+    """
 
     model: ContrastiveModel
     optimizer: Optimizer
@@ -55,7 +58,10 @@ class Loop:
     rows: Rows
     sampler: EpochSampler
     context: Context
-    settings: LoopSettings
+    train: TrainConfig
+    views: int
+    validate_every: int
+    patience: Patience | None
     callbacks: Callbacks
     checkpoint: Path | None
     identity: dict[str, str]
@@ -66,22 +72,27 @@ class Loop:
 
     @property
     def steps(self) -> int:
-        """Optimiser steps of the whole run."""
-        return self.settings.epochs * self.sampler.steps_per_epoch
+        """The number of optimiser steps of the whole training."""
+        return self.train.epochs * self.sampler.steps_per_epoch
 
     @property
     def share(self) -> int:
-        """The largest number of samples that a process has in a batch."""
+        """The largest number of samples of a process in a batch."""
         return math.ceil(self.sampler.batch_size / self.context.world_size)
 
     @property
     def micro_batch(self) -> int:
-        """Samples that a process encodes at once: its share, or less by the job or by its memory."""
-        sizes = (self.share, self.settings.micro_batch_size, self.position.micro_batch_size)
+        """The number of samples that a process encodes at once, limited by the job and by memory."""
+        sizes = (self.share, self.train.micro_batch_size, self.position.micro_batch_size)
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
-        """Loads the last whole checkpoint; whether there is one. Raises UserError for another job's."""
+        """Loads the last whole checkpoint. Returns whether there is one.
+
+        Raises:
+            UserError: The checkpoint is of another job or other data.
+            UnreadableCheckpointError: It cannot be read now.
+        """
         if self.checkpoint is None:
             return False
         state = self._state_of_main(self.checkpoint)
@@ -92,13 +103,13 @@ class Loop:
         self.schedule.load_state_dict(state["schedule"])
         self.position = Position(**state["position"])
         self.best_weights = state.get("best_weights")
-        # A group of another size goes on from the same weights, with fresh streams for dropout.
+        # With another number of ranks, dropout continues with fresh random streams.
         if len(state["rng"]) == self.context.world_size:
             set_rng_state(state["rng"][self.context.rank])
         return True
 
     def _state_of_main(self, path: Path) -> dict[str, Any] | None:
-        """The state that the main rank chooses, which every rank loads: they must go on from one place."""
+        """Loads on every rank the checkpoint that rank 0 chooses, so that all resume at the same step."""
         if not self.context.is_main:
             file = self.context.objects(None)[0]
             return None if file is None else load_checkpoint(file, **self.identity)
@@ -109,7 +120,7 @@ class Loop:
         return state
 
     def save(self) -> None:
-        """Writes the checkpoint: weights, optimiser, schedule, position, every rank's random state."""
+        """Writes the checkpoint: weights, optimiser, schedule, position and every rank's random state."""
         if self.checkpoint is None:
             return
         self.tell("saving")
@@ -133,18 +144,20 @@ class Loop:
             save_checkpoint(self.checkpoint, state)
 
     def run(self) -> None:
-        """Trains to the last epoch, or until patience ends, which leaves the best weights in the model.
+        """Trains to the last epoch, or until patience ends; the model then has its best weights.
 
-        Raises Stopped after a requested stop, Diverged on a NaN, which no checkpoint and no validation sees.
+        Raises:
+            Stopped: A stop was requested; the checkpoint is written.
+            Diverged: A loss or weight is not finite. No checkpoint and no validation contains it.
         """
-        passes = self._passes()
-        self._say_batch_norm()
+        passes = Passes.of(self.model, self.context, self.train, self.views, self.share)
+        self._note_batch_norm()
         while not self._ended:
             self._epoch(passes)
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
-            if position.epoch == self.settings.epochs or position.epoch % self.settings.validate_every == 0:
+            if position.epoch == self.train.epochs or position.epoch % self.validate_every == 0:
                 self._validate()
             if self._ended or self.context.any(self.context.is_main and self._checkpoint_is_due):
                 self.save()
@@ -153,33 +166,16 @@ class Loop:
 
     @property
     def _checkpoint_is_due(self) -> bool:
-        every = self.settings.checkpoint_every
+        every = self.train.checkpoint_every
         if every is not None:
             return self.position.epoch % every == 0
         return time.monotonic() - self.saved_at >= SAVE_EVERY
 
     @property
     def _ended(self) -> bool:
-        patience = self.settings.patience
-        return self.position.epoch >= self.settings.epochs or (
+        patience = self.patience
+        return self.position.epoch >= self.train.epochs or (
             patience is not None and self.position.stale >= patience.validations
-        )
-
-    def _passes(self) -> Passes:
-        if self.settings.compile:
-            graphs = self.settings.compile == "graphs"
-            self.model.encoder.compile(mode="reduce-overhead" if graphs else None)
-        wrapped: nn.Module = self.model
-        if self.context.world_size > 1:
-            devices = [self.context.device] if self.context.device.type == "cuda" else None
-            wrapped = DistributedDataParallel(self.model, device_ids=devices)
-        return Passes(
-            self.model,
-            wrapped,
-            self.context,
-            self.settings.precision,
-            self.settings.views,
-            self.share,
         )
 
     def _epoch(self, passes: Passes) -> None:
@@ -201,7 +197,7 @@ class Loop:
                 "train/rows_per_second": samples * self.context.world_size / elapsed,
                 "train/data_wait": waited / elapsed,
             }
-            if self.settings.compile and position.step == 1:
+            if self.train.compile and position.step == 1:
                 self.tell("note", note=f"the first step took {elapsed:.0f} s, with the compilation")
             self.tell("step", {**self._close_window(), **norms, **pace} if full else {})
             if self.context.any(self.callbacks.should_stop()):
@@ -209,31 +205,32 @@ class Loop:
                 raise Stopped
 
     def _batches(self) -> Iterator[tuple[Batch, float]]:
-        """This rank's remaining batches of the epoch, with the seconds that each was waited for."""
+        """Yields this rank's remaining batches of the epoch and the seconds that each was waited for."""
         before = time.perf_counter()
         indices = self.sampler.batches(self.position.epoch, self.position.step_in_epoch)
-        for batch in self.rows.batches(indices, self.settings.views, self.context.device):
+        for batch in self.rows.batches(indices, self.views, self.context.device):
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 
     def _step(self, passes: Passes, batch: Batch, full: bool) -> dict[str, float]:
-        """A step of the optimiser. Returns the norms to log where it fills the logging window."""
+        """Makes an optimiser step. Returns gradient norms to log if it fills the logging window."""
         objective, norms = self.model.objective, dict[str, float]()
         objective.set_progress(self.position.step / max(1, self.steps - 1))
         value = self._gradient(passes, batch)
-        if full and self.settings.log_gradients:
-            norms = gradient_norms(objective, value.output, batch, self.context, self.settings.precision)
+        if full and self.train.log_gradients:
+            norms = gradient_norms(objective, value.output, batch, self.context, self.train.precision)
         if self.position.step == 0:
-            self._say_own_views()
-        if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
-        self._add_to_window(value)
+            self._note_own_views()
+        if self.train.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip_norm)
+        self.window.add({"loss": value.total, **value.parts, **objective.temperatures()})
+        self.position.window_steps += 1
         self.optimizer.step()
         self.schedule.step()
         return {f"train/{name}": norm for name, norm in norms.items()}
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
-        """Adds the batch's gradient. Where memory runs out, later batches use smaller micro-batches, too."""
+        """Adds the batch's gradient. If memory runs out, this and later batches use smaller micro-batches."""
         size = self.micro_batch
         value, fitting = fit(
             lambda samples: passes(batch, samples),
@@ -247,16 +244,16 @@ class Loop:
             note = f"out of memory: micro-batches of {fitting} samples a worker from here on, not {size}"
             self.tell("note", {"train/micro_batch_size": float(fitting)}, note)
             if size == self.share:
-                self._say_batch_norm()
+                self._note_batch_norm()
         return value
 
-    def _say_batch_norm(self) -> None:
+    def _note_batch_norm(self) -> None:
         size = self.micro_batch
         if size < self.share and has_batch_norm(self.model.encoder):
             self.tell("note", note=f"BatchNorm: statistics are those of micro-batches of {size} samples")
 
-    def _say_own_views(self) -> None:
-        """Says which losses find, in the first batch, hardly any positives but an anchor's own views."""
+    def _note_own_views(self) -> None:
+        """Warns of losses that find few positives but an anchor's own views in the first batch."""
         for name, head in self.model.objective.named_heads():
             (share,) = self.context.mean([head.diagnostics().get("own_view_weight", 0.0)])
             if share > OWN_VIEWS and head.loss.spec.labels != "none":
@@ -265,12 +262,16 @@ class Loop:
                 self.tell("note", note=f"{note} in the first batch: {meaning}")
 
     def _read_window(self) -> None:
-        """Adds up the window's steps since it was last read. Raises Diverged where one of them, or the
-        weights after them, are not finite; on all ranks."""
+        """Adds the window's unread steps to its sums.
+
+        Raises:
+            Diverged: A step's loss, or a weight after them, is not finite on some rank; raised on all.
+        """
         if not len(self.window):
             return
         steps = self.window.read(self.position.window)
-        first = next((n for n, values in enumerate(steps) if not _finite(values)), None)
+        broken = (n for n, values in enumerate(steps) if not all(map(math.isfinite, values.values())))
+        first = next(broken, None)
         names, weights = zip(*self.model.named_parameters(), strict=True)
         # Each weight's least and largest, NaN where it has one: isfinite would make copies of the weight.
         bounds = torch.stack([torch.stack(weight.detach().aminmax()) for weight in weights])
@@ -284,10 +285,10 @@ class Loop:
         raise Diverged(f"weights are not finite after step {self.position.step}: {', '.join(bad[:3])}")
 
     def _bad_loss(self, values: dict[str, float], ago: int) -> str:
-        """What is said of a step of so many steps ago, in this epoch, with these values."""
+        """Returns the error text for a loss that was not finite `ago` steps ago."""
         position = self.position
         indices = self.sampler.batches(position.epoch, position.step_in_epoch - ago)
-        batch = self.rows.batch(next(iter(indices)), self.settings.views, self.context.device)
+        batch = self.rows.batch(next(iter(indices)), self.views, self.context.device)
         parts = {name: value for name, value in values.items() if name.endswith("/loss")}
         bad = [name for name, value in parts.items() if not math.isfinite(value)]
         return (
@@ -295,12 +296,8 @@ class Loop:
             f"in {', '.join(bad) or 'another rank'}; parts: {parts}; batch: {label_statistics(batch.labels)}"
         )
 
-    def _add_to_window(self, value: ObjectiveValue) -> None:
-        self.window.add({"loss": value.total, **value.parts, **self.model.objective.temperatures()})
-        self.position.window_steps += 1
-
     def _close_window(self) -> dict[str, float]:
-        """The window's means over steps and ranks, its last batch's diagnostics, and the learning rates."""
+        """Returns means over the window's steps and ranks, the last diagnostics and the learning rates."""
         self._read_window()
         position = self.position
         values = {name: total / position.window_steps for name, total in position.window.items()}
@@ -308,20 +305,19 @@ class Loop:
         position.window, position.window_steps = {}, 0
         means = self.context.mean(list(values.values()))
         metrics = {f"train/{name}": mean for name, mean in zip(values, means, strict=True)}
-        rates = learning_rates(self.optimizer)
-        return metrics | {f"train/{name}": rate for name, rate in rates.items()}
+        return metrics | {f"train/{name}": rate for name, rate in learning_rates(self.optimizer).items()}
 
     def _validate(self) -> None:
         self.model.eval()
         metrics = self.callbacks.validate()
         self.position.validations[self.position.epoch] = {k: float(v) for k, v in metrics.items()}
         self.tell("validation", metrics)
-        if self.settings.patience is not None:
-            self._compare(self.settings.patience, metrics)
+        if self.patience is not None:
+            self._compare(self.patience, metrics)
 
     def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
-        """Keeps the weights of a better validation. Rank 0 decides for all ranks."""
-        # In two phases the classifier is trained after the encoder: the neighbours' metric stands in.
+        """Keeps the weights if the validation is the best so far. Rank 0 decides for all ranks."""
+        # Without a classifier, which two-phase jobs train later, the neighbours' metric is compared.
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
         position = self.position
         if self.context.any(self.context.is_main and patience.better(value, position.best)):
@@ -330,19 +326,15 @@ class Loop:
             self.best_weights = {name: t.to("cpu", copy=True) for name, t in weights.items()}
             return
         position.stale += 1
-        if self._ended and position.epoch < self.settings.epochs:
+        if self._ended and position.epoch < self.train.epochs:
             note = f"no better {patience.metric} in {position.stale} validations: training ends"
             self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
-        """Gives the listener an event at the loop's position, on rank 0 alone."""
+        """Calls the listener with an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
-            at, epochs = self.position, self.settings.epochs
+            at, epochs = self.position, self.train.epochs
             earlier = dict(at.validations) if kind == "start" else {}
             self.callbacks.listener(
                 Event(kind, at.epoch, epochs, at.step, self.steps, metrics or {}, note, earlier)
             )
-
-
-def _finite(values: dict[str, float]) -> bool:
-    return all(math.isfinite(value) for value in values.values())

@@ -1,4 +1,4 @@
-"""The settings of the training loop, the functions that it calls, its position and its logging window."""
+"""Early stopping, callbacks, position and logging window of the training loop."""
 
 from __future__ import annotations
 
@@ -14,44 +14,24 @@ from mlcl.training.events import Listener
 
 @dataclass(frozen=True)
 class Patience:
-    """Ends a training after so many `validations` without a better `metric`; the best weights are kept."""
+    """Early stopping: training ends after `validations` in a row without a better `metric`."""
 
     validations: int
     metric: str
     mode: Literal["max", "min"]
 
     def better(self, value: float, best: float | None) -> bool:
-        """Whether a validation beats the best so far; NaN never does."""
+        """Whether a validation beats the best so far. NaN does not."""
         if best is None:
             return value == value
         return value > best if self.mode == "max" else value < best
 
 
 @dataclass(frozen=True)
-class LoopSettings:
-    """How long the loop trains, and how it makes a step.
-
-    `views` of each sample are in a batch; `micro_batch_size` are the samples that a process encodes at once,
-    None for its whole share. `validate_every` and `checkpoint_every` count epochs; without the latter
-    checkpoints are 5 seconds apart at least. With `log_gradients` the norm of each part's gradient is logged
-    at the end of a logging window. `compile` is the job's.
-    """
-
-    epochs: int
-    views: int
-    micro_batch_size: int | None
-    precision: str
-    clip_norm: float | None
-    validate_every: int
-    checkpoint_every: int | None
-    patience: Patience | None
-    log_gradients: bool
-    compile: bool | Literal["graphs"] = False
-
-
-@dataclass(frozen=True)
 class Callbacks:
-    """`listener` gets the events, `validate` returns metrics, `should_stop` is asked after each step."""
+    """The functions that the loop calls: `listener` receives the events on rank 0, `validate` returns the
+    metrics of a validation, and `should_stop`, called after each step, whether to stop.
+    """
 
     listener: Listener
     validate: Callable[[], dict[str, float]]
@@ -60,11 +40,12 @@ class Callbacks:
 
 @dataclass
 class Position:
-    """The position of the loop, and the open logging window.
+    """The position of the loop, which its checkpoint holds.
 
-    `micro_batch_size` is the size that fitted after memory ran out; a resumed run does not try larger ones.
-    `validations` has the metrics of all validations by epoch; `best` is the best of them, after `best_step`
-    steps, `stale` the number of validations since.
+    `micro_batch_size` is the size that fitted after memory ran out; a resumed training tries no larger one.
+    `window` has the sums of the open logging window. `validations` has the metrics of all validations by
+    epoch, `best` the best value of the metric of early stopping, at `best_step`, and `stale` counts the
+    validations since.
     """
 
     epoch: int = 0
@@ -80,7 +61,7 @@ class Position:
 
 
 class LogWindow:
-    """Scalars of steps, in float64, which stay on their device until they are read."""
+    """Scalars of steps in float64, which stay on their device until they are read."""
 
     def __init__(self) -> None:
         self._steps: list[Tensor] = []
@@ -90,12 +71,12 @@ class LogWindow:
         return len(self._steps)
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """Adds a step's values, which are on one device."""
+        """Appends a step's values, which are on one device."""
         self._names = list(values)
         self._steps.append(torch.stack([value.detach().double() for value in values.values()]))
 
     def read(self, kept: dict[str, float]) -> list[dict[str, float]]:
-        """Adds the steps up to the sums in `kept`; returns and forgets them. One transfer."""
+        """Adds the unread steps to the sums in `kept`, and returns them. Copies once from the device."""
         rows = torch.stack(self._steps).tolist() if self._steps else []
         self._steps = []
         for row in rows:

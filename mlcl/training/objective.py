@@ -1,4 +1,4 @@
-"""The objective: contrastive heads and a classifier on one embedding, added up with their weights.
+"""The objective: the weighted sum of contrastive heads and a classifier on one embedding.
 
 Shapes: R rows (samples x views), D embedding, O the encoder's output (D, or D + L), C classes, L labels,
 A aspects.
@@ -30,29 +30,29 @@ class Head(nn.Module):
         self.weight = weight
 
     def forward(self, embedding_RD: Tensor, labels: Labels | None, sample_ids_R: Tensor) -> Tensor:
-        """The head's unweighted loss, a scalar in at least float32."""
+        """Returns the unweighted loss, a scalar in at least float32."""
         value: Tensor = self.loss(self.projection(embedding_RD), labels, sample_ids_R)
         return value
 
     def diagnostics(self) -> dict[str, float]:
-        """The last batch's positives, negatives and geometry, see `LossStats`; not free to compute."""
+        """Computes the last batch's positives, negatives and geometry, see `LossStats`."""
         stats = self.loss.stats
         return {} if stats is None else stats.as_dict()
 
     @property
     def sharing(self) -> Hashable | None:
-        """The key of heads that can share one softmax; None for a head that cannot share."""
+        """The key of heads that share one softmax; None for a head that cannot share."""
         return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
 
 
 def embedding_of(output_RO: Tensor, label_logits: int) -> Tensor:
-    """The embedding (R, D) in an encoder's output, which `label_logits` logits may follow."""
+    """Returns the embedding (R, D) in an encoder's output, which `label_logits` logits may follow."""
     return output_RO[:, : output_RO.shape[1] - label_logits]
 
 
 @dataclass(frozen=True)
 class ObjectiveValue:
-    """The weighted total, each part before its weight, and the encoder's output (R, O) that they are of."""
+    """The weighted total, each part before its weight, and the encoder's output (R, O)."""
 
     total: Tensor
     parts: Mapping[str, Tensor]
@@ -60,10 +60,16 @@ class ObjectiveValue:
 
 
 class Objective(nn.Module):
-    """L = sum_h alpha_h L_h + w L_classifier, with labels by head name and for `classifier`.
+    """L = sum_h alpha_h L_h + w L_classifier.
 
+    Parts of weight 0 are not built, since their parameters would have no gradient.
     Source: MLCL Eq. 2 and 3 (w = 1 - sum alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and
-    w = 1. Parts of weight 0 are not built: they would be parameters without a gradient.
+    w = 1.
+
+    Args:
+        heads: The heads by name.
+        classifier: The classifier, unless its weight is 0.
+        label_logits: The number of logits that follow the embedding in the encoder's output.
     """
 
     def __init__(
@@ -76,13 +82,19 @@ class Objective(nn.Module):
         self.label_logits = label_logits
 
     def embedding(self, output_RO: Tensor) -> Tensor:
-        """The embedding (R, D) in an encoder's output; the classifier reads the output as a whole."""
+        """Returns the embedding (R, D) in an encoder's output; the classifier reads the whole output."""
         return embedding_of(output_RO, self.label_logits)
 
     def forward(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> ObjectiveValue:
-        """All parts and their weighted sum, from the encoder's output."""
+        """Computes all parts and their weighted sum.
+
+        Args:
+            output_RO: The encoder's output.
+            labels: The labels by name of the head, and those of the classifier under `classifier`.
+            sample_ids_R: The samples of the rows.
+        """
         embedding_RD = self.embedding(output_RO)
         parts: dict[str, Tensor] = {}
         total = embedding_RD.new_zeros((), dtype=torch.float32)
@@ -106,7 +118,7 @@ class Objective(nn.Module):
     def weighted_parts(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> Iterator[tuple[str, Tensor]]:
-        """Each part times its weight, by its name in the log, computed one by one: the total's summands."""
+        """Computes the summands of the total one by one, and yields them with their names in the log."""
         for name, head in self.named_heads():
             value = head(self.embedding(output_RO), labels.get(name), sample_ids_R)
             yield f"heads/{name}", head.weight * value
@@ -114,18 +126,18 @@ class Objective(nn.Module):
             yield "classifier", self.classifier.weight * self.classifier(output_RO, labels[CLASSIFIER])
 
     def named_heads(self) -> Iterator[tuple[str, Head]]:
-        """Heads by the names of the job."""
+        """Yields the heads with their names in the job."""
         for name, head in self.heads.items():
             assert isinstance(head, Head)
             yield name.removesuffix("_head"), head
 
     def set_progress(self, fraction: float) -> None:
-        """Sets scheduled temperatures for this share of the training, 0 to 1."""
+        """Sets scheduled temperatures for a fraction of the training, 0 to 1."""
         for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
 
     def _sharing_heads(self) -> list[dict[str, Head]]:
-        """The heads by name, in groups that share a softmax."""
+        """Groups the heads that share a softmax."""
         groups: dict[Hashable, dict[str, Head]] = {}
         for name, head in self.named_heads():
             groups.setdefault(head.sharing or name, {})[name] = head
@@ -139,7 +151,7 @@ class Objective(nn.Module):
         sample_ids_R: Tensor,
         rows: list[LossRows] | None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """The weighted sum of heads on z, and the value of each; `rows` are what `gathered` gave."""
+        """Returns the weighted sum of heads on z, and the value of each; `rows` come from `gathered`."""
         if len(heads) == 1:
             ((name, head),) = heads.items()
             value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows[0] if rows else None)
@@ -155,13 +167,13 @@ class Objective(nn.Module):
         return value, values
 
     def temperatures(self) -> dict[str, Tensor]:
-        """Every head's temperature now, on its device."""
+        """Returns every head's present temperature, on its device."""
         return {
             f"heads/{name}/temperature": head.loss.temperature.value() for name, head in self.named_heads()
         }
 
     def diagnostics(self) -> dict[str, float]:
-        """Every head's diagnostics of the last batch."""
+        """Computes every head's diagnostics of the last batch."""
         return {
             f"heads/{name}/{key}": value
             for name, head in self.named_heads()
@@ -172,8 +184,8 @@ class Objective(nn.Module):
 class ContrastiveModel(nn.Module):
     """Encoder and objective as one module, so that DDP averages the gradients of both.
 
-    The forward is the encoder's: the objective needs the embeddings of the whole batch, while the encoder may
-    get a part of it.
+    Its forward is that of the encoder, which may process a part of a batch, while the objective needs the
+    embeddings of the whole batch.
     """
 
     def __init__(self, encoder: nn.Module, objective: Objective) -> None:
@@ -182,6 +194,6 @@ class ContrastiveModel(nn.Module):
         self.objective = objective
 
     def forward(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """The encoder's output (R, O): embeddings, and for some encoders label logits after them."""
+        """Returns the encoder's output (R, O): embeddings, and for some encoders label logits after them."""
         output_RO: Tensor = self.encoder(**inputs)
         return output_RO

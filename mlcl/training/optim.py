@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from typing import Any
 
 from torch import nn
 from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-ENCODER = "encoder"
-"""The name of the parameter groups with a learning rate of their own."""
-
 
 def parameter_groups(
     model: nn.Module, weight_decay: float, encoder_lr: float | None = None
-) -> list[dict[str, object]]:
-    """Matrices decay; biases, normalisation and learned temperatures (one dimension or less) do not.
+) -> list[dict[str, Any]]:
+    """Groups the trained parameters: only those with more than one dimension decay.
 
-    With `encoder_lr` the parameters of `model.encoder` come first, in groups with that learning rate.
+    So biases, normalisation and learned temperatures do not. With `encoder_lr` the parameters of
+    `model.encoder` come first, in groups with that learning rate. The name of a group is that of its learning
+    rate in the log.
     Source: Similarity-Dissimilarity, appendix D (no decay on bias and LayerNorm).
     """
-    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    if encoder_lr is None:
-        return _by_decay((p for _, p in trained), weight_decay)
-    inside = [name.startswith(f"{ENCODER}.") for name, _ in trained]
-    encoder = [p for (_, p), its in zip(trained, inside, strict=True) if its]
-    others = [p for (_, p), its in zip(trained, inside, strict=True) if not its]
-    own = [{**group, "lr": encoder_lr, "name": ENCODER} for group in _by_decay(encoder, weight_decay)]
-    return own + _by_decay(others, weight_decay)
-
-
-def _by_decay(parameters: Iterable[Parameter], weight_decay: float) -> list[dict[str, object]]:
-    parameters = list(parameters)
-    groups: list[dict[str, object]] = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+    encoder, others = list[Parameter](), list[Parameter]()
+    for name, parameter in model.named_parameters():
+        own = encoder_lr is not None and name.startswith("encoder.")
+        if parameter.requires_grad:
+            (encoder if own else others).append(parameter)
+    own_lr = {"lr": encoder_lr, "name": "encoder_lr"}
+    groups = []
+    for parameters, options in ((encoder, own_lr), (others, {"name": "lr"})):
+        decayed = {"params": [p for p in parameters if p.ndim > 1], "weight_decay": weight_decay}
+        plain = {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0}
+        groups += [{**group, **options} for group in (decayed, plain) if group["params"]]
+    return groups
 
 
 def build_optimizer(
@@ -49,9 +43,15 @@ def build_optimizer(
     momentum: float,
     encoder_lr: float | None = None,
 ) -> Optimizer:
-    """The optimiser of that name over `parameter_groups`.
+    """Builds the optimiser over `parameter_groups`.
 
-    `adamw`; `adam`, whose weight decay is added to the gradient; or `sgd`, with plain momentum.
+    Args:
+        model: The model whose parameters are trained.
+        name: `adamw`; `adam`, whose weight decay is added to the gradient; or `sgd`, with plain momentum.
+        lr: The learning rate.
+        weight_decay: The weight decay.
+        momentum: The momentum of `sgd`.
+        encoder_lr: The learning rate of the encoder; by default `lr`.
     """
     groups = parameter_groups(model, weight_decay, encoder_lr)
     if name == "adamw":
@@ -62,7 +62,7 @@ def build_optimizer(
 
 
 def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -> LambdaLR:
-    """Linear warm-up over a share of the steps, then a cosine to 0 or a constant.
+    """Builds the schedule: linear warm-up over a share of the steps, then `cosine` to 0, or `constant`.
 
     Source: Similarity-Dissimilarity, appendix D (cosine with a 0.05 warm-up).
     """
@@ -79,6 +79,5 @@ def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -
 
 
 def learning_rates(optimizer: Optimizer) -> dict[str, float]:
-    """The learning rates now: `lr`, and `encoder_lr` where the encoder has its own."""
-    keys = [f"{ENCODER}_lr" if group.get("name") == ENCODER else "lr" for group in optimizer.param_groups]
-    return {key: float(group["lr"]) for key, group in zip(keys, optimizer.param_groups, strict=True)}
+    """Returns the current learning rates: `lr`, and `encoder_lr` if the encoder has its own."""
+    return {group["name"]: float(group["lr"]) for group in optimizer.param_groups}

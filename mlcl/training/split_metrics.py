@@ -1,6 +1,6 @@
-"""Predictions of a split against its labels: metrics under the names that a run logs.
+"""The metrics of a split's predictions, under the names that a run logs, and the hierarchy of its labels.
 
-Shapes: N rows, C classes of the classifier.
+Shapes: N rows, C classes of the classifier, H levels of a hierarchy down to the classifier's.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from mlcl.config.space import HALF_SUFFIX
-from mlcl.data import Split, rating_classes
+from mlcl.data import Dataset, DatasetInfo, LabelSpace, Split, class_parents, rating_classes
 from mlcl.evaluation import (
     AT_HALF,
     METRICS,
@@ -26,14 +27,22 @@ from mlcl.evaluation import (
 )
 from mlcl.evaluation.tasks import array, as_label_sets
 from mlcl.training.classifier import Labels
-from mlcl.training.hierarchy import row_paths
+
+METRIC_NAMES = {"train": "train", "validation": "val", "test": "test"}
+"""The splits in the names of metrics."""
 
 
 @dataclass(frozen=True)
 class SplitMetrics:
-    """The metrics of a classifier's label space, with the parents (C,) of its classes by coarser level.
+    """The metrics of a classifier's label space.
 
-    Beside those without a group, the metrics of `groups`, some of which read the `facts` of the labels.
+    Args:
+        task: The kind of prediction.
+        labels: The name of the label space.
+        aspects: The names of its aspects.
+        parents: The parents (C,) of its classes by coarser level.
+        groups: The groups of metrics that are computed beside the metrics without a group.
+        facts: Facts of the labels, which some of these groups read.
     """
 
     task: Task
@@ -51,9 +60,17 @@ class SplitMetrics:
         decision: Decision,
         overlap: float = math.nan,
     ) -> dict[str, float]:
-        """`<prefix>/<metric>` of all rows, with the `overlap` of their neighbours where there is one.
+        """Returns all metrics of a split under the names `<prefix>/<metric>`.
 
-        Beside what depends on a decision that was chosen stands `<prefix>/<metric>_at_half`.
+        If validation chose the decision, metrics that depend on it are also given at 0.5, as
+        `<prefix>/<metric>_at_half`.
+
+        Args:
+            prefix: Begins the names.
+            probabilities: The probabilities of all rows.
+            split: The split with the labels.
+            decision: Which labels are predicted.
+            overlap: The neighbours' overlap, which is added unless it is NaN.
         """
         targets = targets_of(split, self.labels, self.task)
         names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)
@@ -69,7 +86,7 @@ class SplitMetrics:
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
     def of_embeddings(self, prefix: str, embeddings: Tensor, split: Split) -> dict[str, float]:
-        """`<prefix>/<metric>` of the metrics of `groups` that read the embeddings (N, D) of all rows."""
+        """Returns `<prefix>/<metric>` of the metrics of `groups` that read embeddings (N, D) of all rows."""
         if not self.groups or not embeddings.shape[1]:
             return {}
         sets = as_label_sets(
@@ -79,21 +96,21 @@ class SplitMetrics:
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
-def decision_figures(prefix: str, decision: Decision) -> dict[str, float]:
-    """`<prefix>threshold` or `<prefix>top_k`, where validation chose one number."""
+def decision_metrics(prefix: str, decision: Decision) -> dict[str, float]:
+    """Returns `<prefix>threshold` or `<prefix>top_k` if validation chose a single number."""
     if decision.mode == "global":
         return {f"{prefix}threshold": decision.thresholds[0]}
     return {} if decision.k is None else {f"{prefix}top_k": decision.k}
 
 
 def facts_of(facts: LabelFacts, split: Split, labels: str) -> LabelFacts:
-    """The facts of a classifier's label space with those of a split's rows."""
+    """Adds the facts of a split's rows to those of a classifier's label space."""
     path_NH = None if facts.path is None else row_paths(split, labels)
     return facts if path_NH is None else replace(facts, row_path=array(path_NH))
 
 
 def targets_of(split: Split, name: str, task: Task) -> Labels:
-    """A classifier's targets in a label space; aspects as classes (N, A), -1 missing."""
+    """Returns a classifier's targets in a label space; aspects as classes (N, A), -1 if missing."""
     labels = split.labels(name)
     if task == "aspects":
         assert isinstance(labels, Tensor)
@@ -104,7 +121,7 @@ def targets_of(split: Split, name: str, task: Task) -> Labels:
 def coarse_accuracy(
     probabilities_NC: Tensor, split: Split, parents: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """`accuracy_<level>`: how often the predicted class's parent is the row's own class, where it has one."""
+    """Returns `accuracy_<level>`: how often the predicted class's parent is the row's class there."""
     predicted_N = probabilities_NC.argmax(1)
     metrics: dict[str, float] = {}
     for level, parent_C in parents.items():
@@ -115,3 +132,45 @@ def coarse_accuracy(
             hit_N = parent_C[predicted_N[known_N]] == target_N[known_N]
             metrics[f"accuracy_{level}"] = float(hit_N.double().mean())
     return metrics
+
+
+def hierarchy_of(info: DatasetInfo, labels: str) -> LabelSpace | None:
+    """Returns the first hierarchy in which `labels` has coarser levels, if any."""
+    spaces = (space for space in info.label_spaces.values() if labels in space.levels[1:])
+    return next(spaces, None)
+
+
+def paths(dataset: Dataset, labels: str) -> Tensor | None:
+    """Returns the ancestors (C, H) of each class of `labels` and the class itself, coarsest first.
+
+    Returns None if `labels` has no coarser levels. The data set declares the parents of multi-label classes;
+    those of single ones follow from the rows, see `class_parents`. A class without a known parent gets one of
+    its own.
+    """
+    space = hierarchy_of(dataset.info, labels)
+    if space is None:
+        return None
+    above = space.levels[: space.levels.index(labels)]
+    known = class_parents(dataset, labels)
+    level_C = torch.arange(dataset.info.space(labels).n_classes)
+    found = [level_C]
+    for number, level in reversed(list(enumerate(above))):
+        if space.parents:
+            level_C = torch.tensor(space.parents[number])[level_C]
+        else:
+            own_C = dataset.info.space(level).n_classes + torch.arange(len(level_C))
+            level_C = torch.where(known[level] >= 0, known[level], own_C)
+        found.insert(0, level_C)
+    return torch.stack(found, dim=1)
+
+
+def row_paths(split: Split, labels: str) -> Tensor | None:
+    """Returns the rows' classes (N, H) at every level down to `labels`, coarsest first, -1 if missing.
+
+    Returns None if `labels` has no coarser levels of single labels.
+    """
+    space = hierarchy_of(split.info, labels)
+    if space is None or space.parents:
+        return None
+    levels = [split.labels(level) for level in space.levels[: space.levels.index(labels) + 1]]
+    return torch.stack([level for level in levels if isinstance(level, Tensor)], dim=1)

@@ -22,20 +22,28 @@ from mlcl.errors import UserError
 from mlcl.evaluation import QueryRows, Setting, neighbour_overlap, search
 from mlcl.evaluation.tasks import Array, as_label_sets, known_rows
 from mlcl.labels import LabelRows
-from mlcl.training.embeddings_file import EMBEDDINGS, matrix, read_embeddings
+from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import Datastore, RankRows
-from mlcl.training.split_metrics import decision_figures
+from mlcl.training.run_files import EMBEDDINGS, matrix, read_embeddings
+from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
 COLUMNS = ("id", "split", "embedding", "probabilities")
-NAMES = {"validation": "val", "test": "test"}
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """`embeddings` (N, D) by split, `probabilities` of validation and test as the task shapes them.
+    """A finished run, read from its folder.
 
-    Trials of a search never read the test split, and have none of its rows.
+    Trials of a search do not read the test split, so they have no test rows.
+
+    Args:
+        job_data: The run's job with its data.
+        embeddings: The embeddings (N, D) by split.
+        probabilities: The probabilities of validation and test rows, shaped as the task requires.
+
+    Example:
+        >>> run = StoredRun.read(folder, JobData.of(job, home))
+        >>> run.metrics(Setting(k=10, lambda_=0.5, temperature=1.0))["knn/test/micro_f1"]
     """
 
     job_data: JobData
@@ -44,9 +52,15 @@ class StoredRun:
 
     @classmethod
     def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
-        """Reads a run's folder, or one with its artifacts; without `test`, test rows may be missing.
+        """Reads a run's folder, or a folder with its artifacts.
 
-        Raises UserError where there are no embeddings, as of a baseline, or those of other rows.
+        Args:
+            folder: The folder.
+            job_data: The run's job with its data.
+            test: Whether test rows are required.
+
+        Raises:
+            UserError: There are no embeddings, as for a baseline, or they are of other rows.
         """
         if job_data.job.baseline is not None:
             raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
@@ -71,12 +85,89 @@ class StoredRun:
         return "test" in self.embeddings
 
     def split(self, name: str) -> Split:
-        """The rows of a split; of training, those that the run was trained on."""
+        """Returns a split; of training, the rows that the run was trained on."""
         return self.job_data.train if name == "train" else self.job_data.dataset.split(name)
 
+    def labels(self, split: str) -> LabelRows:
+        """Returns the targets of a split as label sets: each class, or rating of an aspect, is a label."""
+        return as_label_sets(self.job_data.targets(self.split(split)), self.job_data.space.n_classes)
+
     def datastore(self) -> Datastore:
-        """The training rows as a datastore for neighbours."""
+        """Returns the training rows as a datastore."""
         return self.job_data.datastore(RankRows(self.embeddings["train"]))
+
+    def metrics(self, setting: Setting) -> dict[str, float]:
+        """Returns `knn/val/...` and `knn/test/...` under a setting, equal to those that the run would log.
+
+        With `lambda_` 0 they are those of the model alone. There are none of the test split if the run did
+        not read it.
+        """
+        job_data, store = self.job_data, self.datastore()
+        score = job_data.metrics()
+        blended, overlap = {}, {}
+        for split in self.probabilities:
+            neighbours = store.retrieve(self.embeddings[split], setting.k)
+            blended[split] = store.blended(neighbours, self.probabilities[split], setting)
+            overlap[split] = store.overlap(neighbours, job_data.targets(self.split(split)), setting.k)
+        targets = job_data.targets(self.split("validation"))
+        decision = job_data.scoring.decide(job_data.task, blended["validation"], targets)
+        metrics = decision_metrics("knn/", decision)
+        for split, probabilities in blended.items():
+            prefix = f"knn/{METRIC_NAMES[split]}"
+            metrics |= score(prefix, probabilities, self.split(split), decision, overlap[split])
+        return metrics
+
+    def grid(self, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Array:
+        """Evaluates the job's metric at every setting, on validation and on test.
+
+        A k beyond the number of training rows becomes that number.
+
+        Returns:
+            A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did
+            not read the test split), sorted by the first three. Values are those of `metrics`, rounded as
+            `search` rounds.
+
+        Raises:
+            ValueError: The grid is empty or invalid.
+        """
+        store, scoring = self.datastore(), self.job_data.scoring
+        ks = [min(k, len(self.job_data.train)) for k in ks]
+
+        def rows(split: str) -> QueryRows:
+            neighbours = store.retrieve(self.embeddings[split], max(ks, default=1))
+            return self.job_data.queries(self.split(split), neighbours, self.probabilities[split])
+
+        found = search(
+            rows("validation"),
+            store.labels,
+            task=store.task,
+            ks=ks,
+            lambdas=lambdas,
+            temperatures=temperatures,
+            scoring=scoring,
+            held_out=rows("test") if self.tested else None,
+        )
+        fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
+        table = np.empty(len(found.table), dtype=fields)
+        for field in ("k", "lambda", "temperature"):
+            table[field] = found.table[field]
+        table["val"] = found.table[scoring.metric]
+        table["test"] = np.nan if found.held_out is None else found.held_out
+        return table
+
+    def overlap(self, ks: Sequence[int], split: str = "test") -> list[float]:
+        """Returns for each k the share of the neighbours' labels that the row has (kNN-MLTC Table 6).
+
+        A class counts as one label, and so does the rating of an aspect. Rows without a class or rating are
+        left out; the share is NaN if no row remains.
+        """
+        targets = self.job_data.targets(self.split(split))
+        rows = torch.from_numpy(np.flatnonzero(known_rows(self.job_data.task, targets)))
+        if not len(rows):
+            return [float("nan")] * len(ks)
+        known = self.labels("train"), self.labels(split).take(rows)
+        neighbours = self.datastore().retrieve(self.embeddings[split][rows], max(ks))
+        return [neighbour_overlap(neighbours, *known, k) for k in ks]
 
 
 def _read(file: Path) -> pa.Table:
@@ -98,7 +189,7 @@ def _is_list(column: pa.DataType) -> bool:
 
 
 def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Tensor, Tensor]:
-    """Embeddings (N, D) and probabilities (N, P), which training rows lack, of one split."""
+    """Returns embeddings (N, D) and probabilities (N, P) of a split; training rows have none of these."""
     rows = table.filter(pc.equal(table["split"], name))
     if rows["id"].to_pylist() != ids:
         raise UserError(f"embeddings of other {name} rows", file=folder / EMBEDDINGS)
@@ -107,85 +198,3 @@ def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Ten
         raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
     embedding_ND, flat_NP = map(matrix, columns)
     return embedding_ND, flat_NP.float()
-
-
-def stored_metrics(folder: Path, job_data: JobData, setting: Setting) -> dict[str, float]:
-    """`knn/val/...` and `knn/test/...` of a run under `setting`, as the run itself would have logged them.
-
-    `lambda_` 0 is the model alone. Raises UserError for a run without embeddings, or with those of
-    other rows.
-    """
-    return setting_metrics(StoredRun.read(folder, job_data), setting)
-
-
-def setting_metrics(run: StoredRun, setting: Setting) -> dict[str, float]:
-    """The same of a run that was read; without figures of the test split where the run has none."""
-    job_data, store = run.job_data, run.datastore()
-    score = job_data.metrics()
-    blended, overlap = {}, {}
-    for split in run.probabilities:
-        neighbours = store.retrieve(run.embeddings[split], setting.k)
-        blended[split] = store.blended(neighbours, run.probabilities[split], setting)
-        overlap[split] = store.overlap(neighbours, job_data.targets(run.split(split)), setting.k)
-    targets = job_data.targets(run.split("validation"))
-    decision = job_data.scoring.decide(job_data.task, blended["validation"], targets)
-    metrics = decision_figures("knn/", decision)
-    for split, probabilities in blended.items():
-        metrics |= score(f"knn/{NAMES[split]}", probabilities, run.split(split), decision, overlap[split])
-    return metrics
-
-
-def stored_grid(
-    run: StoredRun, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]
-) -> Array:
-    """The job's metric of a run at every setting, on validation and on test.
-
-    A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN where the run did not
-    read the test split), ordered by the first three; values are those of `stored_metrics`, rounded where
-    `search` rounds. A k beyond the number of training rows becomes that number. Raises ValueError for an
-    empty or invalid grid.
-    """
-    store, scoring = run.datastore(), run.job_data.scoring
-    ks = [min(k, len(run.job_data.train)) for k in ks]
-
-    def rows(split: str) -> QueryRows:
-        neighbours = store.retrieve(run.embeddings[split], max(ks, default=1))
-        return run.job_data.queries(run.split(split), neighbours, run.probabilities[split])
-
-    found = search(
-        rows("validation"),
-        store.labels,
-        task=store.task,
-        ks=ks,
-        lambdas=lambdas,
-        temperatures=temperatures,
-        scoring=scoring,
-        held_out=rows("test") if run.tested else None,
-    )
-    fields = [("k", np.int64), *((name, np.float64) for name in ("lambda", "temperature", "val", "test"))]
-    table = np.empty(len(found.table), dtype=fields)
-    for field in ("k", "lambda", "temperature"):
-        table[field] = found.table[field]
-    table["val"] = found.table[scoring.metric]
-    table["test"] = np.nan if found.held_out is None else found.held_out
-    return table
-
-
-def stored_overlap(run: StoredRun, ks: Sequence[int], split: str = "test") -> list[float]:
-    """For each k the share of the neighbours' labels that a split's rows have, too (kNN-MLTC Table 6).
-
-    A class counts as one label, and so does an aspect's rating. Rows without a class or rating are left out;
-    NaN where none remains.
-    """
-    targets = run.job_data.targets(run.split(split))
-    rows = torch.from_numpy(np.flatnonzero(known_rows(run.job_data.task, targets)))
-    known = label_rows(run, "train"), label_rows(run, split).take(rows)
-    if not len(rows):
-        return [float("nan")] * len(ks)
-    neighbours = run.datastore().retrieve(run.embeddings[split][rows], max(ks))
-    return [neighbour_overlap(neighbours, *known, k) for k in ks]
-
-
-def label_rows(run: StoredRun, split: str) -> LabelRows:
-    """The targets of a split's rows as labels: each class, or each rating of each aspect, is one label."""
-    return as_label_sets(run.job_data.targets(run.split(split)), run.job_data.space.n_classes)

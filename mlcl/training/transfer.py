@@ -1,24 +1,29 @@
-"""Transfer: a linear probe of the frozen encoder, trained and tested on another data set.
+"""The trained encoder on what it was not trained for: another data set, and classes that were held out.
 
-Shapes: N rows of a split, D embedding.
+Shapes: N rows of a split, M of the test split, D embedding, C held-out classes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from mlcl.config import ProbeConfig
 from mlcl.config.job import TransferConfig
 from mlcl.config.space import default_mode
 from mlcl.data import Dataset, Split, prepare
-from mlcl.data.format import SPLITS
+from mlcl.data.format import SPLITS, HeldOut
+from mlcl.data.modifications import SHOTS
 from mlcl.errors import UserError
 from mlcl.evaluation import (
+    FEW_SHOT_METRICS,
     METRICS,
+    FewShot,
     Mode,
     ProbeGrid,
     Scoring,
@@ -28,21 +33,32 @@ from mlcl.evaluation import (
     metric_names,
     predict,
 )
+from mlcl.labels import LabelRows
 from mlcl.training.classifier import Labels
-from mlcl.training.neighbours import RankRows
+from mlcl.training.embeddings import RankRows
 from mlcl.training.split_metrics import targets_of
 
+DRAWS = 10
+"""Draws of the rows that the probe of held-out classes learns from."""
+UNSEEN = ("unseen/1nn/test/", f"unseen/{SHOTS}shot/test/")
+"""Prefixes of the metrics of held-out classes: nearest neighbour, and probe."""
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
 
 
 def probe_grid(config: ProbeConfig, seed: int) -> ProbeGrid:
-    """The job's grid of linear probes."""
+    """Returns the job's grid of linear probes."""
     return ProbeGrid(config.lr, config.weight_decay, config.epochs, config.batch_size, seed)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Another data set, and the label space that is predicted there."""
+    """A linear probe of the frozen encoder, trained and tested on another data set.
+
+    Args:
+        dataset: The other data set.
+        config: The job's section.
+        task: The kind of prediction there.
+    """
 
     dataset: Dataset
     config: TransferConfig
@@ -50,8 +66,11 @@ class Transfer:
 
     @classmethod
     def of(cls, config: TransferConfig, home: Path, modality: str) -> Transfer:
-        """Opens and checks it. Raises UserError for a split that is missing, another modality, and no such
-        label space or metric.
+        """Opens and checks the data set.
+
+        Raises:
+            UserError: A split is missing, the modality is another one, or there is no such label space or
+            metric.
         """
         place = config.path
         if place is None:
@@ -94,11 +113,17 @@ class Transfer:
         threshold: Mode,
         at_least_one: bool = False,
     ) -> dict[str, float]:
-        """`transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
+        """Returns `transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
 
-        `embeddings` gives those of a split's rows on this rank, `encode` those (N, D) of all its rows. Every
-        rank calls this and returns the same.
+        Every rank must call this; all return the same.
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
+
+        Args:
+            embeddings: Returns the embeddings of a split's rows on this rank.
+            encode: Returns the embeddings (N, D) of all rows of a split.
+            grid: The grid of probes.
+            threshold: How labels are decided.
+            at_least_one: Whether at least one label is predicted for each row.
         """
         space = self.dataset.info.space(self.config.labels)
         metric = self.config.metric
@@ -114,7 +139,7 @@ class Transfer:
             grid=grid,
             scoring=scoring,
         )
-        # Opened when the probe is chosen, not before.
+        # Opened after the probe is chosen.
         test = self.dataset.split("test")
         predicted = predict(result, encode(test))
         tested = evaluate(self.task, predicted, self._targets(test), result.decision, space.aspects)
@@ -125,3 +150,55 @@ class Transfer:
 
     def _targets(self, split: Split) -> Labels:
         return targets_of(split, self.config.labels, self.task)
+
+
+def unseen_names(dataset: Dataset) -> list[str]:
+    """Returns the names of the metrics of held-out classes; empty if no class is held out."""
+    held_out = dataset.info.held_out
+    if held_out is None:
+        return []
+    return [
+        f"{prefix}{name}" for prefix in UNSEEN for name in FEW_SHOT_METRICS[_unseen_task(dataset, held_out)]
+    ]
+
+
+def unseen_metrics(dataset: Dataset, seed: int, encode: Callable[[Split], Tensor]) -> dict[str, float]:
+    """Evaluates the encoder on test rows of classes that were held out of training.
+
+    Neighbours are found among the held-out training rows of these classes, and a probe is trained on a few of
+    them. Of several labels the held-out ones are predicted.
+
+    Args:
+        dataset: The data set without its held-out classes.
+        seed: The seed of the draws.
+        encode: Returns the embeddings (M, D) of a split's rows.
+
+    Returns:
+        The metrics, which are NaN if no test row has such a class, and the numbers of classes and rows.
+    """
+    held_out = dataset.info.held_out
+    assert held_out is not None
+    numbers = {"unseen/classes": float(len(held_out.classes)), "unseen/rows": 0.0}
+    left, test = dataset.unseen("train"), dataset.unseen("test")
+    if left is None or test is None:
+        return numbers | dict.fromkeys(unseen_names(dataset), math.nan)
+    task, classes = _unseen_task(dataset, held_out), len(held_out.classes)
+    rows = FewShot(encode(left), _unseen_targets(left, held_out), task, classes)
+    queries_MD, targets = encode(test), _unseen_targets(test, held_out)
+    found = (
+        rows.nearest(queries_MD, targets),
+        rows.probe(queries_MD, targets, shots=SHOTS, draws=DRAWS, seed=seed),
+    )
+    named = {f"{prefix}{name}": its[name] for prefix, its in zip(UNSEEN, found, strict=True) for name in its}
+    return numbers | {"unseen/rows": float(len(test))} | named
+
+
+def _unseen_task(dataset: Dataset, held_out: HeldOut) -> Task:
+    kind = dataset.info.space(held_out.labels).kind
+    return "multi_label" if kind == "multi_label" else "single"
+
+
+def _unseen_targets(split: Split, held_out: HeldOut) -> Labels:
+    """Returns the rows' held-out classes or labels, numbered from 0."""
+    labels, classes = split.labels(held_out.labels), torch.tensor(held_out.classes)
+    return labels.only(classes) if isinstance(labels, LabelRows) else torch.searchsorted(classes, labels)

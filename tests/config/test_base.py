@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,8 +10,8 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.cli.submit_checks import check_words
-from mlcl.config import dump_job, job_hash, load_job, read_job
-from mlcl.config.loader import explained
+from mlcl.config import apply_overrides, dump_job, job_hash, load_job, read_job
+from mlcl.config.loader import drop_key, yaml_with_origins
 from mlcl.config.table import cells_of, load_table
 from mlcl.errors import UserError
 
@@ -45,112 +46,69 @@ def write(tmp_path, monkeypatch):
     return files
 
 
-@pytest.mark.parametrize(
-    ("own", "expected"),
-    {
-        "the base alone": ("{base: root.yaml}", {}),
-        "a base with a base": (
-            "{base: folder/middle.yaml}", {"experiment": "middle", "train": {"epochs": 5}}
-        ),
-        "mappings are merged": (
-            "{base: root.yaml, objective: {heads: {b: {weight: 0.2}}}}",
-            {"objective": {"heads": {"b": {"weight": 0.2}}}},
-        ),
-        "a head is added": (
-            "{base: root.yaml, objective: {heads: {c: {loss: simclr, weight: 0.1}}}}",
-            {"objective": {"heads": {"c": {"loss": "simclr", "weight": 0.1}}}},
-        ),
-        "lists are replaced": (
-            "{base: root.yaml, encoder: {kernel_sizes: [4]}}", {"encoder": {"kernel_sizes": [4]}}
-        ),
-        "a value replaces a section": (
-            "{base: root.yaml, objective: {heads: {b: {temperature: 0.5}}}}",
-            {"objective": {"heads": {"b": {"temperature": 0.5}}}},
-        ),
-        "a section replaces a value": (
-            "{base: root.yaml, train: {sampler: {name: pk, k: 3}}}",
-            {"train": {"sampler": {"name": "pk", "k": 3}}},
-        ),
-        "null is a value": (
-            "{base: root.yaml, data: {subset: null}, train: {patience: null}}",
-            {"data": {"subset": None}, "train": {"patience": None}},
-        ),
-        "a head is dropped": (
-            "{base: root.yaml, drop: [objective.heads.b]}", {"objective": {"heads": {"b": None}}}
-        ),
-        "a section is dropped and written anew": (
-            "{base: root.yaml, drop: [encoder], encoder: {name: cnn_text}}",
-            {"encoder": {"width": None, "kernel_sizes": None}},
-        ),
-        "a key of the base's base is dropped": (
-            "{base: folder/middle.yaml, drop: [train.sampler, evaluation]}",
-            {"experiment": "middle", "train": {"epochs": 5, "sampler": None}, "evaluation": None},
-        ),
-    }.values(),
-)  # fmt: skip
-def test_a_job_is_its_base_with_its_own_keys(write, own, expected):
-    def changed(tree, changes):
-        """`tree` with these changes, where None takes a key away."""
-        for key, value in changes.items():
-            if value is None and key not in ("subset", "patience"):
-                del tree[key]
-            elif isinstance(value, dict) and isinstance(tree.get(key), dict) and key != "temperature":
-                changed(tree[key], value)
-            else:
-                tree[key] = value
-        return tree
+# A job file, and how the job differs from root.yaml; `-` takes a key away.
+JOBS = """
+base: root.yaml | {}
+base: folder/middle.yaml | {experiment: middle, train.epochs: 5}
+base: root.yaml, objective: {heads: {b: {weight: 0.2}}} | {objective.heads.b.weight: 0.2}
+base: root.yaml, objective: {heads: {c: {loss: simclr, weight: 0}}} | \
+{objective.heads.c: {loss: simclr, weight: 0}}
+base: root.yaml, encoder: {kernel_sizes: [4]} | {encoder.kernel_sizes: [4]}
+base: root.yaml, objective: {heads: {b: {temperature: 0.5}}} | {objective.heads.b.temperature: 0.5}
+base: root.yaml, train: {sampler: {name: pk, k: 3}} | {train.sampler: {name: pk, k: 3}}
+base: root.yaml, data: {subset: null}, train: {patience: null} | {data.subset: null, train.patience: null}
+base: root.yaml, drop: [objective.heads.b] | {objective.heads.b: "-"}
+base: root.yaml, drop: [encoder], encoder: {name: cnn_text} | {encoder: {name: cnn_text}}
+base: folder/middle.yaml, drop: [train.sampler, evaluation] | \
+{experiment: middle, train.epochs: 5, train.sampler: "-", evaluation: "-"}
+"""
 
-    write(**{"job.yaml": own})
-    whole = load_job(changed(yaml.safe_load(FILES["root.yaml"]), expected))
-    found = load_job("job.yaml")
-    assert dump_job(found) == dump_job(whole)
+
+@pytest.mark.parametrize("row", JOBS.strip().splitlines())
+def test_a_job_is_its_base_with_its_own_keys(write, row):
+    own, changes = row.split(" | ")
+    write(**{"job.yaml": f"{{{own}}}"})
+    tree = yaml.safe_load(FILES["root.yaml"])
+    for key, value in yaml.safe_load(changes).items():
+        if value == "-":
+            drop_key(tree, key, None)
+        else:
+            tree = apply_overrides(tree, {key: value})
+    found, whole = load_job("job.yaml"), load_job(tree)
+    assert dump_job(found) == dump_job(whole) == dump_job(load_job(dump_job(found)))
     assert job_hash(found) == job_hash(whole)
     assert list(found.objective.heads) == list(whole.objective.heads)
-    assert dump_job(load_job(dump_job(found))) == dump_job(found)
 
 
-@pytest.mark.parametrize(
-    ("own", "line"),
-    {
-        "missing base": ("{base: nowhere.yaml}", "job.yaml, key base: no such file; found: nowhere.yaml"),
-        "base in a folder": ("{base: folder}", "job.yaml, key base: no such file; found: folder"),
-        "no name": ("{base: [root.yaml]}", "job.yaml, key base: not the name of a file"),
-        "its own base": (
-            "{base: ./job.yaml}", "job.yaml, key base: the bases form a circle; found: job.yaml > job.yaml"
-        ),
-        "circle": (
-            "{base: folder/ring.yaml}",
-            "folder/ring.yaml, key base: the bases form a circle; "
-            "found: job.yaml > folder/ring.yaml > folder/../job.yaml",
-        ),
-        "base that is no mapping": ("{base: list.yaml}", "list.yaml: must be a mapping of keys"),
-        "drop of a missing key": (
-            "{base: root.yaml, drop: [objective.heads.c]}", "job.yaml, key drop: the job has no such key"
-        ),
-        "drop without a base": ("{drop: [train]}", "job.yaml, key drop: leaves out keys of a base"),
-        "drop of no keys": ("{base: root.yaml, drop: train}", "job.yaml, key drop: not a list"),
-        "unknown key of its own": (
-            "{base: root.yaml, train: {epoch: 3}}", "job.yaml, key train.epoch: unknown key; did you mean"
-        ),
-        "unknown key of the base": (
-            "{base: typo.yaml}", "typo.yaml, key train.epoch: unknown key; did you mean epochs"
-        ),
-        "wrong value of the base": (
-            "{base: wrong.yaml, train: {lr: 0.5}}", "wrong.yaml, key train.epochs: input should be greater"
-        ),
-        "section that two files write": (
-            "{base: root.yaml, objective: {heads: {a: {weight: 0.9}}}}", "job.yaml, key objective: head w"
-        ),
-        "key that no file has": (
-            "{base: root.yaml, drop: [train.epochs]}", "job.yaml, key train.epochs: missing key"
-        ),
-        "misspelt base": ("{bas: root.yaml}", "job.yaml, key bas: unknown key; did you mean base"),
-    }.values(),
-)  # fmt: skip
-def test_what_is_wrong_is_one_line_with_the_file_that_has_it(write, own, line):
+# A job file, and the beginning of the error.
+WRONG = """
+base: nowhere.yaml | job.yaml, key base: no such file; found: nowhere.yaml
+base: folder | folder: cannot be read; found: [Errno 21] Is a directory
+base: link.yaml | link.yaml: cannot be read; found: [Errno 40] Too many levels of symbolic links
+base: [root.yaml] | job.yaml, key base: not the name of a file
+base: ./job.yaml | job.yaml, key base: the bases form a circle; found: job.yaml > job.yaml
+base: folder/ring.yaml | folder/ring.yaml, key base: the bases form a circle; \
+found: job.yaml > folder/ring.yaml > folder/../job.yaml
+base: list.yaml | list.yaml: must be a mapping of keys
+base: root.yaml, drop: [objective.heads.c] | job.yaml, key drop: the job has no such key
+drop: [train] | job.yaml, key drop: leaves out keys of a base, and there is none
+base: root.yaml, drop: train | job.yaml, key drop: not a list
+base: root.yaml, train: {epoch: 3} | job.yaml, key train.epoch: unknown key; did you mean epochs
+base: typo.yaml | typo.yaml, key train.epoch: unknown key; did you mean epochs
+base: wrong.yaml, train: {lr: 0.5} | wrong.yaml, key train.epochs: input should be greater
+base: root.yaml, objective: {heads: {a: {weight: 0.9}}} | job.yaml, key objective: head weights add up
+base: root.yaml, drop: [train.epochs] | job.yaml, key train.epochs: missing key
+bas: root.yaml | job.yaml, key bas: unknown key; did you mean base
+"""
+
+
+@pytest.mark.parametrize("row", WRONG.strip().splitlines())
+def test_what_is_wrong_is_one_line_with_the_file_that_has_it(write, row):
+    own, line = row.split(" | ")
+    Path("link.yaml").symlink_to("link.yaml")
     write(
         **{
-            "job.yaml": own,
+            "job.yaml": f"{{{own}}}",
             "list.yaml": "[1]",
             "typo.yaml": "{base: root.yaml, train: {epoch: 3}}",
             "wrong.yaml": "{base: root.yaml, train: {epochs: 0}}",
@@ -187,7 +145,7 @@ def test_overrides_change_what_is_inherited(write):
 
 def test_an_alias_is_a_copy():
     tree = yaml.safe_load("{a: &x {n: 1}, b: *x}")
-    assert read_job(tree).changed({"a.n": 2}).tree == {"a": {"n": 2}, "b": {"n": 1}}
+    assert read_job(tree).with_overrides({"a.n": 2}).tree == {"a": {"n": 2}, "b": {"n": 1}}
 
 
 def test_a_printed_job_says_where_each_value_is_from(write):
@@ -214,7 +172,7 @@ def test_a_printed_job_says_where_each_value_is_from(write):
 def test_a_long_text_of_several_lines_is_explained_at_its_end(write):
     text = "first\n\nsecond " + "word " * 40
     write(**{"job.yaml": yaml.safe_dump({"base": "root.yaml", "data": {"options": {"note": text}}})})
-    printed = explained(load_job("job.yaml"), read_job("job.yaml"))
+    printed = yaml_with_origins(load_job("job.yaml"), read_job("job.yaml"))
     assert yaml.safe_load(printed) == dump_job(load_job("job.yaml"))
     assert "word '  # job.yaml:" in printed
 

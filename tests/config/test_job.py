@@ -1,84 +1,71 @@
+"""Jobs: how files and overrides are read, which mistakes are found, and what has which hash."""
+
 import pytest
+import yaml
+from builders import job_tree
 
 from mlcl.config import apply_overrides, dump_job, flatten, job_hash, load_job, parse_override
 from mlcl.config.reference import reference
+from mlcl.config.section import validation_metric
+from mlcl.config.space import SearchConfig
 from mlcl.errors import UserError
 
-JOB = {
-    "experiment": "test",
-    "data": {"source": "icd10cm"},
-    "encoder": {"name": "cnn_text"},
-    "objective": {
-        "heads": {
-            "section": {"loss": "supcon", "labels": "section", "weight": 0.1},
-            "chapter": {"loss": "supcon", "labels": "chapter", "weight": 0.3},
-        },
-        "classifier": {"loss": "cross_entropy", "labels": "section"},
-    },
-    "train": {"epochs": 2, "batch_size": 8},
-}
+JOB = yaml.safe_load("""
+experiment: test
+data: {source: icd10cm}
+encoder: {name: cnn_text}
+objective:
+  heads:
+    section: {loss: supcon, labels: section, weight: 0.1}
+    chapter: {loss: supcon, labels: chapter, weight: 0.3}
+  classifier: {loss: cross_entropy, labels: section}
+train: {epochs: 2, batch_size: 8}
+""")
 
 
 def test_a_job_file_is_read_with_its_overrides(tmp_path):
     path = tmp_path / "job.yaml"
-    path.write_text(
-        "experiment: x\ndata: {path: here}\nencoder: {name: cnn_image}\n"
-        "objective: {classifier: {loss: bce, labels: y, weight: 1}}\n"
-        "train: {epochs: 3, batch_size: 4, lr: 1e-3}\n"
-    )
+    path.write_text(yaml.safe_dump(JOB).replace("batch_size: 8", "batch_size: 8\n  lr: 1e-3"))
     job = load_job(path, ["train.epochs=5", "data.subset={n: 10}"])
     assert (job.train.epochs, job.data.subset.n, job.train.lr) == (5, 10, 0.001)
 
 
-@pytest.mark.parametrize(
-    ("override", "key", "text"),
-    [
-        ("train.epoch=2", "train.epoch", "did you mean epochs"),
-        ("train.epochs=two", "train.epochs", "valid integer"),
-        ("objective.heads.section.los=x", "objective.heads.section.los", "did you mean loss"),
-        (
-            "objective.heads.sectoin.temperature=0.3",
-            "objective.heads.sectoin.temperature",
-            "the override names no such head; did you mean section?",
-        ),
-        ("objective.heads.section.temperature=0", "objective.heads.section.temperature", "greater than 0"),
-        ("objective.heads.section.temperature=.nan", "objective.heads.section.temperature", "finite"),
-        ("objective.heads.section.weight=0.9", "objective", "nothing remains for the classifier"),
-        ("objective.heads.section.labels=null", "objective.heads.section", "supcon needs labels"),
-        (
-            "objective.heads.section.temperature={learnt: 1}",
-            "objective.heads.section.temperature.learnt",
-            "learned",
-        ),
-        (
-            "objective.heads.section.temperature={schedule: cosin, start: 1, end: 1}",
-            "objective.heads.section.temperature.schedule",
-            "cosine",
-        ),
-        ("encoder.widht=3", "encoder.widht", "did you mean width"),
-        ("encoder.name=cnn", "encoder", "cnn_text"),
-        ("evaluation.metric=test/accuracy", "evaluation.metric", "selection uses validation only"),
-        ("data.path=x", "data", "exactly one of source and path"),
-        ("data.subset={}", "data.subset", "exactly one of per_class and n"),
-        ("evaluation.knn.lamda=1", "evaluation.knn.lamda", "did you mean lambda"),
-        ("data.subset=many", "data.subset", "should be a section with keys; found: many"),
-        ("data.options=many", "data.options", "should be a section with keys; found: many"),
-        ("evaluation.metrics=bands", "evaluation.metrics", "should be a list; found: bands"),
-        ("train.sampler=pq", "train.sampler", "'pk' or 'hierarchical'"),
-        ("evaluation.threshold=globl", "evaluation.threshold", "valid number, or 'global', 'per_label' or"),
-        ("evaluation.threshold=1.5", "evaluation.threshold", "less than 1, or 'global', 'per_label' or"),
-        ("train.patience=autoo", "train.patience", "valid integer, or 'auto'; found: autoo"),
-        (
-            "objective.heads.section.temperature={schedule: cosine}",
-            "objective.heads.section.temperature.start",
-            "missing key (and 1 more)",
-        ),
-        ("train.sampler={name: uniform, k: 3}", "train.sampler", "k goes with pk and hierarchical"),
-        ("train.sampler={name: pk, K: 3}", "train.sampler.K", "unknown key"),
-        ("train.epochs.x=1", "train.epochs", "no keys below"),
-    ],
-)
-def test_a_wrong_key_is_one_error_that_names_it(override, key, text):
+# `@` stands for the head `section`.
+WRONG = """
+train.epoch=2 | train.epoch | did you mean epochs
+train.epochs=two | train.epochs | valid integer
+@.los=x | @.los | did you mean loss
+objective.heads.sectoin.temperature=0.3 | objective.heads.sectoin.temperature | \
+the override names no such head; did you mean section?
+@.temperature=0 | @.temperature | greater than 0
+@.temperature=.nan | @.temperature | finite
+@.weight=0.9 | objective | nothing remains for the classifier
+@.labels=null | @ | supcon needs labels
+@.temperature={learnt: 1} | @.temperature.learnt | learned
+@.temperature={schedule: cosin, start: 1, end: 1} | @.temperature.schedule | cosine
+@.temperature={schedule: cosine} | @.temperature.start | missing key (and 1 more)
+encoder.widht=3 | encoder.widht | did you mean width
+encoder.name=cnn | encoder | cnn_text
+evaluation.metric=test/accuracy | evaluation.metric | selection uses validation only
+data.path=x | data | exactly one of source and path
+data.subset={} | data.subset | exactly one of per_class and n
+evaluation.knn.lamda=1 | evaluation.knn.lamda | did you mean lambda
+data.subset=many | data.subset | should be a section with keys; found: many
+data.options=many | data.options | should be a section with keys; found: many
+evaluation.metrics=bands | evaluation.metrics | should be a list; found: bands
+train.sampler=pq | train.sampler | 'pk' or 'hierarchical'
+evaluation.threshold=globl | evaluation.threshold | valid number, or 'global', 'per_label' or
+evaluation.threshold=1.5 | evaluation.threshold | less than 1, or 'global', 'per_label' or
+train.patience=autoo | train.patience | valid integer, or 'auto'; found: autoo
+train.sampler={name: uniform, k: 3} | train.sampler | k goes with pk and hierarchical
+train.sampler={name: pk, K: 3} | train.sampler.K | unknown key
+train.epochs.x=1 | train.epochs | no keys below
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.replace("@", "objective.heads.section").strip().splitlines())
+def test_a_wrong_key_is_one_error_that_names_it(line):
+    override, key, text = line.split(" | ")
     with pytest.raises(UserError) as caught:
         load_job(JOB, [override])
     assert caught.value.key == key
@@ -89,28 +76,23 @@ def test_a_wrong_key_is_one_error_that_names_it(override, key, text):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("", "must be a mapping"),
-        ("- a\n- b\n", "must be a mapping"),
-        ("a: [1\n", "not valid YAML"),
-        ("a: 1\na: 2\n", "stands twice"),
-        ("a: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
+        (None, "no such file"),
+        (b"\xff\xfe\x00", "cannot be read"),
+        (b"", "must be a mapping"),
+        (b"- a\n- b\n", "must be a mapping"),
+        (b"a: [1\n", "not valid YAML"),
+        (b"a: 1\na: 2\n", "stands twice"),
+        (b"a: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
     ],
 )
 def test_a_file_that_is_no_job_is_named(tmp_path, content, text):
     path = tmp_path / "job.yaml"
-    path.write_text(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         load_job(path)
     assert caught.value.file == str(path)
     assert text in caught.value.line()
-
-
-def test_a_missing_or_binary_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.yaml: no such file"):
-        load_job(tmp_path / "absent.yaml")
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="cannot be read"):
-        load_job(tmp_path / "binary.yaml")
 
 
 @pytest.mark.parametrize("text", ["novalue", "=1", "a..b=1", ".a=1"])
@@ -149,15 +131,16 @@ def test_what_is_logged_besides_is_kept_and_is_no_part_of_the_hash():
     assert load_job(dump_job(watched)) == watched != plain
 
 
-def test_a_key_that_came_later_leaves_the_hash_of_older_jobs():
-    later = ({"products": "tf32"}, {"compile": True}, {"compile": "graphs"}, {"deterministic": True})
-    for change in ({f"train.{key}": value for key, value in each.items()} for each in later):
-        (key,) = change
-        plain = load_job(JOB)
-        assert key not in flatten(dump_job(plain))
-        assert flatten(dump_job(load_job(JOB, change)))[key] == change[key]
-        assert job_hash(load_job(JOB, change)) != job_hash(plain)
-    assert job_hash(load_job(JOB, {"train.products": "exact"})) == job_hash(plain)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("products", "tf32"), ("compile", True), ("compile", "graphs"), ("deterministic", True)],
+)
+def test_a_key_that_came_later_leaves_the_hash_of_older_jobs(key, value):
+    plain, changed = load_job(JOB), load_job(JOB, {f"train.{key}": value})
+    assert key not in dump_job(plain)["train"]
+    assert dump_job(changed)["train"][key] == value
+    assert job_hash(changed) != job_hash(plain)
+    assert job_hash(load_job(JOB, {f"train.{key}": getattr(plain.train, key)})) == job_hash(plain)
 
 
 def test_two_views_are_for_contrastive_heads():
@@ -189,12 +172,40 @@ def test_the_job_reference_is_up_to_date(root):
     assert (root / "docs" / "job-reference.md").read_text() == reference()
 
 
-def test_every_shipped_job_is_valid(root):
-    jobs = {path.stem: load_job(path) for path in (root / "jobs").glob("*.yaml")}
-    assert "icd10cm_mlcl" in jobs
-
-
 def test_a_sampler_by_its_name_alone():
     short, whole = (load_job(JOB, {"train.sampler": each}) for each in ("pk", {"name": "pk"}))
     assert short == whole == load_job(dump_job(short))
     assert job_hash(short) == job_hash(whole) != job_hash(load_job(JOB))
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("val/micro_f1", "val/micro_f1"),
+        ("micro-F1", "val/micro_f1"),
+        ("f1_macro", "val/macro_f1"),
+        ("Validation/F1 micro", "val/micro_f1"),
+        ("knn/accuracy", "knn/val/accuracy"),
+        ("acc", "val/accuracy"),
+        ("val/precision_at_5", "val/precision_at_5"),
+    ],
+)
+def test_a_metric_is_named_as_people_write_it(written, meant):
+    assert validation_metric(written) == meant
+    assert load_job(JOB, {"evaluation.metric": written}).evaluation.metric == meant
+    search = SearchConfig(metric=[written, "val/map"], prune_by=written)
+    assert (search.metric, search.prune_by) == ((meant, "val/map"), meant)
+
+
+def test_the_default_metric_follows_the_task_and_leaves_the_hash_of_other_jobs(tmp_path):
+    tree = job_tree(tmp_path)
+    single = load_job(tree)
+    assert single.evaluation.metric == "val/accuracy"
+    assert job_hash(single) == job_hash(load_job(tree, {"evaluation.metric": "val/accuracy"}))
+    several = {"objective.classifier": {"loss": "bce", "labels": "tags"}}
+    for given, metric in (
+        ({}, "val/micro_f1"),
+        ({"evaluation": {}}, "val/micro_f1"),
+        ({"evaluation.metric": "val/accuracy"}, "val/accuracy"),
+    ):
+        assert load_job(tree, {**several, **given}).evaluation.metric == metric

@@ -5,86 +5,79 @@ import yaml
 
 from mlcl.config import Choice, Float, Goal, Int, Simplex, corners, load_job, load_space
 from mlcl.errors import UserError
+from mlcl.service.search.sampling import grid_size
 
-JOB = {
-    "experiment": "test",
-    "data": {"source": "icd10cm"},
-    "encoder": {"name": "cnn_text"},
-    "objective": {
-        "heads": {
-            "a": {"loss": "supcon", "labels": "section", "weight": 0.1},
-            "b": {"loss": "himulcone", "labels": "path", "weight": 0.3, "temperature": {"learned": 0.2}},
-        },
-        "classifier": {"loss": "cross_entropy", "labels": "section"},
-    },
-    "train": {"epochs": 2, "batch_size": 8},
-}
-
-
-def space(tmp_path, text, search="{}", overrides=()):
-    path = tmp_path / "space.yaml"
-    path.write_text(f"space: {text}\nsearch: {search}")
-    return load_space(path, load_job(JOB, list(overrides)))
+JOB = yaml.safe_load("""
+experiment: test
+data: {source: icd10cm}
+encoder: {name: cnn_text}
+objective:
+  heads:
+    a: {loss: supcon, labels: section, weight: 0.1}
+    b: {loss: himulcone, labels: path, weight: 0.3, temperature: {learned: 0.2}}
+    c: {loss: msc, labels: section, weight: 0}
+  classifier: {loss: cross_entropy, labels: section}
+train: {epochs: 2, batch_size: 8}
+""")
 
 
-def refused(tmp_path, text, search="{}"):
-    with pytest.raises(UserError) as caught:
-        space(tmp_path, text, search)
-    assert caught.value.file.endswith("space.yaml")
-    return caught.value
+@pytest.fixture
+def space(tmp_path):
+    def load(text, search="{}"):
+        path = tmp_path / "space.yaml"
+        path.write_text(f"space: {text}\nsearch: {search}")
+        return load_space(path, load_job(JOB))
+
+    return load
 
 
 def domains(space):
     return {parameter.name: parameter.domain for parameter in space.parameters}
 
 
-def test_wildcards_meet_every_head_and_replace_what_a_head_has(tmp_path):
-    found = space(tmp_path, "{objective.heads.*.temperature: {log_float: [1e-1, 1]}}")
-    names = ["objective.heads.a.temperature", "objective.heads.b.temperature"]
-    assert domains(found) == dict.fromkeys(names, Float(0.1, 1.0, log=True))
-    assert corners(found)[0] == dict.fromkeys(names, 0.1)
+def reached(space, key):
+    """The values that a key has in the corners."""
+    return {repr(corner[key]) for corner in corners(space) if key in corner}
 
 
-def test_every_kind(tmp_path):
-    found = domains(
-        space(
-            tmp_path,
-            """
+def heads(key, *names):
+    return [f"objective.heads.{name}.{key}" for name in names or "abc"]
+
+
+def test_wildcards_meet_every_head_and_replace_what_a_head_has(space):
+    found = space("{objective.heads.*.temperature: {log_float: [1e-1, 1]}}")
+    assert domains(found) == dict.fromkeys(heads("temperature"), Float(0.1, 1.0, log=True))
+    assert corners(found)[0] == dict.fromkeys(heads("temperature"), 0.1)
+
+
+def test_every_kind(space):
+    text = """
   train.lr: {float: [0.001, 0.01]}
   train.epochs: {int: [1, 4]}
   train.optimizer: {choice: [adamw, sgd]}
   objective.heads.*.weight: {simplex: {total: [0.1, 0.5]}}
   objective.heads.b.options.level_weights: {simplex: {total: 2, size: 2}}
-""",
-        )
-    )
-    keys = ("objective.heads.a.weight", "objective.heads.b.weight")
+"""
     levels = "objective.heads.b.options.level_weights"
-    assert found == {
+    assert domains(space(text)) == {
         "train.lr": Float(0.001, 0.01),
         "train.epochs": Int(1, 4),
         "train.optimizer": Choice(("adamw", "sgd")),
-        "objective.heads.*.weight": Simplex(keys, 0.1, 0.5),
+        "objective.heads.*.weight": Simplex(tuple(heads("weight")), 0.1, 0.5),
         levels: Simplex((levels,), 2.0, 2.0, size=2),
     }
 
 
-def test_a_simplex_over_the_heads_and_the_classifier(tmp_path):
-    text = "{objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}}"
-    found = space(tmp_path, text)
-    (weights,) = (parameter.domain for parameter in found.parameters)
-    assert weights.count == 3
-    assert weights.keys[-1] == "objective.classifier.weight"
-    assert corners(found)[0] == pytest.approx(dict.fromkeys(weights.keys, 1 / 3))
+def test_a_simplex_over_the_heads_and_the_classifier(space):
+    found = space("{objective.heads.*.weight: {simplex: {total: 1.0, with: [objective.classifier.weight]}}}")
+    (weights,) = domains(found).values()
+    assert weights.keys == (*heads("weight"), "objective.classifier.weight")
+    assert corners(found)[0] == pytest.approx(dict.fromkeys(weights.keys, 1 / 4))
 
 
-def test_a_choice_is_resolved_as_the_job_resolves_it(tmp_path):
-    found = domains(
-        space(
-            tmp_path,
-            "{encoder: {choice: [{name: cnn_text}, {name: transformer, model: x}]}, train.lr: {choice: [1]}}",
-        )
-    )
+def test_a_choice_is_resolved_as_the_job_resolves_it(space):
+    encoders = "[{name: cnn_text}, {name: transformer, model: x}]"
+    found = domains(space(f"{{encoder: {{choice: {encoders}}}, train.lr: {{choice: [1]}}}}"))
     cnn, transformer = found["encoder"].values
     assert cnn["dropout"] == 0.5
     assert transformer.items() >= {"model": "x", "pooling": "cls", "max_length": 128}.items()
@@ -92,139 +85,265 @@ def test_a_choice_is_resolved_as_the_job_resolves_it(tmp_path):
     assert isinstance(found["train.lr"].values[0], float)
 
 
-def test_samplers_can_be_searched_whole_or_by_their_keys(tmp_path):
-    whole = space(tmp_path, "{train.sampler: {choice: [uniform, {name: pk, k: 2}]}}")
-    chosen = [load_job(JOB, corner).train.sampler for corner in corners(whole)]
-    assert {(sampler.name, sampler.k) for sampler in chosen} == {("uniform", None), ("pk", 2)}
-    keys = """{train.sampler.name: {choice: [uniform, pk]},
-               train.sampler.k: {choice: [2, 4], when: {train.sampler.name: pk}}}"""
-    chosen = [load_job(JOB, corner).train.sampler for corner in corners(space(tmp_path, keys))]
-    assert {(sampler.name, sampler.k) for sampler in chosen} == {("uniform", None), ("pk", 2), ("pk", 4)}
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{train.sampler: {choice: [uniform, {name: pk, k: 2}]}}", {("uniform", None), ("pk", 2)}),
+        (
+            """{train.sampler.name: {choice: [uniform, pk]},
+                train.sampler.k: {choice: [2, 4], when: {train.sampler.name: pk}}}""",
+            {("uniform", None), ("pk", 2), ("pk", 4)},
+        ),
+    ],
+)
+def test_samplers_can_be_searched_whole_or_by_their_keys(space, text, expected):
+    chosen = [load_job(JOB, corner).train.sampler for corner in corners(space(text))]
+    assert {(sampler.name, sampler.k) for sampler in chosen} == expected
 
 
-def test_post_hoc_keys_become_a_grid_and_are_not_searched(tmp_path):
-    found = space(
-        tmp_path,
-        """
+def test_post_hoc_keys_become_a_grid_and_are_not_searched(space):
+    text = """
   evaluation.knn.k: {choice: [1, 5]}
   evaluation.knn.lambda: {float: [0, 1]}
   evaluation.knn.temperature: {log_float: [0.01, 1]}
-""",
-    )
+"""
+    found = space(text)
     assert found.parameters == ()
     assert found.posthoc["evaluation.knn.grid.k"] == (1, 5)
     lambdas = found.posthoc["evaluation.knn.grid.lambda"]
     assert (lambdas[0], lambdas[10], lambdas[-1]) == (0.0, 0.5, 1.0)
     assert found.posthoc["evaluation.knn.grid.temperature"][10] == pytest.approx(0.1)
+    assert space("{evaluation.knn.k: {int: [1, 3]}}").posthoc["evaluation.knn.grid.k"] == (1, 2, 3)
 
 
 LR = "{train.lr: {float: [0.1, 1]}}"
 
 
-def test_goals_and_their_modes(tmp_path):
-    assert space(tmp_path, LR).goals == (Goal("val/accuracy", "max"),)
-    assert space(tmp_path, LR, "{metric: val/hamming_loss}").mode == "min"
-    assert space(tmp_path, LR, "{metric: val/hamming_loss_at_half}").mode == "min"
-    assert space(tmp_path, LR, "{metric: val/loss}").mode == "min"
-    assert space(tmp_path, LR, "{metric: val/gloss}").mode == "max"
-    several = space(tmp_path, LR, "{metric: [val/macro_f1, val/loss], prune_by: val/loss}")
-    assert several.goals == (Goal("val/macro_f1", "max"), Goal("val/loss", "min"))
-    assert several.multi
-    assert (several.metric, several.mode) == ("val/loss", "min")
-    alone = space(tmp_path, LR, "{metric: [val/map, knn/val/map], mode: min, scheduler: none}")
-    assert alone.prune_by == Goal("val/map", "min")
-    assert [goal.mode for goal in alone.goals] == ["min", "min"]
+@pytest.mark.parametrize(
+    ("search", "goals", "prune_by"),
+    [
+        ("{}", [("val/accuracy", "max")], 0),
+        ("{metric: val/hamming_loss}", [("val/hamming_loss", "min")], 0),
+        ("{metric: val/hamming_loss_at_half}", [("val/hamming_loss_at_half", "min")], 0),
+        ("{metric: val/loss}", [("val/loss", "min")], 0),
+        ("{metric: val/gloss}", [("val/gloss", "max")], 0),
+        (
+            "{metric: [val/macro_f1, val/loss], prune_by: val/loss}",
+            [("val/macro_f1", "max"), ("val/loss", "min")],
+            1,
+        ),
+        (
+            "{metric: [val/map, knn/val/map], mode: min, scheduler: none}",
+            [("val/map", "min"), ("knn/val/map", "min")],
+            0,
+        ),
+    ],
+)
+def test_goals_and_their_modes(space, search, goals, prune_by):
+    found = space(LR, search)
+    assert found.goals == tuple(Goal(*goal) for goal in goals)
+    assert (found.metric, found.mode) == goals[prune_by]
+    assert found.multi == (len(goals) > 1)
+
+
+def test_a_condition_on_a_choice_is_drawn_after_it_and_reached_in_a_corner(space):
+    found = space("""
+  train.momentum: {float: [0.5, 0.9], when: {train.optimizer: sgd}}
+  train.optimizer: {choice: [adamw, sgd]}
+""")
+    assert [p.name for p in found.parameters] == ["train.optimizer", "train.momentum"]
+    assert found.parameters[1].condition == "train.optimizer is sgd"
+    assert reached(found, "train.momentum") == {"0.5", "0.9"}
+    assert all(("train.momentum" in c) == (c.get("train.optimizer") == "sgd") for c in corners(found))
+
+
+def test_a_star_is_the_parameters_own_head(space):
+    found = space("""
+  objective.heads.*.loss: {choice: [supcon, msc]}
+  objective.heads.*.weight: {float: [0.1, 0.3], when: {objective.heads.*.loss: msc}}
+""")
+    conditions = {p.name: p.condition for p in found.parameters if p.condition}
+    assert conditions == dict(zip(heads("weight"), (f"{key} is msc" for key in heads("loss")), strict=True))
+
+
+def test_the_job_alone_settles_a_condition_on_a_key_that_is_not_varied(space):
+    (parameter,) = space(
+        "{train.lr: {float: [0.1, 1], when: {objective.heads.c.loss: [msc, jscl]}}}"
+    ).parameters
+    assert parameter.condition is None
+
+
+def test_bounds_on_numbers(space):
+    found = space("""
+  train.lr: {log_float: [0.001, 0.1]}
+  train.warmup: {float: [0.1, 0.2], when: {train.lr: {above: 0.01}, train.epochs: {above: 2, below: 5}}}
+  train.epochs: {int: [1, 9]}
+""")
+    warmup = next(p for p in found.parameters if p.name == "train.warmup")
+    assert warmup.condition == "train.lr is above 0.01, train.epochs is above 2 and below 5"
+    for lr, epochs, exists in ((0.02, 3, True), (0.01, 3, False), (0.02, 5, False)):
+        assert warmup.exists({"train.lr": lr, "train.epochs": epochs}) == exists
+    assert reached(found, "train.warmup") == {"0.1", "0.2"}
+
+
+def test_a_chain_falls_back_on_the_jobs_own_value(space):
+    """Where a parameter does not exist, conditions on it see the job's value: here adamw's momentum, 0.9."""
+    found = space("""
+  train.optimizer: {choice: [adamw, sgd]}
+  train.momentum: {choice: [0.5, 0.6], when: {train.optimizer: sgd}}
+  train.warmup: {choice: [0.1, 0.2, 0.3], when: {train.momentum: [0.6, 0.9]}}
+""")
+    warmup = found.parameters[-1]
+    assert warmup.name == "train.warmup"
+    assert warmup.exists({"train.optimizer": "adamw"})
+    assert not warmup.exists({"train.optimizer": "sgd", "train.momentum": 0.5})
+    assert grid_size(found) == 3 + 1 + 3
+
+
+def test_keys_of_a_section_that_is_chosen_whole(space):
+    found = space("""
+  encoder: {choice: [{name: cnn_text}, {name: transformer, model: folder}]}
+  encoder.dropout: {choice: [0.1, 0.2], when: {encoder.name: cnn_text}}
+  encoder.pooling: {choice: [cls, mean], when: {encoder.name: transformer}}
+""")
+    jobs = [load_job(JOB, corner) for corner in corners(found)]
+    assert {job.encoder.name for job in jobs} == {"cnn_text", "transformer"}
+    assert {job.encoder.pooling for job in jobs if job.encoder.name == "transformer"} == {"cls", "mean"}
+    assert grid_size(found) == 4
+
+
+def test_a_simplex_may_have_a_condition(space):
+    found = space("""
+  train.optimizer: {choice: [adamw, sgd]}
+  objective.heads.*.weight: {simplex: {total: 0.6}, when: {train.optimizer: sgd}}
+""")
+    assert reached(found, "objective.heads.a.weight") == {repr(0.6 / 3)}
+
+
+def test_the_grid_counts_each_branch_by_itself(space):
+    found = space("""
+  train.epochs: {int: [1, 1000000000]}
+  train.optimizer: {choice: [adamw, sgd], when: {train.epochs: {above: 999999998}}}
+""")
+    assert grid_size(found) == 999_999_998 + 2 * 2
+
+
+SEARCHES = """
+{metric: test/accuracy} | search.metric | selection uses validation only
+{metric: [val/map, val/map]} | search.metric | names a metric twice
+{metric: []} | search.metric | at least 1 item
+{metric: 3} | search.metric | a list
+{metric: [val/map, val/loss]} | search.prune_by | name it; allowed: val/map, val/loss
+{metric: [val/map, val/loss], prune_by: val/los} | search.prune_by | did you mean val/loss
+{metric: val/map, mode: [max, min]} | search.mode | neither one for all
+{metric: [val/map, val/loss], scheduler: none, sampler: cmaes} | search.sampler | one metric
+{sampler: brute_force} | search.sampler | found: train.lr; allowed: choice and int
+{sampler: tpf} | search.sampler | brute_force
+{startupp: 3} | search.startupp | did you mean startup
+"""
+ENTRIES = """
+train.lrr: {float: [0.1, 1]} | train.lrr | did you mean train.lr?
+@.*.temprature: {float: [0.1, 1]} | @.*.temprature | .temperature?
+@.d.options.x: {choice: [1]} | @.d.options.x | names no key of the job
+train.lr: {flaot: [0.1, 1]} | train.lr.flaot | did you mean float
+train.lr: {float: [1, 0.1]} | train.lr.float | not a range
+train.lr: {float: [0.1]} | train.lr.float | not a range
+train.lr: {float: [0.1, .inf]} | train.lr.float | [low, high] with low < high
+train.lr: {log_float: [0, 1]} | train.lr.log_float | starts above 0
+train.epochs: {int: [1, 2.5]} | train.epochs.int | not a range
+train.lr: {choice: []} | train.lr.choice | distinct values
+train.lr: {choice: [1, 1]} | train.lr.choice | distinct values
+train.lr: {choice: [1, 1.0]} | train.lr | distinct values
+@.*.weight: {simplex: 1} | @.*.weight.simplex | a section with keys
+@.*.weight: {simplex: {size: 2}} | @.*.weight.simplex.total | missing key
+@.*.weight: {simplex: {total: -1}} | @.*.weight.simplex.total | above 0
+@.*.weight: {simplex: {total: [-1, 1]}} | @.*.weight.simplex.total | not negative
+@.*.weight: {simplex: {total: 1, of: 2}} | @.*.weight.simplex.of | unknown key
+@.*.weight: {simplex: {total: 1, with: x}} | @.*.weight.simplex.with | a list
+@.*.weight: {simplex: {total: 1, with: [x]}} | @.*.weight | names no key
+@.*.weight: {simplex: {total: 1, with: [@.a.weight]}} | @.*.weight | twice
+@.b.options.x: {simplex: {total: 1, size: 1}} | @.b.options.x.simplex.size | equal to 2
+@.b.options.x: {simplex: {total: 1, size: 2, with: [train.lr]}} | @.b.options.x | not both
+evaluation.knn.k: {simplex: {total: 1}} | evaluation.knn.k | not a set of weights
+evaluation.knn: {choice: [{k: 3}]} | evaluation.knn | all trials share this key
+train.lr: {float: [0.1, 1]}, train.l*: {float: [0.1, 1]} | train.l* | is varied twice
+@.b.temperature: {float: [0.1, 1]}, @.b.temperature.learned: {float: [0.1, 1]} | @.b.temperature.learned | \
+is varied twice
+train.lr: {float: [0.1, 1], int: [1, 2]} | train.lr | exactly one kind
+train.lr: {when: {train.epochs: 2}} | train.lr | exactly one kind
+train.seed: {int: [0, 3]} | train.seed | all trials share this key
+train.workers: {choice: [1, 2]} | train.workers | all trials share this key
+train: {choice: [{epochs: 2, batch_size: 2}]} | train | all trials share this key
+evaluation.metric: {choice: [val/accuracy]} | evaluation.metric | all trials share this key
+train.optimizer: {choice: [adamw, sgd], when: {train.momentum: 0.5}}, train.momentum: {choice: [0.5, 0.9], \
+when: {train.optimizer: sgd}} | train. | run in a circle
+train.lr: {float: [0.1, 1], when: {train.lr: {above: 0.5}}} | train.lr | run in a circle
+train.optimizer: {choice: [adamw]}, train.lr: {float: [0.1, 1], when: {train.optimizer: sgd}} | train.lr | \
+can never hold; found: train.optimizer is sgd
+train.lr: {float: [0.1, 1]}, train.momentum: {float: [0.5, 0.9], when: {train.lr: 0.5}} | train.momentum | \
+for a continuous range {above: x}
+train.lr: {float: [0.1, 1]}, train.momentum: {float: [0.5, 0.9], when: {train.lr: {above: 1}}} | \
+train.momentum | can never hold
+train.optimizer: {choice: [adamw, sgd]}, train.lr: {choice: [0.1], when: {train.optimizer: sgd}}, \
+train.momentum: {float: [0, 1], when: {train.lr: 0.1, train.optimizer: adamw}} | train.momentum | can never \
+hold
+@.*.temperature: {float: [0.1, 1], when: {@.*.loss: msc}} | @.*.temperature.when.@.*.loss | does not vary \
+this key; found: supcon; allowed: msc
+train.lr: {float: [0.1, 1], when: {evaluation.knn.k: 5}} | train.lr.when.evaluation.knn.k | no trial has one
+evaluation.knn.k: {choice: [1], when: {train.lr: 1}} | evaluation.knn.k | no condition
+@.*.weight: {simplex: {total: 0.5}}, train.lr: {float: [0.1, 1], when: {@.a.weight: 1}} | \
+train.lr.when.@.a.weight | other weights of a simplex
+train.lr: {float: [0.1, 1], when: {@.*.loss: msc}} | train.lr.when.@.*.loss | not bind
+train.lr: {float: [0.1, 1], when: {train.optimiser: sgd}} | train.lr.when.train.optimiser | mean \
+train.optimizer
+train.lr: {float: [0.1, 1], when: {encoder: x}} | train.lr.when.encoder | whole section
+train.lr: {float: [0.1, 1], when: {train.epochs: []}} | train.lr.when.train.epochs | lists no value
+train.lr: {float: [0.1, 1], when: {train.epochs: {over: 1}}} | train.lr.when.train.epochs | {above: x}
+train.lr: {float: [0.1, 1], when: {train.epochs: {above: a}}} | train.lr.when.train.epochs | no condition
+train.lr: {float: [0.1, 1], when: sgd} | train.lr.when | a section with keys
+train.lr: {float: [0.1, 1], when: {}} | train.lr.when | at least 1 item
+"""
+CORNERS = """
+train.optimizer: {choice: [adamw, lion]} | train.optimizer | leaves what the job allows
+train.lr: {float: [-1, 1]} | train.lr | leaves what the job allows
+evaluation.knn.lambda: {float: [0, 2]} | evaluation.knn.grid.lambda | leaves what the job allows
+encoder: {choice: [{name: cnn_text, widht: 3}]} | encoder.widht | did you mean width
+@.*.weight: {simplex: {total: [0.5, 1.5]}} | objective | nothing remains
+train.optimizer: {choice: [adamw, sgd]}, train.momentum: {float: [0.5, 1.5], when: {train.optimizer: sgd}} \
+| train.momentum | leaves what the job allows
+"""
+
+
+def rows(text, space="{{{}}}", search="{{}}", key="{}"):
+    """The lines of a table as space, search, key and part of the message; `@` stands for the heads."""
+    for line in text.replace("@", "objective.heads").strip().splitlines():
+        wrong, where, message = line.split(" | ")
+        yield pytest.param(space.format(wrong), search.format(wrong), key.format(where), message, id=wrong)
 
 
 @pytest.mark.parametrize(
-    ("search", "key", "expected"),
+    ("text", "search", "key", "message"),
     [
-        ("{metric: test/accuracy}", "search.metric", "selection uses validation only"),
-        ("{metric: [val/map, val/map]}", "search.metric", "names a metric twice"),
-        ("{metric: []}", "search.metric", "at least 1 item"),
-        ("{metric: 3}", "search.metric", "a list"),
-        ("{metric: [val/map, val/loss]}", "search.prune_by", "name it; allowed: val/map, val/loss"),
-        ("{metric: [val/map, val/loss], prune_by: val/los}", "search.prune_by", "did you mean val/loss"),
-        ("{metric: val/map, mode: [max, min]}", "search.mode", "neither one for all"),
-        ("{metric: [val/map, val/loss], scheduler: none, sampler: cmaes}", "search.sampler", "one metric"),
-        ("{sampler: brute_force}", "search.sampler", "found: train.lr; allowed: choice and int"),
-        ("{sampler: tpf}", "search.sampler", "brute_force"),
-        ("{startupp: 3}", "search.startupp", "did you mean startup"),
+        *rows(SEARCHES, space=LR.replace("{", "{{").replace("}", "}}"), search="{}"),
+        *rows(ENTRIES, key="space.{}"),
+        *rows(CORNERS, key="space ({}"),
+        ("{}", "{}", "space", "at least 1 item"),
     ],
 )
-def test_a_search_that_cannot_be(tmp_path, search, key, expected):
-    error = refused(tmp_path, LR, search)
-    assert error.key == key
-    assert expected in error.line()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("{train.lrr: {float: [0.1, 1]}}", "did you mean train.lr?"),
-        ("{objective.heads.*.temprature: {float: [0.1, 1]}}", ".temperature?"),
-        ("{objective.heads.c.options.x: {choice: [1]}}", "names no key of the job"),
-        ("{train.lr: {flaot: [0.1, 1]}}", "did you mean float"),
-        ("{train.lr: {float: [1, 0.1]}}", "not a range"),
-        ("{train.lr: {float: [0.1]}}", "not a range"),
-        ("{train.lr: {float: [0.1, .inf]}}", "not a range"),
-        ("{train.lr: {log_float: [0, 1]}}", "starts above 0"),
-        ("{train.epochs: {int: [1, 2.5]}}", "not a range"),
-        ("{train.lr: {choice: []}}", "distinct values"),
-        ("{train.lr: {choice: [1, 1]}}", "distinct values"),
-        ("{train.lr: {choice: [1, 1.0]}}", "distinct values"),
-        ("{train.optimizer: {choice: [adamw, lion]}}", "leaves what the job allows"),
-        ("{train.lr: {float: [-1, 1]}}", "leaves what the job allows"),
-        ("{encoder: {choice: [{name: cnn_text, widht: 3}]}}", "did you mean width"),
-        ("{objective.heads.*.weight: {simplex: {total: [0.5, 1.5]}}}", "nothing remains"),
-        ("{objective.heads.*.weight: {simplex: 1}}", "should be a section with keys"),
-        ("{objective.heads.*.weight: {simplex: {size: 2}}}", "simplex.total: missing key"),
-        ("{objective.heads.*.weight: {simplex: {total: -1}}}", "needs a total above 0"),
-        ("{objective.heads.*.weight: {simplex: {total: [-1, 1]}}}", "not negative"),
-        (
-            "{objective.heads.*.weight: {simplex: {total: 1, of: 2}}}",
-            "unknown key; found: of; allowed: size, total, with",
-        ),
-        ("{objective.heads.*.weight: {simplex: {total: 1, with: objective}}}", "should be a list"),
-        ("{objective.heads.*.weight: {simplex: {total: 1, with: [objective.x.weight]}}}", "names no key"),
-        (
-            "{objective.heads.*.weight: {simplex: {total: 1, with: [objective.heads.a.weight]}}}",
-            "varied twice",
-        ),
-        (
-            "{objective.heads.b.options.level_weights: {simplex: {total: 1, size: 1}}}",
-            "greater than or equal to 2",
-        ),
-        ("{objective.heads.b.options.x: {simplex: {total: 1, size: 2, with: [train.lr]}}}", "not both"),
-        ("{evaluation.knn.lambda: {float: [0, 2]}}", "leaves what the job allows"),
-        ("{evaluation.knn.k: {simplex: {total: 1}}}", "not a set of weights"),
-        ("{evaluation.knn: {choice: [{k: 3}]}}", "all trials share this key"),
-        ("{train.lr: {float: [0.1, 1]}, train.l*: {float: [0.1, 1]}}", "is varied twice"),
-        (
-            "{objective.heads.b.temperature: {float: [0.1, 1]}, objective.heads.b.temperature.learned: "
-            "{float: [0.1, 1]}}",
-            "is varied twice",
-        ),
-        ("{train.lr: {float: [0.1, 1], int: [1, 2]}}", "exactly one kind"),
-        ("{train.lr: {when: {train.epochs: 2}}}", "exactly one kind"),
-        ("{}", "key space: should have at least 1 item"),
-        ("{train.seed: {int: [0, 3]}}", "all trials share this key"),
-        ("{train.workers: {choice: [1, 2]}}", "all trials share this key"),
-        ("{train: {choice: [{epochs: 2, batch_size: 2}]}}", "all trials share this key"),
-        ("{evaluation.metric: {choice: [val/accuracy]}}", "all trials share this key"),
-    ],
-)
-def test_a_wrong_space_is_one_error_before_anything_starts(tmp_path, text, expected):
-    assert expected in refused(tmp_path, text).line()
+def test_a_wrong_space_is_one_error_before_anything_starts(space, text, search, key, message):
+    with pytest.raises(UserError) as caught:
+        space(text, search)
+    assert caught.value.file.endswith("space.yaml")
+    assert caught.value.key.startswith(key)
+    assert message in caught.value.line()
 
 
 def test_an_unknown_part_of_the_file(tmp_path):
-    path = tmp_path / "space.yaml"
-    path.write_text(yaml.safe_dump({"spaces": {}}))
+    (tmp_path / "space.yaml").write_text("spaces: {}")
     with pytest.raises(UserError, match="did you mean space"):
-        load_space(path, load_job(JOB))
+        load_space(tmp_path / "space.yaml", load_job(JOB))
 
 
-def test_a_brute_force_search_of_choices_and_whole_numbers(tmp_path):
+def test_a_brute_force_search_of_choices_and_whole_numbers(space):
     text = "{train.epochs: {int: [1, 3]}, train.optimizer: {choice: [adamw, sgd]}}"
-    assert space(tmp_path, text, "{sampler: brute_force}").search.sampler == "brute_force"
+    assert space(text, "{sampler: brute_force}").search.sampler == "brute_force"

@@ -1,6 +1,5 @@
 """Table files: what their cells are, and one clear error for whatever is wrong in them."""
 
-import math
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,18 @@ from mlcl.config.table import cells_of, find_table, load_table, slug, table_file
 from mlcl.errors import UserError
 
 SOURCE = {"data": {"source": "icd10cm", "options": {"level": 2}, "split_seed": 3}}
-TABLE = {
-    "title": "A table",
-    "experiment": "exp",
-    "source": "A paper, Table 1",
-    "job": "job.yaml",
-    "metrics": {"Acc": "test/accuracy", "F1": "test/macro_f1"},
-    "tolerance": 0.5,
-    "seeds": 2,
-    "rows": {"CE": {"set": {"objective.heads": {}}}, "MLCL (ours)": {}},
-    "columns": {"All": {}, "10 a class": {"set": {"data.subset.per_class": 10}}},
-    "paper": {"CE": {"All": [71.5, None]}, "MLCL (ours)": {"All": [72, 70.25], "10 a class": None}},
-}
+TABLE = yaml.safe_load("""
+title: A table
+experiment: exp
+source: A paper, Table 1
+job: job.yaml
+metrics: {Acc: test/accuracy, F1: test/macro_f1}
+tolerance: 0.5
+seeds: 2
+rows: {CE: {set: {objective.heads: {}}}, MLCL (ours): {}}
+columns: {All: {}, 10 a class: {set: {data.subset.per_class: 10}}}
+paper: {CE: {All: [71.5, null]}, MLCL (ours): {All: [72, 70.25], 10 a class: null}}
+""")
 
 
 class Files:
@@ -67,19 +66,12 @@ def test_every_row_and_column_is_a_cell_with_a_job_for_each_seed(files):
     assert ids(cells) == ["ce/all", "ce/10-a-class", "mlcl-ours/all", "mlcl-ours/10-a-class"]
     assert [len(cell.jobs) for cell in cells] == [2] * 4
     assert all(job.experiment == "exp" for cell in cells for job in cell.jobs)
-    assert [list(cell.jobs[0].objective.heads) for cell in cells] == [
-        [],
-        [],
-        ["detail", "topic"],
-        ["detail", "topic"],
-    ]
+    heads = [list(cell.jobs[0].objective.heads) for cell in cells]
+    assert heads == [[], [], ["detail", "topic"], ["detail", "topic"]]
     assert cells[1].jobs[0].data.subset.per_class == 10
     printed = [[figure.printed for figure in cell.figures] for cell in cells]
     assert printed == [[71.5, None], [None, None], [72, 70.25], [None, None]]
-    assert [(f.name, f.metric) for f in cells[0].figures] == [
-        ("Acc", "test/accuracy"),
-        ("F1", "test/macro_f1"),
-    ]
+    assert {f.name: f.metric for f in cells[0].figures} == TABLE["metrics"]
 
 
 def test_seeds_vary_the_seed_keys_and_nothing_else(files):
@@ -205,8 +197,6 @@ def test_tolerance_and_digits_may_be_a_figures_own(files):
     assert [table.tolerance_of(name) for name in ("Acc", "F1")] == [0.1, None]
     assert [table.tolerance_of(name, "small") for name in ("Acc", "F1")] == [None, 3]
     assert [table.digits_of(name) for name in ("Acc", "F1")] == [3, 2]
-    for wrong in ("tolerance", "digits"):
-        assert f"{wrong}: no figure AUC" in files.error({wrong: {"AUC": 1}}).line()
 
 
 def test_data_reaches_the_set_that_is_transferred_to(files, tmp_path):
@@ -248,73 +238,65 @@ def line(**how):
     return {"rows": {"a": how}, "columns": {"b": {}}, "paper": {}}
 
 
-WRONG = {
-    "control": ({"ranks": {"control": "MLCL"}}, None, "ranks.control: no ranked row MLCL"),
-    "row that is left out": ({"ranks": {"leave_out": ["MLCL"]}}, None, "ranks.leave_out: no row MLCL"),
-    "control that is left out": (
-        {"ranks": {"control": "CE", "leave_out": ["CE"]}}, None, "ranks.control: no ranked row CE"
-    ),
-    "column of a row": (line(columns=["c"]), None, "rows.a.columns: no column c"),
-    "columns of a column": (
-        {"columns": {"b": {"columns": ["b"]}}, "paper": {}}, "columns.b.columns", "unknown key"
-    ),
-    "figure of no cell": (
-        {"rows": {"CE": {"columns": ["All"]}}, "paper": {"CE": {"10 a class": [1, 2]}}},
-        None,
-        "paper.CE: no column 10 a class",
-    ),
-    "unknown key": ({"tittle": "x"}, "tittle", "did you mean title"),
-    "row of the paper": ({"paper": {"CEE": {}}}, None, "paper: no row CEE"),
-    "column of the paper": ({"paper": {"CE": {"Al": 1}}}, None, "paper.CE: no column Al"),
-    "too few figures": ({"paper": {"CE": {"All": 71.5}}}, "paper.CE.All", "found: 1; allowed: 2"),
-    "too many figures": ({"paper": {"CE": {"All": [1, 2, 3]}}}, "paper.CE.All", "found: 3; allowed: 2"),
-    "row of a scale": ({"scales": {"s": {"about": "x", "rows": ["CEE"]}}}, None, "scales.s: no row CEE"),
-    "row twice": ({"scales": {"s": {"about": "x", "rows": ["CE", "CE"]}}}, None, "row CE stands twice"),
-    "no rows": ({"scales": {"s": {"about": "x", "rows": []}}}, "scales.s.rows", "at least 1"),
-    "name of a scale": ({"scales": {"a/b": {"about": "x"}}}, "scales.a/b", "pattern"),
-    "better": ({"better": {"Ac": "lower"}}, None, "better: no figure Ac"),
-    "equal ids": ({"columns": {"k=1": {}, "K 1": {}}, "paper": {}}, None, "K 1 and k=1 are both k-1"),
-    "no id": ({"columns": {"τ": {}}, "paper": {}}, None, "needs a letter or a digit"),
-    "equal figures": ({"metrics": {"F1": "a", "f1": "b"}, "paper": {}}, None, "f1 and F1 are both f1"),
-    "no metrics": (line(metrics={}), "rows.a.metrics", "at least 1"),
-    "tolerance": ({"tolerance": 0}, "tolerance", "greater than 0"),
-    "no job": ({"job": None}, "job", "name a job"),
-    "braces": ({"job": "{kind}.yaml"}, "job", "found: kind; allowed: none"),
-    "braces with an attribute": ({"job": "{kind.x}{}.yaml"}, "job", "found: kind.x"),
-    "set below a number": ({"set": {"train.epochs.x": 1}}, "set.train.epochs", "no keys below"),
-    "drop": (line(drop=["encoder.wide"]), "drop", "found: encoder.wide"),
-    "drop below a number": (line(drop=["train.epochs.x"]), "drop", "found: train.epochs.x"),
-    "job key": (line(set={"train.epoch": 1}), "train.epoch", "did you mean epochs? (cell a/b)"),
-    "neighbours": (line(set={"evaluation.knn.k": 0}), "evaluation.knn.k", "(cell a/b)"),
-    "lambda": (line(set={"evaluation.knn.lambda": 2}), "evaluation.knn.lambda", "(cell a/b)"),
-    "no neighbours": (
-        line(drop=["evaluation.knn"], set={"evaluation.knn.k": 2}), "evaluation.knn", "no neighbours to set"
-    ),
-    "seeds that do nothing": (
-        {"seed_keys": ["data.split_seed"], **line(set={"data": {"source": "icd10cm"}})},
-        "seed_keys",
-        "one and the same",
-    ),
-}  # fmt: skip
+# A change of the table, the key of the error, and part of its line; `@` stands for the only row.
+WRONG = """
+ranks: {control: MLCL} | | ranks.control: no ranked row MLCL
+ranks: {leave_out: [MLCL]} | | ranks.leave_out: no row MLCL
+ranks: {control: CE, leave_out: [CE]} | | ranks.control: no ranked row CE
+"@": {columns: [c]} | | rows.a.columns: no column c
+columns: {b: {columns: [b]}}, paper: {} | columns.b.columns | unknown key
+rows: {CE: {columns: [All]}}, paper: {CE: {10 a class: [1, 2]}} | | paper.CE: no column 10 a class
+tittle: x | tittle | did you mean title
+paper: {CEE: {}} | | paper: no row CEE
+paper: {CE: {Al: 1}} | | paper.CE: no column Al
+paper: {CE: {All: 71.5}} | paper.CE.All | found: 1; allowed: 2
+paper: {CE: {All: [1, 2, 3]}} | paper.CE.All | found: 3; allowed: 2
+paper: {CE: {All: [.nan, 1]}} | paper.CE.All.0 | finite
+scales: {s: {about: x, rows: [CEE]}} | | scales.s: no row CEE
+scales: {s: {about: x, rows: [CE, CE]}} | | row CE stands twice
+scales: {s: {about: x, rows: []}} | scales.s.rows | at least 1
+scales: {a/b: {about: x}} | scales.a/b | pattern
+better: {Ac: lower} | | better: no figure Ac
+digits: {AUC: 1} | | digits: no figure AUC
+tolerance: {AUC: 1} | | tolerance: no figure AUC
+columns: {k=1: {}, K 1: {}}, paper: {} | | K 1 and k=1 are both k-1
+columns: {τ: {}}, paper: {} | | needs a letter or a digit
+metrics: {F1: a, f1: b}, paper: {} | | f1 and F1 are both f1
+"@": {metrics: {}} | rows.a.metrics | at least 1
+tolerance: 0 | tolerance | greater than 0
+job: null | job | name a job
+job: "{kind}.yaml" | job | found: kind; allowed: none
+job: "{kind.x}{}.yaml" | job | found: kind.x
+set: {train.epochs.x: 1} | set.train.epochs | no keys below
+"@": {drop: [encoder.wide]} | drop | found: encoder.wide
+"@": {drop: [train.epochs.x]} | drop | found: train.epochs.x
+"@": {set: {train.epoch: 1}} | train.epoch | did you mean epochs? (cell a/b)
+"@": {set: {evaluation.knn.k: 0}} | evaluation.knn.k | (cell a/b)
+"@": {set: {evaluation.knn.lambda: 2}} | evaluation.knn.lambda | (cell a/b)
+"@": {drop: [evaluation.knn], set: {evaluation.knn.k: 2}} | evaluation.knn | no neighbours to set
+set: {train.patience: 2, evaluation.metric: knn/val/accuracy}, "@": {set: {evaluation.knn.k: 2}} | \
+train.patience | the neighbours decide
+"""
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_mistake_is_one_error_that_names_file_and_key(files, name):
-    tree, key, text = WRONG[name]
-    how = {}
-    if name == "seeds that do nothing":  # a prepared folder has one split
-        (files.folder / "dataset.json").touch()
-        how["data"] = {"icd10cm": str(files.folder)}
-    error = files.error(tree, **how)
+@pytest.mark.parametrize("row", WRONG.strip().splitlines())
+def test_a_mistake_is_one_error_that_names_file_and_key(files, row):
+    change, key, text = row.split("|")
+    tree = yaml.safe_load(f"{{{change}}}")
+    if "@" in tree:
+        tree |= line(**tree.pop("@"))
+    error = files.error(tree)
     assert error.file == str(files.file)
-    assert error.key == key
-    assert text in error.line()
+    assert (error.key or "") == key.strip()
+    assert text.strip() in error.line()
 
 
-def test_figures_of_a_paper_are_numbers(files):
-    error = files.error({"paper": {"CE": {"All": [math.nan, 1]}}})
-    assert error.key.startswith("paper.CE.All")
-    assert "finite" in error.line()
+def test_seeds_that_change_nothing_are_refused(files):
+    (files.folder / "dataset.json").touch()  # a prepared folder has one split
+    tree = {"seed_keys": ["data.split_seed"], **line(set={"data": {"source": "icd10cm"}})}
+    error = files.error(tree, data={"icd10cm": str(files.folder)})
+    assert (error.key, error.file) == ("seed_keys", str(files.file))
+    assert "one and the same" in error.line()
 
 
 @pytest.mark.parametrize(
@@ -322,18 +304,14 @@ def test_figures_of_a_paper_are_numbers(files):
     [
         ({"scale": "large"}, "--scale", "found: large; allowed: none"),
         ({"only": ["ce/*", "x*"]}, "--only", "found: x*; allowed: ce/all, ce/10-a-class"),
-        (
-            {"data": {"coco": "x"}},
-            "--data",
-            "no cell takes this source; found: coco; allowed: all, 10-a-class",
-        ),
+        ({"data": {"coco": "x"}}, "--data", "no cell takes this source; found: coco; allowed: all, 10"),
         ({"overrides": {"train.epoch": 3}}, "train.epoch", "did you mean epochs"),
         ({"overrides": {"train.epochs.x": 3}}, "train.epochs", "no keys below"),
         ({"overrides": {"train.seed": 3}}, "train.seed", "the table itself sets train.seed"),
         ({"overrides": {"train": {"epochs": 3}}}, "train", "the table itself sets train.seed"),
         ({"overrides": {"experiment": "x"}}, "experiment", "the table itself sets experiment"),
     ],
-)
+)  # fmt: skip
 def test_what_the_command_line_gets_wrong_is_one_error(files, how, key, text):
     error = files.error(**how)
     assert error.key == key
@@ -349,21 +327,16 @@ def test_an_alternative_is_in_the_scales_that_name_it(files):
     assert ids(small) == ["mlcl-ours/all", "sum/all"]
     heads = small[1].jobs[0].objective.heads
     assert {name: head.reduction for name, head in heads.items()} == {"detail": "sum", "topic": "sum"}
-    assert changed(small[0].jobs[0], small[1].jobs[0]) == {
-        "objective.heads.detail.reduction",
-        "objective.heads.topic.reduction",
-    }
+    differing = {f"objective.heads.{head}.reduction" for head in ("detail", "topic")}
+    assert changed(small[0].jobs[0], small[1].jobs[0]) == differing
     # A row without heads has none to set.
     summed = files.cells(overrides={"objective.heads.*.reduction": "sum"})
     assert summed[0].jobs[0].objective.heads == {}
 
 
-def test_neighbours_that_end_a_training_are_no_free_choice(files):
+def test_neighbours_that_are_set_whole_may_end_a_training(files):
     waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}
-    error = files.error({"set": waits, **line(set={"evaluation.knn.k": 2})})
-    assert (error.key, error.file) == ("train.patience", str(files.file))
-    whole = {"set": waits, **line(set={"evaluation.knn": {"k": 2}})}
-    assert files.cells(whole)[0].neighbours == {}
+    assert files.cells({"set": waits, **line(set={"evaluation.knn": {"k": 2}})})[0].neighbours == {}
 
 
 def test_a_missing_job_file_is_named(files):
@@ -388,17 +361,16 @@ def test_ids_are_lower_case_without_signs(text, short):
     assert slug(text) == short
 
 
-def test_the_direction_of_a_figure_is_the_tables_or_its_own(files):
-    files.cells({"better": {"F1": "lower"}})
+@pytest.mark.parametrize(
+    ("better", "higher"),
+    [
+        ({}, {"Acc": True, "HL": False}),
+        ({"better": {"HL": "higher"}}, {"Acc": True, "HL": True}),
+        ({"better": {"Acc": "lower"}}, {"Acc": False, "HL": False}),
+        ({"better": "higher"}, {"Acc": True, "HL": True}),
+    ],
+)
+def test_the_direction_of_a_figure_is_the_tables_or_its_metrics(files, better, higher):
+    files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}, **better})
     table = load_table(files.file)
-    assert table.is_better_higher("Acc")
-    assert not table.is_better_higher("F1")
-
-
-def test_the_direction_of_a_figure_is_its_metrics_where_the_table_says_nothing(files):
-    files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}})
-    table = load_table(files.file)
-    assert table.is_better_higher("Acc")
-    assert not table.is_better_higher("HL")
-    files.cells({"metrics": {"Acc": "test/accuracy", "HL": "test/hamming_loss"}, "better": "higher"})
-    assert load_table(files.file).is_better_higher("HL")
+    assert {name: table.is_better_higher(name) for name in higher} == higher

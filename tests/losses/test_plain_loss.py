@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mlcl.losses import LOSSES, build_loss, loss, sharing_key
+from mlcl.testing import registered
 from mlcl.testing.losses import LossTestCase
-from mlcl.testing.registration import registered
 
 
 class TestNeighbouring(LossTestCase):

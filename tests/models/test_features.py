@@ -8,9 +8,8 @@ import torch.nn.functional as F
 from pydantic import ValidationError
 from torch import nn
 
-from mlcl.models.encoders.features import Features, FeaturesConfig
+from mlcl.models.encoders.features import FeatureNetwork, FeaturesConfig, SparseLinear, SparseRows
 from mlcl.models.heads import WithOwnLogits
-from mlcl.models.sparse_linear import SparseLinear, SparseRows
 
 COLUMNS = torch.tensor([[0, 3, 6], [5, 2, 0], [0, 0, 0]], dtype=torch.int32)
 VALUES = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
@@ -69,7 +68,9 @@ def slow(network, sparse, given):
 
 
 def test_the_network_is_its_equations():
-    network = Features({"tfidf": 7, "column": 2}, ["tfidf"], 3, hidden=[5], out=4, deep_columns=4).double()
+    network = FeatureNetwork(
+        {"tfidf": 7, "column": 2}, ["tfidf"], 3, hidden=[5], out=4, deep_columns=4
+    ).double()
     network.eval()
     for parameter in network.parameters():
         nn.init.normal_(parameter)
@@ -81,7 +82,7 @@ def test_the_network_is_its_equations():
 
 
 def test_without_the_wide_path_there_are_no_own_logits():
-    network = Features({"column": 2}, [], 3, out=4, wide=False)
+    network = FeatureNetwork({"column": 2}, [], 3, out=4, wide=False)
     assert network.label_logits == 0
     assert network(column=torch.randn(5, 2)).shape == (5, 4)
     assert list(network.wide.parameters()) == []

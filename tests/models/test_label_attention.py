@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from mlcl.models import label_attention
-from mlcl.models.label_attention import LabelAttention, attend
+from mlcl.models import label_layers
+from mlcl.models.label_layers import LabelAttention, attend
 
 TEXTS, TOKENS, DIM, LABELS = 3, 6, 4, 7
 
@@ -41,7 +41,7 @@ def by_hand(layer, h, mask):
 @pytest.mark.parametrize("at_once", [512, 7, 3, 1])
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 def test_equals_the_loop_over_labels_and_tokens(monkeypatch, pooling, at_once):
-    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
     layer, (h, mask) = make(pooling), states()
     h.requires_grad_()
     found, expected = layer(h, mask), by_hand(layer, h, mask)
@@ -61,7 +61,7 @@ def test_the_gradient_is_right():
 
 @pytest.mark.parametrize("at_once", [512, 2])
 def test_padding_changes_nothing_and_gets_no_gradient(monkeypatch, at_once):
-    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
     layer, (h, mask) = make(), states()
     expected = layer(h, mask)
     other = torch.where(mask.unsqueeze(2), h, 9.0).requires_grad_()
@@ -74,7 +74,7 @@ def test_padding_changes_nothing_and_gets_no_gradient(monkeypatch, at_once):
 
 @pytest.mark.parametrize("at_once", [512, 3])
 def test_labels_may_stand_in_any_order(monkeypatch, at_once):
-    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
     layer, (h, mask) = make(), states()
     expected = layer(h, mask)
     order = torch.randperm(LABELS, generator=torch.Generator().manual_seed(3))
@@ -119,9 +119,9 @@ def saved(layer, h, mask):
 def test_blocks_keep_neither_weights_nor_vectors_for_the_backward(monkeypatch):
     torch.manual_seed(0)
     layer, h, mask = LabelAttention(8, 600), torch.randn(2, 40, 8), torch.ones(2, 40, dtype=torch.bool)
-    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", 600)
+    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", 600)
     whole, held = saved(layer, h, mask)
-    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", 50)
+    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", 50)
     blocks, held_by_blocks = saved(layer, h, mask)
     torch.testing.assert_close(blocks, whole)
     assert held > 2 * 600 * (40 + 8)

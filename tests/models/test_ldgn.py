@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from mlcl.labels import LabelRows
 from mlcl.models.encoders.ldgn import Ldgn
-from mlcl.models.label_graph import GraphConvolution, label_graph, normalized
+from mlcl.models.label_layers import GraphConvolution, label_graph, normalized
 from mlcl.training.batches import Batch
 from mlcl.training.context import Context
 from mlcl.training.grad_cache import Passes

@@ -4,10 +4,10 @@ from models.encoder_checks import LABELS, gradients, losses, outputs
 from tiny_models import tiny_model, token_batch
 
 from mlcl.errors import UserError
-from mlcl.models import label_attention
+from mlcl.models import label_layers
 from mlcl.models.encoders.plm_icd import PlmIcd
-from mlcl.models.lora import Lora
 from mlcl.models.pretrained import load_pretrained
+from mlcl.models.pretrained_section import LoraConfig
 
 KINDS = ("bert", "roberta")
 DIM = 16
@@ -107,7 +107,7 @@ def test_every_trained_parameter_has_a_gradient_whichever_part_is_used(folders, 
     [
         {},
         {"dropout": 0.0, "gradient_checkpointing": True},
-        {"lora": Lora(r=4), "weights": "bf16", "gradient_checkpointing": True},
+        {"lora": LoraConfig(r=4), "weights": "bf16", "gradient_checkpointing": True},
     ],
     ids=["all weights", "recomputed", "adapters"],
 )
@@ -122,7 +122,7 @@ def test_a_few_steps_reduce_the_loss(folders, options):
 @pytest.mark.parametrize("at_once", [512, 2], ids=["one block", "blocks of labels"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
 def test_micro_batches_give_the_whole_batch_s_gradient(folders, monkeypatch, kind, at_once, checkpointing):
-    monkeypatch.setattr(label_attention, "LABELS_AT_ONCE", at_once)
+    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
     encoder = make(folders[kind], dropout=0.0, gradient_checkpointing=checkpointing).double().train()
     value, expected = gradients(encoder, 6)
     found_value, found = gradients(encoder, 2)

@@ -12,9 +12,9 @@ from tiny_models import KINDS, save, tiny_model, token_batch
 from torch import nn
 
 from mlcl.errors import UserError
-from mlcl.models.lora import Lora
 from mlcl.models.model_folder import model_folder
 from mlcl.models.pretrained import check_length, freeze_layers, hidden_size, load_pretrained, token_states
+from mlcl.models.pretrained_section import LoraConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -103,7 +103,7 @@ def test_a_family_without_dropout(tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", ["float32", "bf16"])
 def test_adapters_alone_train_and_stay_float32(folders, kind, weights):
-    network = make(folders[kind], lora=Lora(r=2), weights=weights).train()
+    network = make(folders[kind], lora=LoraConfig(r=2), weights=weights).train()
     frozen = {name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad}
     assert {p.dtype for p in frozen.values()} == {torch.float32 if weights == "float32" else torch.bfloat16}
     assert all("lora_" in name and p.dtype == torch.float32 for name, p in trained(network).items())
@@ -122,7 +122,7 @@ def test_adapters_alone_train_and_stay_float32(folders, kind, weights):
 
 def test_adapters_start_as_nothing_and_add_what_the_equation_says(folders):
     plain = make(folders["bert"]).eval()
-    adapted = make(folders["bert"], lora=Lora(r=2, alpha=6.0, targets=("query",))).eval()
+    adapted = make(folders["bert"], lora=LoraConfig(r=2, alpha=6.0, targets=("query",))).eval()
     assert torch.equal(states_sum(plain), states_sum(adapted))
     assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained(adapted)} == {"query"}
     layer = adapted.encoder.layer[0].attention.self.query
@@ -134,15 +134,15 @@ def test_adapters_start_as_nothing_and_add_what_the_equation_says(folders):
 
 def test_an_adapter_for_a_layer_that_is_not_there(folders):
     with pytest.raises(UserError, match="no such linear layer") as caught:
-        load_pretrained(folders["bert"], lora=Lora(targets=("query", "q_proj")))
+        load_pretrained(folders["bert"], lora=LoraConfig(targets=("query", "q_proj")))
     assert (caught.value.key, caught.value.found) == ("encoder.lora.targets", ["q_proj"])
     assert caught.value.allowed == ["dense", "key", "query", "value"]
     with pytest.raises(UserError, match=r"no such linear layer; found: none"):
-        load_pretrained(folders["bert"], lora=Lora(targets=()))
+        load_pretrained(folders["bert"], lora=LoraConfig(targets=()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lora", [None, Lora(r=2, dropout=0.3)], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2, dropout=0.3)], ids=["all weights", "adapters"])
 def test_recomputed_layers_give_the_same_gradient(folders, kind, lora):
     found = []
     for recompute in (False, True):
@@ -442,7 +442,7 @@ def test_python_packages_without_a_model_or_with_two(packages, no_network):
 
 @pytest.mark.parametrize(
     ("package", "options", "extra"),
-    [("transformers", {}, "transformers"), ("peft", {"lora": Lora()}, "lora")],
+    [("transformers", {}, "transformers"), ("peft", {"lora": LoraConfig()}, "lora")],
 )
 def test_a_package_that_is_not_installed(folders, monkeypatch, package, options, extra):
     monkeypatch.setitem(sys.modules, package, None)

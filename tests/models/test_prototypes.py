@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mlcl.models.prototypes import PrototypeClassifier, distortion, tree_distances
+from mlcl.models.heads import PrototypeClassifier, distortion, tree_distances
 
 PATHS = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [1, 2, 4]])
 

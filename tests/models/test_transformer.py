@@ -5,9 +5,9 @@ from tiny_models import KINDS, tiny_model, token_batch
 from torch import nn
 
 from mlcl.errors import UserError
-from mlcl.models.encoders.transformer import Transformer
-from mlcl.models.lora import Lora
+from mlcl.models.encoders.transformer import TextTransformer
 from mlcl.models.pretrained import load_pretrained
+from mlcl.models.pretrained_section import LoraConfig
 
 POOLINGS = ("cls", "mean", "last")
 
@@ -19,7 +19,7 @@ def folders(tmp_path_factory):
 
 def make(folder, pooling="mean", **options):
     torch.manual_seed(0)
-    return Transformer(load_pretrained(folder, **options), pooling)
+    return TextTransformer(load_pretrained(folder, **options), pooling)
 
 
 def with_adapters(encoder, size=0.3):
@@ -66,7 +66,7 @@ def test_pooling(folders, kind):
     expected = {"cls": states[:, 0], "last": torch.stack([states[0, 5], states[1, 1], states[2, 3]])}
     expected["mean"] = torch.stack([row[:n].mean(0) for row, n in zip(states, (6, 2, 4), strict=True)])
     for pooling in POOLINGS:
-        torch.testing.assert_close(Transformer(encoder.network, pooling)(ids, mask), expected[pooling])
+        torch.testing.assert_close(TextTransformer(encoder.network, pooling)(ids, mask), expected[pooling])
 
 
 def test_the_last_token_of_a_decoder_alone_sees_the_whole_text(folders):
@@ -79,7 +79,7 @@ def test_the_last_token_of_a_decoder_alone_sees_the_whole_text(folders):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lora", [None, Lora(r=2)], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2)], ids=["all weights", "adapters"])
 def test_every_trained_parameter_sees_a_gradient(folders, kind, lora):
     encoder = make(folders[kind], "cls" if kind == "bert" else "last", lora=lora)
     encoder(*token_batch([6, 2, 4], 6)).square().sum().backward()
@@ -89,7 +89,7 @@ def test_every_trained_parameter_sees_a_gradient(folders, kind, lora):
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_the_embedding_is_float32(folders, precision):
-    encoder = make(folders["llama"], lora=Lora(r=2), weights=precision).eval()
+    encoder = make(folders["llama"], lora=LoraConfig(r=2), weights=precision).eval()
     ids, mask = token_batch([6, 2], 6)
     found = encoder(ids, mask)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -101,11 +101,11 @@ def test_the_embedding_is_float32(folders, precision):
 def test_more_tokens_than_the_network_has_positions_for(folders):
     for kind in ("bert", "roberta"):
         network = load_pretrained(folders[kind])
-        Transformer(network, max_length=32)(*token_batch([32], 32))
+        TextTransformer(network, max_length=32)(*token_batch([32], 32))
         with pytest.raises(UserError, match="more tokens") as caught:
-            Transformer(network, max_length=33)
+            TextTransformer(network, max_length=33)
         assert (caught.value.key, caught.value.allowed) == ("encoder.max_length", 32)
-    Transformer(load_pretrained(folders["llama"]), max_length=10_000)  # rotary: no such end
+    TextTransformer(load_pretrained(folders["llama"]), max_length=10_000)  # rotary: no such end
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_more_tokens_than_the_network_has_positions_for(folders):
     [
         ("bert", {}),
         ("roberta", {"dropout": 0.0}),
-        ("llama", {"lora": Lora(r=4, dropout=0.0)}),
-        ("llama", {"lora": Lora(r=4), "weights": "bf16", "gradient_checkpointing": True}),
+        ("llama", {"lora": LoraConfig(r=4, dropout=0.0)}),
+        ("llama", {"lora": LoraConfig(r=4), "weights": "bf16", "gradient_checkpointing": True}),
     ],
 )
 def test_a_few_steps_reduce_the_loss(folders, kind, options):
@@ -124,7 +124,7 @@ def test_a_few_steps_reduce_the_loss(folders, kind, options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lora", [None, Lora(r=2, dropout=0.0)], ids=["all weights", "adapters"])
+@pytest.mark.parametrize("lora", [None, LoraConfig(r=2, dropout=0.0)], ids=["all weights", "adapters"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
 def test_micro_batches_give_the_whole_batch_s_gradient(folders, kind, lora, checkpointing):
     encoder = make(folders[kind], dropout=0.0, lora=lora, gradient_checkpointing=checkpointing)
@@ -140,7 +140,7 @@ def test_micro_batches_give_the_whole_batch_s_gradient(folders, kind, lora, chec
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
 def test_dropout_of_the_second_pass_repeats_the_first(folders, kind, checkpointing):
-    options = {"dropout": 0.4, "lora": Lora(r=2, dropout=0.4), "gradient_checkpointing": checkpointing}
+    options = {"dropout": 0.4, "lora": LoraConfig(r=2, dropout=0.4), "gradient_checkpointing": checkpointing}
     encoder = with_adapters(make(folders[kind], **options)).train()
     first, second = outputs(encoder, 2)
     assert torch.equal(first, second)
@@ -159,4 +159,4 @@ def test_a_network_of_one_s_own_will_do():
 
     network = Network()
     ids, mask = token_batch([2, 1], 2)
-    torch.testing.assert_close(Transformer(network, "last")(ids, mask)[1], network.embedding(ids[1, 0]))
+    torch.testing.assert_close(TextTransformer(network, "last")(ids, mask)[1], network.embedding(ids[1, 0]))

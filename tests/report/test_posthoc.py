@@ -15,7 +15,7 @@ from mlcl.evaluation import Setting
 from mlcl.report.posthoc import score_posthoc
 from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.stored_run import StoredRun
 
 GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}
 JOB = ("evaluation.knn.k=3", *(f"evaluation.knn.grid.{key}={values}" for key, values in GRID.items()))
@@ -50,7 +50,7 @@ def brute_force(finished):
     for k in GRID["k"]:
         for share in GRID["lambda"]:
             for tau in GRID["temperature"]:
-                each = [stored_metrics(*run, Setting(k, share, tau)) for run in finished[1].values()]
+                each = [StoredRun.read(*run).metrics(Setting(k, share, tau)) for run in finished[1].values()]
                 means = [sum(one[f"knn/{s}/accuracy"] for one in each) / 2 for s in ("val", "test")]
                 found[k, share, tau] = tuple(means)
     return found
@@ -126,6 +126,6 @@ def test_figures_and_thresholds_of_labels_are_exact(store, tiny, tmp_path):
     assert set(chosen["which"]) == {"best on validation", "the job's own", "the model alone"}
     for row in chosen.itertuples():
         place = Setting(row.k, chosen.loc[row.Index, "lambda"], row.temperature)
-        found = stored_metrics(folder, job_data, place)
+        found = StoredRun.read(folder, job_data).metrics(place)
         assert row.threshold == found["knn/threshold"]
         assert (row.val, row.test) == (found["knn/val/micro_f1"], found["knn/test/micro_f1"])

@@ -8,7 +8,7 @@ from mlcl.config import dump_job, load_job
 from mlcl.errors import UserError
 from mlcl.plugins import only_reading
 from mlcl.report.run_artifacts import JobDataCache
-from mlcl.training.files import JOB
+from mlcl.training.run_files import JOB
 
 PLUGIN = """
 from mlcl.evaluation import Metric

@@ -16,7 +16,7 @@ from mlcl.report.run_lookup import find_settings
 from mlcl.report.runs import Runs
 from mlcl.report.table_data import read_table
 from mlcl.report.table_plots import MOST_GROUPS, comparable_cells, group_plots
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.stored_run import StoredRun
 
 QUICK = EmbeddingOptions(quick=True)
 
@@ -113,7 +113,9 @@ def test_neighbours_are_sought_in_the_rows_that_each_seed_saw(drawn, trainings):
         found = dict(zip(curve[x], curve["accuracy"], strict=True))
         best = {
             k: statistics.mean(
-                stored_metrics(*trainings[1][column, seed][:2], Setting(k, 1.0, 1.0))["knn/test/accuracy"]
+                StoredRun.read(*trainings[1][column, seed][:2]).metrics(Setting(k, 1.0, 1.0))[
+                    "knn/test/accuracy"
+                ]
                 for seed in range(SEEDS)
             )
             for k in (1, 3)
@@ -134,7 +136,7 @@ def test_posthoc_of_a_cell_whose_seeds_have_subsets_of_their_own(store, ids, tra
     (setting,) = find_settings(runs, ["30 rows, CE"])
     chosen = score_posthoc(runs, [setting], trainings[0]).chosen.iloc[0]
     setting = Setting(int(chosen["k"]), chosen["lambda"], chosen["temperature"])
-    each = [stored_metrics(*trainings[1]["CE", seed][:2], setting) for seed in range(SEEDS)]
+    each = [StoredRun.read(*trainings[1]["CE", seed][:2]).metrics(setting) for seed in range(SEEDS)]
     assert chosen["val"] == pytest.approx(statistics.mean(one["knn/val/accuracy"] for one in each))
 
 

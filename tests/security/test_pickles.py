@@ -25,9 +25,9 @@ from mlcl.service.search.study import draw_trial
 from mlcl.tracking import State
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import EMBEDDINGS
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.run_files import EMBEDDINGS
+from mlcl.training.stored_run import StoredRun
 
 
 class Hostile:
@@ -128,8 +128,8 @@ def test_a_stored_model_s_embeddings(tiny, tmp_path, ran, hostile):
     ):
         pq.write_table(table, file)
         with pytest.raises(UserError, match=r"embeddings\.parquet: not the embeddings of a run"):
-            stored_metrics(folder, job_data, Setting(1, 1.0, 1.0))
+            StoredRun.read(folder, job_data).metrics(Setting(1, 1.0, 1.0))
     file.write_bytes(hostile)
     with pytest.raises(UserError, match="cannot be read"):
-        stored_metrics(folder, job_data, Setting(1, 1.0, 1.0))
+        StoredRun.read(folder, job_data).metrics(Setting(1, 1.0, 1.0))
     assert not ran.exists()

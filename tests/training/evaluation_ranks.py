@@ -13,15 +13,15 @@ from training.training_ranks import start
 from mlcl.evaluation import ProbeGrid, Scoring, linear_probe
 from mlcl.labels import LabelRows
 from mlcl.testing.ranks import finish
-from mlcl.training import embeddings_file, neighbours
+from mlcl.training import embeddings, run_files
 from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
-from mlcl.training.embeddings_file import EMBEDDINGS, PARTS, write_embeddings
+from mlcl.training.embeddings import RankRows, shares
 from mlcl.training.evaluator import Evaluator
 from mlcl.training.events import Diverged
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import RankRows, shares
+from mlcl.training.run_files import EMBEDDINGS, PARTS, write_embeddings
 
 KNN = "evaluation.knn={k: 5, lambda: 0.5, grid: {k: [1, 7, 60], lambda: [0, 0.5, 1], temperature: [1.0]}}"
 BATCHES = "evaluation.batch_size=4"
@@ -88,7 +88,7 @@ def own_rows(values_ND, context):
 
 def found(context):
     """Neighbours and probes of all scenes, as this rank gets them."""
-    with mock.patch.object(neighbours, "QUERIES_AT_ONCE", 8):
+    with mock.patch.object(embeddings, "QUERIES_AT_ONCE", 8):
         nearest = [own_rows(x, context).retrieve(q, k, len(x)) for x, q, k in scenes()]
     grid = ProbeGrid(lrs=(1e-2, 1e-1), weight_decays=(0.0, 1e-2), epochs=3, batch_size=16, seed=0)
     probes = []
@@ -115,7 +115,7 @@ def evaluated(data, folder, task, context):
     job = tiny_job(Path(data), KNN, BATCHES, "evaluation.probe={epochs: 3}", *TASKS[task], *transfer)
     job_data = JobData.of(job, folder / "home")
     seed_all(0)
-    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
+    model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     quick = evaluator.quick()
     result = evaluator.final(test=True, tell=lambda _: None)
@@ -143,10 +143,10 @@ def failures(data, folder, context):
     """What a rank raises where the last one has a bad value, or cannot write."""
     last = context.rank == context.world_size - 1
     job_data = JobData.of(tiny_job(Path(data), BATCHES), folder / "home")
-    model = build_model(job_data.job, job_data.dataset.info, job_data.vocabulary_size)
+    model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     result = evaluator.final(test=False, tell=lambda _: None)
-    disk = mock.patch.object(embeddings_file.pq, "write_table", side_effect=OSError("the disk is full"))
+    disk = mock.patch.object(run_files.pq, "write_table", side_effect=OSError("the disk is full"))
     with disk if last else nullcontext(), pytest.raises(OSError, match=r"disk|another rank") as full:
         write_embeddings(folder, job_data, result)
     if last:

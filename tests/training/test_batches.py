@@ -18,7 +18,7 @@ from mlcl.data import ImageRows
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss, tiling
 from mlcl.models import Projection
-from mlcl.training import batches, prefetch
+from mlcl.training import batches
 from mlcl.training.batches import Rows
 from mlcl.training.classifier import BinaryCrossEntropy, Classifier, CrossEntropy
 from mlcl.training.context import ONE_PROCESS
@@ -73,7 +73,7 @@ def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
     monkeypatch.setattr(torch.cuda, "stream", lambda _stream: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: current)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: kept.append((tensor, stream)))
-    monkeypatch.setattr(prefetch, "sent", lambda value, _device: value)
+    monkeypatch.setattr(batches, "sent", lambda value, _device: value)
 
     def inputs(rows):
         read[int(rows)].set()
@@ -84,7 +84,7 @@ def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):
     found = []
 
     def work():
-        for rows, its in prefetch.read_ahead(torch.arange(4), inputs, torch.device("cuda")):
+        for rows, its in batches.read_ahead(torch.arange(4), inputs, torch.device("cuda")):
             assert read[int(rows) + 1].wait(PATIENCE)
             found.append((int(rows), int(its["rows"])))
             assert waits == ["is copied"] * len(found)

@@ -10,9 +10,9 @@ from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
+from mlcl.training.batches import build_sampler, sampler_labels
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData
-from mlcl.training.sampler import build_sampler, sampler_labels
 
 
 @pytest.mark.parametrize(

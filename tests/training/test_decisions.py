@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from builders import tiny_job
@@ -14,9 +13,9 @@ from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.files import DECISIONS, MODEL
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, setting_metrics
+from mlcl.training.run_files import DECISIONS, MODEL
+from mlcl.training.stored_run import StoredRun
 
 GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.0, 0.5], temperature: [1.0]}"
 WAYS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}
@@ -60,7 +59,7 @@ def test_figures_at_one_half_stand_beside(finished):
 def test_a_stored_run_gives_the_same_under_its_own_setting(finished):
     folder, job_data, metrics = finished
     knn = job_data.job.evaluation.knn
-    found = setting_metrics(StoredRun.read(folder, job_data), Setting(knn.k, knn.lambda_, knn.temperature))
+    found = StoredRun.read(folder, job_data).metrics(Setting(knn.k, knn.lambda_, knn.temperature))
     assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
     assert found.keys() == {key for key in metrics if key.startswith("knn/")}
 
@@ -126,21 +125,6 @@ def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
         [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in half.probabilities
     ]
     assert "top_k" != threshold or "most probable" in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_models_and_runs_without_decisions_predict_from_one_half_on(tiny, tmp_path):
-    folder, job_data, _ = trained(tiny, tmp_path, *TAGS, epochs=1)
-    (folder / MODEL / DECISIONS).unlink()
-    write_export(tmp_path / "model", folder, job_data, {"run_id": "r1"})
-    file = tmp_path / "model" / "model.json"
-    assert load_model(tmp_path / "model", "cpu").index.decision("classifier") == AT_HALF
-    old = json.loads(file.read_text())
-    del old["decisions"]
-    for threshold in (0.5, 0.25):
-        file.write_text(json.dumps(old | {"version": 1, "threshold": threshold}))
-        model = load_model(tmp_path / "model", "cpu")
-        found = model.predict(["ball noise1"])
-        assert len(found.labels[0]) == int((found.probabilities >= np.float32(threshold)).sum())
 
 
 @pytest.mark.parametrize("threshold", ["0", "1.0", "best"])

@@ -5,7 +5,7 @@ import ctypes
 import psutil
 import pytest
 
-from mlcl.training.memory import give_back
+from mlcl.training.grad_cache import give_back
 
 
 def resident() -> int:

@@ -11,9 +11,9 @@ from mlcl.evaluation import AT_HALF
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.export.predictor import Labelling
+from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, stored_grid
+from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -65,7 +65,7 @@ def test_blank_parents_of_the_last_training_rows_spoil_neither_figures_nor_predi
         assert found[f"{name}/lca_distance"] == 0
     cpu = Context(torch.device("cpu"))
     outcome = run_experiment(job_data, folder=tmp_path / "run", context=cpu, listener=lambda _: None)
-    grid = stored_grid(StoredRun.read(tmp_path / "run", job_data), (1, 3), (0, 0.5, 1), (1.0,))
+    grid = StoredRun.read(tmp_path / "run", job_data).grid((1, 3), (0, 0.5, 1), (1.0,))
     best = grid[grid["val"].argmax()]
     assert outcome.metrics["knn_best/val/hierarchical_f1"] == best["val"]
     assert outcome.metrics["knn_best/test/hierarchical_f1"] == best["test"]

@@ -13,9 +13,9 @@ from mlcl.labels import LabelRows
 from mlcl.service.tables.table_checks import run_metrics
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.hierarchy import paths
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, stored_grid
+from mlcl.training.split_metrics import paths
+from mlcl.training.stored_run import StoredRun
 
 JOBS = {
     "single": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
@@ -139,7 +139,7 @@ def test_a_group_may_choose(tiny, tree, tmp_path):
     job = job_of("multi_label", tiny, tree, "evaluation.metric=knn/val/hierarchical_f1", "train.patience=1")
     job_data, metrics = run(job, tmp_path)
     assert job_data.scoring.metric == "hierarchical_f1"
-    found = stored_grid(StoredRun.read(tmp_path / "run", job_data), (1, 3), (0, 0.5, 1), (1.0,))
+    found = StoredRun.read(tmp_path / "run", job_data).grid((1, 3), (0, 0.5, 1), (1.0,))
     assert metrics["knn_best/val/hierarchical_f1"] == max(found["val"])
 
 

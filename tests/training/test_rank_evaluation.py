@@ -9,10 +9,10 @@ from training.evaluation_ranks import BATCHES, TASKS, evaluated, found, rank_of,
 from mlcl.evaluation import retrieve
 from mlcl.testing.ranks import run_ranks
 from mlcl.training.context import ONE_PROCESS
-from mlcl.training.embeddings_file import EMBEDDINGS, read_embeddings
+from mlcl.training.embeddings import shares
 from mlcl.training.export.network import trained_datastore
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import shares
+from mlcl.training.run_files import EMBEDDINGS, read_embeddings
 from mlcl.training.stored_run import StoredRun
 
 

@@ -9,9 +9,9 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Setting
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import EMBEDDINGS
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.run_files import EMBEDDINGS
+from mlcl.training.stored_run import StoredRun
 
 
 def run(job, folder):
@@ -26,7 +26,7 @@ def run(job, folder):
 def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings):
     knn = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
     job_data, metrics = run(tiny_job(tiny, *settings, *knn, epochs=2), tmp_path)
-    found = stored_metrics(tmp_path / "run", job_data, Setting(3, 0.7, 2.0))
+    found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(3, 0.7, 2.0))
     logged = {n: v for n, v in metrics.items() if n.startswith("knn/")}
     assert found == pytest.approx(logged, nan_ok=True)
     assert ("knn/test/neighbour_overlap" in found) == (settings == TASKS["multi_label"])
@@ -35,7 +35,7 @@ def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, settings
 
 def test_lambda_0_is_the_model_alone(tiny, tmp_path):
     job_data, metrics = run(tiny_job(tiny, epochs=2), tmp_path)
-    found = stored_metrics(tmp_path / "run", job_data, Setting(5, 0.0, 1.0))
+    found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(5, 0.0, 1.0))
     assert found["knn/test/accuracy"] == metrics["test/accuracy"]
     assert found["knn/val/macro_f1"] == pytest.approx(metrics["val/macro_f1"])
 
@@ -44,7 +44,7 @@ def test_missing_or_other_embeddings_are_refused(tiny, tmp_path):
     job_data, _ = run(tiny_job(tiny, epochs=1), tmp_path)
     other = JobData.of(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
     with pytest.raises(UserError, match="embeddings of other train rows"):
-        stored_metrics(tmp_path / "run", other, Setting(1, 1.0, 1.0))
+        StoredRun.read(tmp_path / "run", other).metrics(Setting(1, 1.0, 1.0))
     (tmp_path / "run" / EMBEDDINGS).unlink()
     with pytest.raises(UserError, match="cannot be read"):
-        stored_metrics(tmp_path / "run", job_data, Setting(1, 1.0, 1.0))
+        StoredRun.read(tmp_path / "run", job_data).metrics(Setting(1, 1.0, 1.0))

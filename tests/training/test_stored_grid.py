@@ -6,7 +6,7 @@ from stored_runs import TASKS, trained
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.training.stored_run import StoredRun, label_rows, stored_grid, stored_metrics, stored_overlap
+from mlcl.training.stored_run import StoredRun
 
 METRIC = {"single": "accuracy", "multi_label": "micro_f1", "aspects": "accuracy"}
 
@@ -20,12 +20,12 @@ def finished(request, tiny, tmp_path_factory):
 
 def test_every_point_equals_the_setting_alone(finished):
     folder, job_data, run = finished
-    table = stored_grid(run, [3, 1, 5], [1.0, 0.0, 0.4], [2.0, 0.3])
+    table = run.grid([3, 1, 5], [1.0, 0.0, 0.4], [2.0, 0.3])
     expected = []
     for k in (1, 3, 5):
         for lambda_ in (0.0, 0.4, 1.0):
             for temperature in (0.3, 2.0):
-                found = stored_metrics(folder, job_data, Setting(k, lambda_, temperature))
+                found = StoredRun.read(folder, job_data).metrics(Setting(k, lambda_, temperature))
                 values = [found[f"knn/{split}/{METRIC[job_data.task]}"] for split in ("val", "test")]
                 expected.append((k, lambda_, temperature, *values))
     assert table.dtype.names == ("k", "lambda", "temperature", "val", "test")
@@ -34,13 +34,13 @@ def test_every_point_equals_the_setting_alone(finished):
 
 def test_a_k_beyond_the_rows_becomes_their_number(finished, caplog):
     _, job_data, run = finished
-    assert stored_grid(run, [500], [1.0], [1.0])["k"].tolist() == [len(job_data.train)]
+    assert run.grid([500], [1.0], [1.0])["k"].tolist() == [len(job_data.train)]
     assert not caplog.text
 
 
 def test_an_empty_grid_is_refused(finished):
     with pytest.raises(ValueError, match="grid"):
-        stored_grid(finished[2], [], [1.0], [1.0])
+        finished[2].grid([], [1.0], [1.0])
 
 
 def as_sets(run, split):
@@ -58,7 +58,7 @@ def test_overlap_equals_a_loop(finished):
     train, test = as_sets(run, "train"), as_sets(run, "test")
     apart = run.embeddings["test"][:, None].double() - run.embeddings["train"].double()
     order = apart.norm(dim=-1).float().argsort(dim=1, stable=True)
-    for k, found in zip((1, 4), stored_overlap(run, (1, 4)), strict=True):
+    for k, found in zip((1, 4), run.overlap((1, 4)), strict=True):
         shares = []
         for own, near in zip(test, order[:, :k].tolist(), strict=True):
             brought = [label for row in near for label in train[row]]
@@ -69,7 +69,7 @@ def test_overlap_equals_a_loop(finished):
 
 def test_label_rows_hold_what_is_predicted(finished):
     _, _, run = finished
-    counts = label_rows(run, "test").counts().tolist()
+    counts = run.labels("test").counts().tolist()
     assert counts == [len(row) for row in as_sets(run, "test")]
 
 
@@ -77,7 +77,7 @@ def test_overlap_without_labels_is_not_a_number(tiny, tmp_path, monkeypatch):
     folder, job_data, _ = trained(tiny, tmp_path, epochs=1)
     run = StoredRun.read(folder, job_data)
     monkeypatch.setattr(type(job_data), "targets", lambda _, split: torch.full((len(split),), -1))
-    assert all(share != share for share in stored_overlap(run, (1, 3)))
+    assert all(share != share for share in run.overlap((1, 3)))
 
 
 def test_a_run_that_never_read_the_test_split(tiny, tmp_path):
@@ -85,8 +85,8 @@ def test_a_run_that_never_read_the_test_split(tiny, tmp_path):
     with pytest.raises(UserError, match="left no embeddings of test rows"):
         StoredRun.read(folder, job_data)
     run = StoredRun.read(folder, job_data, test=False)
-    [(*_, val, test)] = stored_grid(run, [3], [0.5], [1.0]).tolist()
+    [(*_, val, test)] = run.grid([3], [0.5], [1.0]).tolist()
     assert not run.tested
     assert val == metrics["knn/val/accuracy"]
     assert test != test
-    assert 0 <= stored_overlap(run, (1,), "validation")[0] <= 1
+    assert 0 <= run.overlap((1,), "validation")[0] <= 1

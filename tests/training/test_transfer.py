@@ -11,7 +11,7 @@ from mlcl.config.job import TransferConfig
 from mlcl.data import Split
 from mlcl.errors import UserError
 from mlcl.training import transfer as module
-from mlcl.training.neighbours import RankRows
+from mlcl.training.embeddings import RankRows
 from mlcl.training.transfer import Transfer, probe_grid
 
 PROBE = ProbeConfig(epochs=20, lr=(0.01, 0.1), weight_decay=(0.0,))

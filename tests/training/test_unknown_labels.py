@@ -18,9 +18,9 @@ from mlcl.training.classifier import AsymmetricLoss, BinaryCrossEntropy, Classif
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.export.predictor import Labelling
+from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -167,7 +167,7 @@ def test_an_exported_model_scores_as_the_run_did(findings, tmp_path, overrides):
         assert f"{name}/micro_f1" in told
         assert told == pytest.approx({key: metrics[key] for key in told}, rel=0, abs=0, nan_ok=True)
     knn = job.evaluation.knn
-    found = stored_metrics(tmp_path / "run", job_data, Setting(knn.k, knn.lambda_, knn.temperature))
+    found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(knn.k, knn.lambda_, knn.temperature))
     assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
 
 

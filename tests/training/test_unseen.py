@@ -19,7 +19,7 @@ from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, stored_metrics
+from mlcl.training.stored_run import StoredRun
 
 HELD = "data.hold_out={labels: path, share: 0.5, seed: 1}"
 TAGS = (
@@ -91,7 +91,7 @@ def test_a_search_trial_reads_no_test_rows(tiny, tmp_path, monkeypatch):
 
 def test_what_a_run_left_is_read_and_exported(tiny, tmp_path):
     job_data, metrics = run(tiny_job(tiny, HELD), tmp_path / "run")
-    found = stored_metrics(tmp_path / "run", job_data, Setting(3, 0.5, 1.0))
+    found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(3, 0.5, 1.0))
     assert found["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
     index = write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     assert index.metrics == metrics

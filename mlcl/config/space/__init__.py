@@ -1,4 +1,4 @@
-"""The space file: what to vary. It is checked against the job before anything starts."""
+"""Space files: the keys of a job that a search varies, checked against the job before anything starts."""
 
 from mlcl.config.space.domains import CLOSE, Choice, Dimension, Float, Int, Misfit, Simplex
 from mlcl.config.space.keys import POSTHOC, nodes, same

@@ -63,7 +63,7 @@ class RankTests(Section):
 
 
 class Change(Section):
-    """What a row, a column or a scale changes in the jobs of its cells."""
+    """Changes of a row, a column or a scale to the jobs of its cells."""
 
     vars: dict[str, str] = Field(default_factory=dict, description="names that stand in braces in `job`")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of the job to their values")
@@ -135,7 +135,7 @@ class Table(Section):
     )
     places: tuple[str, ...] = Field(
         (),
-        description="keys that say where something lies: a file or folder there keeps the paper's setting",
+        description="keys of paths: another file or folder there does not change the paper's setting",
     )
     models: bool = Field(True, description="false: trainings keep their figures, no embeddings and no model")
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")

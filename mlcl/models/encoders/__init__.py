@@ -1,4 +1,4 @@
-"""Encoders: each module here declares one, or a few of a kind, as a value of `Encoder`."""
+"""The built-in encoders, one or a few of a kind a file, each declared as an `Encoder`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,18 @@ ENCODERS = Registry("encoder", "mlcl.encoders", "mlcl.models.encoders", Encoder)
 
 
 def build_encoder(section: EncoderConfig, **given: Any) -> nn.Module:
-    """The module of a job's encoder; `given` are what `Encoder.build` may ask for besides the section's keys.
+    """Builds the module of a job's encoder.
 
-    Raises UserError for what the data set does not give, and for a missing package, folder or weights.
+    Args:
+        section: The job's section; `ENCODERS[name].section` is its class.
+        given: Arguments of `Encoder.build` besides the section's keys.
+
+    Raises:
+        UserError: Where the data set lacks something, and for a missing package, folder or weights.
+
+    Example:
+        >>> section = ENCODERS["cnn_image"].section(name="cnn_image", width=4, blocks=2)
+        >>> build_encoder(section)(pixels=torch.randn(2, 3, 8, 8)).shape
+        torch.Size([2, 8])
     """
     return ENCODERS[section.name].module(section, {"folder": None, **given})

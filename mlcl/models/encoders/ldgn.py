@@ -16,8 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
-from mlcl.models.label_attention import attend
-from mlcl.models.label_graph import GraphConvolution, normalized
+from mlcl.models.label_layers import GraphConvolution, attend, normalized
 
 
 class LdgnConfig(EncoderConfig):
@@ -91,7 +90,7 @@ class Ldgn(nn.Module):
 
         Gives (B, D + L), at least float32: the embedding, then one logit a label.
         """
-        # Of a text without words, the first place is read: what stands there is no word, so a zero vector.
+        # A text without words is read as one zero vector: its first position, which has no word.
         first_T = torch.arange(input_ids.shape[1], device=input_ids.device) == 0
         read_BT = attention_mask | first_T
         x_BTE = self.dropout(self.embedding(input_ids) * attention_mask.unsqueeze(-1))

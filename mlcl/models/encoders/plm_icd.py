@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
-from mlcl.models.label_attention import LabelAttention
-from mlcl.models.pretrained import check_length, hidden_size, save_config, token_states
-from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys, build_network
+from mlcl.models.label_layers import LabelAttention
+from mlcl.models.pretrained import build_network, check_length, hidden_size, save_config, token_states
+from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys
 
 
 class PlmIcdConfig(EncoderConfig, PretrainedKeys):
@@ -34,18 +34,17 @@ class PlmIcd(nn.Module):
 
         H = [f(x_1:C), f(x_C+1:2C), ...],  then `LabelAttention` on H
 
-    A text's tokens, with its special tokens at its two ends alone, are cut into chunks of C that follow each
-    other without overlap. The network f reads every chunk by itself, positions from the first on; the token
-    states of all chunks, side by side, are what the labels attend to. Padding has no part in any of it, and
-    chunks of nothing but padding are not computed.
+    A text's tokens, with special tokens at its two ends alone, are cut into chunks of C without overlap. The
+    network f reads every chunk by itself, positions from the first on, and the labels attend to the token
+    states of all chunks. Padding changes nothing, and chunks of padding alone are not computed.
 
     `network` is what `load_pretrained` gives. `dim` is D, `label_logits` is L.
 
     Raises UserError where the network has no positions for `chunk_length` tokens.
     Source: Huang et al. 2022, PLM-ICD: Automatic ICD Coding with Pretrained Language Models; there C is 128
     and a text has at most 3,072 tokens. Similarity-Dissimilarity, appendix C, names it and gives no details.
-    Of PLM-ICD's code: chunks have no special tokens of their own, keys have size D, and no dropout stands
-    before the labels. Other than there, the labels' attention leaves padding out.
+    As in PLM-ICD's code, chunks have no special tokens of their own, keys have size D, and there is no
+    dropout before the labels. Unlike there, the labels' attention leaves padding out.
     """
 
     def __init__(

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
-from mlcl.models.pretrained import check_length, hidden_size, save_config, token_states
-from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys, build_network
+from mlcl.models.pretrained import build_network, check_length, hidden_size, save_config, token_states
+from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys
 
 
 class TransformerConfig(EncoderConfig, PretrainedKeys):
@@ -29,16 +29,16 @@ class TransformerConfig(EncoderConfig, PretrainedKeys):
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
 
 
-class Transformer(nn.Module):
-    """A pretrained network, and which of its token states make the embedding.
+class TextTransformer(nn.Module):
+    """A pretrained network whose token states make the embedding.
 
     `pooling="cls"` takes the first token's state, `"mean"` the mean over the tokens of `attention_mask`,
     `"last"` the last token's, which alone has seen the whole text in a decoder. `network` is what
     `load_pretrained` gives. `dim` is D.
 
     Raises UserError where the network has no positions for `max_length` tokens.
-    Source: Similarity-Dissimilarity, appendix D (RoBERTa-base; Llama-3.1-8B with LoRA); which state is the
-    embedding is not said there.
+    Source: Similarity-Dissimilarity, appendix D (RoBERTa-base; Llama-3.1-8B with LoRA), which does not say
+    which state is the embedding.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Transformer(nn.Module):
         if self.pooling == "mean":
             tokens_B = attention_mask.sum(1).clamp(min=1)
             return (h_BTD * attention_mask.unsqueeze(2)).sum(1) / tokens_B.unsqueeze(1)
-        place_BT = attention_mask * torch.arange(attention_mask.shape[1], device=h_BTD.device)
-        at_B = attention_mask.long().argmax(1) if self.pooling == "cls" else place_BT.argmax(1)
-        return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), at_B]
+        position_BT = attention_mask * torch.arange(attention_mask.shape[1], device=h_BTD.device)
+        index_B = attention_mask.long().argmax(1) if self.pooling == "cls" else position_BT.argmax(1)
+        return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), index_B]
 
 
 def _build(
@@ -80,9 +80,9 @@ def _build(
     pooling: Literal["cls", "mean", "last"],
     max_length: int,
     folder: Path | None,
-) -> Transformer:
+) -> TextTransformer:
     network = build_network(model, dropout, lora, weights, gradient_checkpointing, freeze, folder)
-    return Transformer(network, pooling, max_length)
+    return TextTransformer(network, pooling, max_length)
 
 
 TRANSFORMER = Encoder(

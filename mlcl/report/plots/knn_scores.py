@@ -15,8 +15,8 @@ from mlcl.config import JobConfig, default_mode
 from mlcl.config.job import KnnGrid
 from mlcl.evaluation.tasks import Array
 from mlcl.report.plots.plot import PlotSkipped
-from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_run import StoredRun, stored_grid
+from mlcl.training.embeddings import setting_of
+from mlcl.training.stored_run import StoredRun
 
 AXES = ("k", "lambda", "temperature")
 SPLITS = {"val": "validation", "test": "test"}
@@ -59,8 +59,7 @@ def knn_table(run: StoredRun) -> Array:
     grid = knn_grid(run.job_data.job)
     own = _own(run.job_data.job) or grid
     try:
-        return stored_grid(
-            run,
+        return run.grid(
             [*grid.k, *own.k],
             [*grid.lambda_, *own.lambda_],
             [*grid.temperature, *own.temperature],

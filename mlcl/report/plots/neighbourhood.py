@@ -22,7 +22,7 @@ from mlcl.report.plots.groups import row_texts
 from mlcl.report.plots.panels import Cloud, Panel, panel_plot
 from mlcl.report.plots.plot import Plot, PlotSkipped
 from mlcl.report.plots.tsne import FEWEST, project
-from mlcl.training.stored_run import StoredRun, label_rows
+from mlcl.training.stored_run import StoredRun
 
 NAME = "tsne_neighbours"
 NEIGHBOURS = 80
@@ -79,7 +79,7 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
             hint = did_you_mean(instance, ids)
             raise UserError(f"no {split} row has this id{hint}", key="--row", found=instance)
         return ids.index(instance)
-    count_M = array(label_rows(run, split).counts())
+    count_M = array(run.labels(split).counts())
     if not count_M.any():
         raise PlotSkipped(f"no {split} row has a label")
     candidates = np.flatnonzero(count_M >= min(2, count_M.max()))
@@ -97,8 +97,8 @@ def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Arra
         levels = [*class_parents(job_data.dataset, name), name]
         names = [f"another {levels[0]}", *(f"same {level}" for level in levels)]
         return names, _depth(job_data.train, run.split(split), levels, row)
-    query = label_rows(run, split).take(torch.tensor([row]))
-    shared_N = label_similarity(query, label_rows(run, "train"))
+    query = run.labels(split).take(torch.tensor([row]))
+    shared_N = label_similarity(query, run.labels("train"))
     own = int(query.counts()[0])
     most = min(MOST, own)
     what = "rating" if job_data.task == "aspects" else "label"

@@ -19,7 +19,7 @@ from mlcl.report.plots.knn_scores import KnnScores, knn_grid, knn_scores, knn_ta
 from mlcl.report.plots.matplotlib_backend import chart_plot
 from mlcl.report.plots.plot import Axis, Chart, Plot, PlotSkipped, Series, build_plots, mean_series
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun, stored_overlap
+from mlcl.training.stored_run import StoredRun
 
 NAME = "neighbour_overlap"
 CURVES = 2
@@ -49,7 +49,7 @@ def neighbour_plots(
             run = StoredRun.read(folder, job_data, test=split == "test")
             split = "test" if run.tested and not shares else split
             ks = ks or sorted({min(k, len(job_data.train)) for k in knn_grid(job_data.job).k})
-            shares.setdefault(setting, []).append(stored_overlap(run, ks, split))
+            shares.setdefault(setting, []).append(run.overlap(ks, split))
             if setting in tables or len(tables) < CURVES:
                 tables.setdefault(setting, []).append(knn_table(run))
                 jobs[setting] = job_data.job

@@ -109,17 +109,17 @@ class Engine:
         """The next training, unless the command is to end."""
         if self.stop():
             return None
-        entry = self._returned.pop(0) if self._returned else self._fresh()
-        if entry is None:
-            return None
+        if self._returned:
+            entry = self._returned.pop(0)
+        else:
+            new = self._source.next()
+            self._handed += new is not None
+            self._exhausted = new is None
+            if new is None:
+                return None
+            entry = new
         self._source.store.open(entry)
         return self._task(entry)
-
-    def _fresh(self) -> Entry | None:
-        entry = self._source.next()
-        self._handed += entry is not None
-        self._exhausted = entry is None
-        return entry
 
     def _task(self, entry: Entry) -> TrialTask:
         source, packing = self._source, self._packing

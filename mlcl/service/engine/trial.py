@@ -9,7 +9,8 @@ import json
 import os
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,9 @@ from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
 from mlcl.training.events import Event, Listener, Stopped, tell_all
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import keep_figures_alone, result_files
+from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
-from mlcl.training.memory import give_back
+from mlcl.training.run_files import keep_metrics_alone, result_files
 
 SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
 """Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
@@ -91,9 +92,30 @@ def run_trial(config: dict[str, str]) -> None:
 
 
 def train(task: TrialTask, report: Report) -> None:
-    """One training from wherever it is to its last report."""
+    """Trains from the last checkpoint on, if there is one, and reports how it ended with the final values."""
+    folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
-        values = _values(task, report)
+        with _log(task) as log:
+            if stop():
+                raise Stopped
+            job, listener = load_job(task.job), _reporter(task.metric, report)
+            if job.train.workers > 1:
+                metrics = _group(task, job, log, listener, stop)
+            else:
+                outcome = run_experiment(
+                    JobData.of(job, home, verify=False),
+                    folder=folder,
+                    context=Context.current(job.train.device),
+                    listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener),
+                    should_stop=stop,
+                    test=task.test,
+                )
+                assert outcome is not None
+                metrics = outcome.metrics
+            if not task.models:
+                keep_metrics_alone(folder)
+            log.artifacts(result_files(folder))
+            values = [metrics[figure_name(name, metrics)] for name in task.scores]
     except Stopped:
         report({ENDED: State.STOPPED, REASON: ""})
     except UnreadableCheckpointError:
@@ -106,15 +128,12 @@ def train(task: TrialTask, report: Report) -> None:
         report({ENDED: State.COMPLETE, VALUES: json.dumps(values), REASON: ""})
 
 
-def _values(task: TrialTask, report: Report) -> list[float]:
-    """Trains from the last checkpoint on, if there is one, and returns the final values."""
+@contextmanager
+def _log(task: TrialTask) -> Iterator[RunLog]:
+    """The training's log, which keeps the trace of an error."""
     log = RunLog.attach(Path(task.home), task.log)
     try:
-        metrics = _experiment(task, load_job(task.job), log, report)
-        if not task.models:
-            keep_figures_alone(Path(task.folder))
-        log.artifacts(result_files(Path(task.folder)))
-        values = [metrics[figure_name(name, metrics)] for name in task.scores]
+        yield log
     except Stopped:
         raise
     except Exception:
@@ -122,26 +141,6 @@ def _values(task: TrialTask, report: Report) -> list[float]:
         raise
     finally:
         log.flush()
-    return values
-
-
-def _experiment(task: TrialTask, job: JobConfig, log: RunLog, report: Report) -> dict[str, float]:
-    folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
-    if stop():
-        raise Stopped
-    listener = _reporter(task.metric, report)
-    if job.train.workers > 1:
-        return _group(task, job, log, listener, stop)
-    outcome = run_experiment(
-        JobData.of(job, home, verify=False),
-        folder=folder,
-        context=Context.current(job.train.device),
-        listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener),
-        should_stop=stop,
-        test=task.test,
-    )
-    assert outcome is not None
-    return outcome.metrics
 
 
 def _group(

@@ -11,7 +11,7 @@ from typing import Any
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
-from mlcl.training.files import RESULT
+from mlcl.training.run_files import RESULT
 
 
 def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:

@@ -100,9 +100,8 @@ class SearchSource(TrainingSource):
         """An interrupted trial, then a new one."""
         if self._waiting:
             return self._waiting.pop(0)
-        return self._draw() if self._room() > 0 else None
-
-    def _draw(self) -> Entry:
+        if self._room() <= 0:
+            return None
         settings, trial = draw_trial(self._plan.space, self._version, self._trials(), self._start)
         job = load_job(dump_job(self._job), settings)
         if trial.params == self._start:  # the very job: its way through the space costs the last digits

@@ -69,7 +69,7 @@ def run_sweep(
         with command.start(identity, asked):
             sweep = _opened(plan, command, job_data.dataset.info)
         with command.work(sweep.conclude, sweep.engine.reporter) as end:
-            sweep.search()
+            sweep.engine.run(sweep.searches)
             sweep.confirm()
             end.state, end.reason = sweep.outcome()
         if end.undelivered == 0:
@@ -156,7 +156,7 @@ class Sweep:
     command: Command
     engine: Engine
     own: SweepRun
-    own_search: SearchSource
+    search: SearchSource
     store: NestedTrials
     baselines: Mapping[str, SearchSource] = field(default_factory=dict)
     confirmed: Sequence[Candidate] = ()
@@ -165,19 +165,16 @@ class Sweep:
     @property
     def best(self) -> Entry | None:
         """The best complete trial so far."""
-        return self.own_search.best()
+        return self.search.best()
 
     @cached_property
-    def _searches(self) -> SearchesSource:
-        return SearchesSource([self.own_search, *self.baselines.values()])
-
-    def search(self) -> None:
-        """Trains the trials of all searches."""
-        self.engine.run(self._searches)
-        self.finished = self._searches.left() == 0 and (self.plan.seeds == 0 or self.best is None)
+    def searches(self) -> SearchesSource:
+        """The sweep's own search and those of its baselines."""
+        return SearchesSource([self.search, *self.baselines.values()])
 
     def confirm(self) -> None:
         """Trains the best settings, the job as written and the baselines on fresh seeds."""
+        self.finished = self.searches.left() == 0 and (self.plan.seeds == 0 or self.best is None)
         if self.plan.seeds == 0 or self.best is None:
             return
         ledger = self.command.ledger
@@ -191,7 +188,7 @@ class Sweep:
         confirmation = ConfirmationSource(self.plan, ledger, self.store, chosen)
         self.engine.run(confirmation)
         self.confirmed = chosen
-        self.finished = self._searches.left() == 0 and confirmation.finished
+        self.finished = self.searches.left() == 0 and confirmation.finished
 
     def outcome(self) -> tuple[State, str]:
         """State and reason; an end that was asked for when everything was there changes nothing."""

@@ -29,7 +29,7 @@ from mlcl.tracking.names import (
     space_file,
 )
 from mlcl.tracking.shared_view import trials_view
-from mlcl.training.files import JOB
+from mlcl.training.run_files import JOB
 
 
 class SweepRun:

@@ -19,10 +19,10 @@ from mlcl.service.tables.summary import CellReport, FigureReport, scaled
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
 from mlcl.tracking import State
-from mlcl.training.files import RESULT
+from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
-from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_run import stored_metrics
+from mlcl.training.run_files import RESULT
+from mlcl.training.stored_run import StoredRun
 
 Metrics = dict[str, float]
 
@@ -117,7 +117,7 @@ class Figures:
         if not cell.neighbours or knn is None:
             return written
         others = {name: value for name, value in written.items() if not name.startswith("knn/")}
-        return others | stored_metrics(folder, self._job_data(cell, seed), setting_of(knn))
+        return others | StoredRun.read(folder, self._job_data(cell, seed)).metrics(setting_of(knn))
 
     def _job_data(self, cell: Cell, seed: int) -> JobData:
         """The data of a run; many cells ask for one run's, and opening it takes a while."""

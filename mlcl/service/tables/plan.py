@@ -19,8 +19,8 @@ from mlcl.service.engine.packing import Resources
 from mlcl.service.tables.table_checks import check_metrics, check_prepared, check_sources, download_hint
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
-from mlcl.training.files import RESULT
 from mlcl.training.job_data import JobData, open_dataset
+from mlcl.training.run_files import RESULT
 
 Key = tuple[str, str]
 """What tells a run from another: the hash of its job and the fingerprint of its data."""

@@ -12,7 +12,7 @@ from mlcl.data import SOURCES, DatasetInfo
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import METRICS, embedding_metrics, metric_names
 from mlcl.training.job_data import JobData
-from mlcl.training.unseen import unseen_names
+from mlcl.training.transfer import unseen_names
 
 SPLITS = ("val", "test")
 
@@ -56,7 +56,7 @@ def run_metrics(job_data: JobData) -> list[str]:
         other = job_data.transfer
         space = other.dataset.info.space(other.config.labels)
         families["transfer/"] = list(metric_names(other.task, space.aspects, space.n_classes))
-    unseen = unseen_names(job_data)
+    unseen = unseen_names(job_data.dataset)
     return unseen + [
         f"{family}{split}/{name}" for family, all_ in families.items() for split in SPLITS for name in all_
     ]

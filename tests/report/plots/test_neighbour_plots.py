@@ -11,8 +11,8 @@ from stored_runs import TAGS, TASKS, trained
 from mlcl.config.job import KnnGrid
 from mlcl.evaluation import Setting
 from mlcl.report.plots.neighbours import neighbour_plots
-from mlcl.training.neighbours import setting_of
-from mlcl.training.stored_run import StoredRun, stored_metrics, stored_overlap
+from mlcl.training.embeddings import setting_of
+from mlcl.training.stored_run import StoredRun
 
 GRID = "{k: [1, 3], lambda: [0, 0.5, 1], temperature: [1, 9]}"
 KNN = f"evaluation.knn={{k: 5, lambda: 0.2, temperature: 2, grid: {GRID}}}"
@@ -44,7 +44,7 @@ def rows(plot, series, x, y):
 
 def brute_force(folders, job_data, setting):
     """Means on validation and on test under one setting."""
-    found = [stored_metrics(folder, job_data, setting) for folder in folders]
+    found = [StoredRun.read(folder, job_data).metrics(setting) for folder in folders]
     return [statistics.mean(each[f"knn/{split}/micro_f1"] for each in found) for split in ("val", "test")]
 
 
@@ -97,7 +97,9 @@ def test_the_map_has_the_best_point_and_those_within_one_standard_error(seeds):
     assert (star.k, star[2]) == (best.k, best.lambda_)
     spreads = []
     for k, share, tau in itertools.product(grid.k, grid.lambda_, grid.temperature):
-        values = [stored_metrics(f, job_data, Setting(k, share, tau))["knn/val/micro_f1"] for f in folders]
+        values = [
+            StoredRun.read(f, job_data).metrics(Setting(k, share, tau))["knn/val/micro_f1"] for f in folders
+        ]
         spreads.append(statistics.variance(values) / len(values))
     error = statistics.mean(spreads) ** 0.5
     for row in table.itertuples():
@@ -108,7 +110,7 @@ def test_the_map_has_the_best_point_and_those_within_one_standard_error(seeds):
 def test_bands_are_one_sample_deviation_over_seeds(seeds):
     folders, job_data, _ = seeds
     plots, _ = plots_of({"a": folders}, job_data)
-    shares = [stored_overlap(StoredRun.read(folder, job_data), (1, 3)) for folder in folders]
+    shares = [StoredRun.read(folder, job_data).overlap((1, 3)) for folder in folders]
     table = plots["neighbour_overlap"].table
     for row, values in zip(table.itertuples(index=False), zip(*shares, strict=True), strict=True):
         mean, deviation = statistics.mean(values), statistics.stdev(values)
@@ -117,7 +119,7 @@ def test_bands_are_one_sample_deviation_over_seeds(seeds):
     line = line[line["series"] == "test"].iloc[0]
     best = best_of(folders, job_data)
     model_alone = Setting(best.k, 0.0, best.temperature)
-    found = [stored_metrics(folder, job_data, model_alone)["knn/test/micro_f1"] for folder in folders]
+    found = [StoredRun.read(folder, job_data).metrics(model_alone)["knn/test/micro_f1"] for folder in folders]
     assert line["high"] - line["low"] == pytest.approx(2 * statistics.stdev(found))
 
 
@@ -186,7 +188,7 @@ def test_a_run_that_never_read_the_test_split_is_drawn_on_validation(seeds, tiny
     assert list(dict.fromkeys(table["series"])) == ["validation", "best on validation", "the job's own"]
     assert rows(plots["knn_k"], "the job's own", X["knn_k"], "micro_f1") == [(5, metrics["knn/val/micro_f1"])]
     assert "test" not in plots["knn_k"].caption + plots["neighbour_overlap"].caption
-    shares = stored_overlap(StoredRun.read(folder, job_data, test=False), (1, 3), "validation")
+    shares = StoredRun.read(folder, job_data, test=False).overlap((1, 3), "validation")
     assert plots["neighbour_overlap"].table["share of shared labels"].tolist() == shares
     assert left == []
     # Beside a run that read it, such a run has nothing to be compared by.

@@ -158,7 +158,7 @@ def test_many_shared_labels_are_marked_alike(single, monkeypatch):
     folder, job_data = single
     rows = LabelRows.from_lists([[0, 1, 2], [1, 2], [2], []] * 12, 3)
     run = replace(StoredRun.read(folder, job_data), job_data=replace(job_data, task="multi_label"))
-    monkeypatch.setattr(neighbourhood, "label_rows", lambda *_: rows)
+    monkeypatch.setattr(StoredRun, "labels", lambda *_: rows)
     names, rank_N = label_overlap(run, "test", 0)
     assert names == ["no label shared", "1 or more labels shared"]
     assert rank_N.tolist() == [1, 1, 1, 0] * 12

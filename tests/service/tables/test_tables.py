@@ -19,8 +19,8 @@ from mlcl.tracking import State
 from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.log import log_folder
 from mlcl.training.experiment import run_experiment
-from mlcl.training.files import EMBEDDINGS, RESULT
 from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, RESULT
 
 TWICE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
 LABELS = [f"{row}, All, seed {seed}" for seed in (0, 1) for row in ("Cold", "Warm")]

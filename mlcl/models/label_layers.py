@@ -1,0 +1,139 @@
+"""Layers with a vector for each label: attention over tokens of a text, and convolutions along a graph.
+
+Shapes: B texts, T tokens, D token state, L labels, K labels of one block, P pairs of labels of one row, V the
+size of a label's vector in a graph.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from mlcl.labels import LabelRows
+
+LABELS_AT_ONCE = 512
+"""Most labels whose (B, K, T) weights and (B, K, D) vectors are in memory at once."""
+
+
+class LabelAttention(nn.Module):
+    """Attention with weights of its own for each label: one vector and one logit a label.
+
+        Z = tanh(V H),  A = softmax(U Z) over tokens,  d_l = sum_t A_lt h_t,  logit_l = w_l . d_l + b_l
+
+    The text's embedding is the vectors' maximum or mean. Padding gets no weight. All values are at least
+    float32, under autocast too. Many labels are computed in blocks, which the backward computes again, so
+    the (B, L, T) weights and the (B, L, D) vectors never exist as a whole.
+
+    `key` holds V (D, D), `query` U (L, D), `output` w and b. They start normal with deviation 0.02, b at 0.
+    `label_logits` is L, `dim` is D.
+    Source: Huang et al. 2022, PLM-ICD, label-aware attention, from Vu et al. 2020, A Label Attention Model
+    for ICD Coding from Clinical Text; the start is from PLM-ICD's code. The maximum over labels as an
+    embedding is from kNN-MLTC, appendix A.
+    """
+
+    def __init__(self, dim: int, labels: int, pooling: Literal["max", "mean"] = "max") -> None:
+        super().__init__()
+        self.dim = dim
+        self.label_logits = labels
+        self.pooling = pooling
+        self.key = nn.Linear(dim, dim, bias=False)
+        self.query = nn.Linear(dim, labels, bias=False)
+        self.output = nn.Linear(dim, labels)
+        for linear in (self.key, self.query, self.output):
+            nn.init.normal_(linear.weight, std=0.02)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Token states (B, T, D) and their mask (B, T) bool, True for tokens, of which every text has one.
+
+        Gives (B, D + L), at least float32: the embedding, then one logit a label.
+        """
+        with torch.autocast(h_BTD.device.type, enabled=False):
+            h_BTD = h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
+            pooled, logits = self._blocks(torch.tanh(self.key(h_BTD)), h_BTD, mask_BT)
+            if self.pooling == "max":
+                pooled_BD = torch.stack(pooled).amax(0)
+            else:
+                pooled_BD = torch.stack(pooled).sum(0) / self.label_logits
+            return torch.cat([pooled_BD, *logits], dim=1)
+
+    def _blocks(self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The maximum or sum (B, D) of each block's vectors, and the block's logits (B, K)."""
+        rows = (self.query.weight, self.output.weight, self.output.bias)
+        if self.label_logits <= LABELS_AT_ONCE:
+            parts = [self._block(z_BTD, h_BTD, mask_BT, *rows)]
+        else:
+            parts = [
+                checkpoint(
+                    self._block, z_BTD, h_BTD, mask_BT, *block, use_reentrant=False, preserve_rng_state=False
+                )
+                for block in zip(*(torch.split(row, LABELS_AT_ONCE) for row in rows), strict=True)
+            ]
+        return [pooled for pooled, _ in parts], [logits for _, logits in parts]
+
+    def _block(
+        self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor, u_KD: Tensor, w_KD: Tensor, b_K: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        d_BKD = attend(u_KD @ z_BTD.mT, h_BTD, mask_BT)
+        pooled_BD = d_BKD.amax(1) if self.pooling == "max" else d_BKD.sum(1)
+        return pooled_BD, (d_BKD * w_KD).sum(2) + b_K
+
+
+def attend(score_BLT: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+    """Label vectors (B, L, D): the softmax of scores (B, L, T) over a text's own tokens, times the states."""
+    weight_BLT = score_BLT.masked_fill(~mask_BT.unsqueeze(1), -torch.inf).softmax(2)
+    return weight_BLT @ h_BTD
+
+
+def label_graph(rows: LabelRows) -> Tensor:
+    """A_ij = P(label i | label j) = n_ij / n_j, with n_ij the rows that have both: (L, L) float32.
+
+    The diagonal is 1. A label that no row has is joined to itself alone, which is our choice, so that nothing
+    is divided by 0. Source: Ma et al. 2021, statistical label co-occurrence.
+
+    Example:
+        >>> label_graph(LabelRows.from_lists([[0, 1], [0]], 2)).tolist()
+        [[1.0, 1.0], [0.5, 1.0]]
+    """
+    # Each stored label is repeated for every label of its row.
+    beside = rows.take(rows.row_index())
+    label_P = torch.repeat_interleave(rows.columns, beside.counts())
+    n_LL = torch.bincount(label_P * rows.width + beside.columns, minlength=rows.width**2).double()
+    n_LL = n_LL.reshape(rows.width, rows.width)
+    graph_LL = n_LL / n_LL.diagonal().clamp(min=1)
+    return graph_LL.fill_diagonal_(1).float()
+
+
+def normalized(log_graph: Tensor) -> Tensor:
+    """A_ij / sqrt(r_i c_j), r and c the sums of rows and columns, from log A: (L, L) or (B, L, L) alike.
+
+    For a symmetric graph this is D^(-1/2) A D^(-1/2) of Kipf and Welling 2017, Eq. 2. Graphs over labels are
+    not symmetric; with both sums no weight is above 1 and no vector grows along it, which row sums alone do
+    not promise. That is our choice. Logarithms, because the sums of a sigmoid's values may underflow.
+    """
+    sums = log_graph.logsumexp(-1, keepdim=True) + log_graph.logsumexp(-2, keepdim=True)
+    return (log_graph - sums / 2).exp()
+
+
+class GraphConvolution(nn.Module):
+    """`layers` times H <- LeakyReLU(A H W), each with its own W (V, V).
+
+    Source: Kipf and Welling 2017, Eq. 2, with the activation of Ma et al. 2021.
+    """
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.weights = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
+        for weight in self.parameters():
+            # torch's default initialisation shrinks the states with every layer.
+            nn.init.kaiming_uniform_(weight, nonlinearity="leaky_relu")
+
+    def forward(self, h_BLV: Tensor, graph: Tensor) -> Tensor:
+        """Vectors (B, L, V) and a normalized graph (L, L) or (B, L, L); gives (B, L, V)."""
+        for weight in self.weights:
+            h_BLV = F.leaky_relu(graph @ weight(h_BLV))
+        return h_BLV

@@ -1,0 +1,191 @@
+"""The files of a finished run: metrics, embeddings, and the model with everything that it needs.
+
+Embeddings are one Parquet file, or of several ranks a folder with one part from each.
+
+Shapes: N rows, D embedding, P probabilities of a row.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+import yaml
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mlcl.config import dump_job
+from mlcl.data import Split
+from mlcl.evaluation import ProbeResult
+from mlcl.files import new_file, remove_partial, replace_text
+from mlcl.training.checkpoint import trained_weights
+from mlcl.training.context import Context
+from mlcl.training.evaluator import Evaluation
+from mlcl.training.job_data import JobData
+from mlcl.training.objective import CLASSIFIER, ContrastiveModel
+
+RESULT = "result.json"
+MODEL = "model"
+DECISIONS = "decisions.json"
+"""In the folder of the model: which labels are predicted, by predictor."""
+WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
+JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
+EMBEDDINGS = "embeddings.parquet"
+PARTS = f".{EMBEDDINGS}.ranks.partial"
+"""The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
+ROW_GROUP = 65_536
+"""Rows that the writer encodes, and so copies, at once."""
+
+
+def write_results(
+    folder: Path, job_data: JobData, result: Evaluation, model: ContrastiveModel | None = None
+) -> None:
+    """Writes `embeddings.parquet`, `model/` and, last, `result.json`, with which the run is complete.
+
+    Every rank must call this; all but rank 0 write their part of the embeddings alone. Without `model`, as
+    for a baseline, there is no folder of a model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    write_embeddings(folder, job_data, result)
+    if not result.train.context.is_main:
+        return
+    if model is not None:
+        _write_model(folder / MODEL, job_data, model, result.probe)
+        first = CLASSIFIER if model.objective.classifier is not None else "probe"
+        decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
+        replace_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
+    replace_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
+
+
+def result_files(folder: Path) -> list[Path]:
+    """Returns the files and folders that a finished run left."""
+    return [path for name in (RESULT, EMBEDDINGS, MODEL) if (path := folder / name).exists()]
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the partial files that killed processes left in a run's folder."""
+    for each in (folder, folder / MODEL):
+        remove_partial(each)
+
+
+def keep_metrics_alone(folder: Path) -> None:
+    """Removes the embeddings and the model of a finished run, and keeps its metrics."""
+    for name in (EMBEDDINGS, MODEL):
+        path = folder / name
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _write_model(folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None) -> None:
+    """Writes trained weights and probe as safetensors, the tokenizer, the job and the data's fingerprint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
+    with new_file(folder / WEIGHTS) as path:
+        save_file(tensors, path)
+    if probe is not None:
+        layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
+        with new_file(folder / PROBE) as path:
+            save_file(layer, path)
+    replace_text(folder / JOB, yaml.safe_dump(dump_job(job_data.job), sort_keys=False))
+    info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
+    replace_text(folder / DATASET, info + "\n")
+    if job_data.tokenizer is not None:
+        replace_text(folder / TOKENIZER, job_data.tokenizer.to_str())
+
+
+def write_embeddings(folder: Path, job_data: JobData, result: Evaluation) -> None:
+    """Writes `EMBEDDINGS` in the folder, completely or not at all. Every rank must call this.
+
+    The columns are `id`, `split`, `embedding` and `probabilities`, which is null for training rows. Each rank
+    writes its training rows, the last one also those of validation and test. The parts, read in the order of
+    their names, equal the file of one process.
+    """
+    train, context = result.train, result.train.context
+    tables = [_table(job_data.train, train.numbers, train.values, None)]
+    if context.rank == context.world_size - 1:
+        for name, embedding_ND in result.embeddings.items():
+            split = job_data.dataset.split(name)
+            probabilities = result.probabilities.get(name)
+            tables.append(_table(split, range(len(split)), embedding_ND, probabilities))
+    if context.world_size == 1:
+        with new_file(folder / EMBEDDINGS) as path:
+            _write(path, tables)
+    else:
+        write_part(folder, tables, context)
+
+
+def read_embeddings(path: Path, **options: Any) -> pa.Table:
+    """Reads embeddings as one table; the options are those of `pyarrow.parquet.read_table`."""
+    return pq.read_table(path, partitioning=None, **options)
+
+
+def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
+    """Writes this rank's part into a folder that rank 0 creates and renames when all ranks are done.
+
+    Raises:
+        OSError: A rank cannot write; raised on every rank.
+    """
+    parts, final = folder / PARTS, folder / EMBEDDINGS
+    if context.is_main:
+        remove_partial(folder, EMBEDDINGS)
+        parts.mkdir()
+    context.wait()
+    error: OSError | None = None
+    try:
+        _write(parts / f"part-{context.rank:05d}.parquet", tables)
+    except OSError as raised:  # the other ranks must not wait for this one for ever
+        error = raised
+    if context.any(error is not None):
+        raise error or OSError(f"another rank could not write its embeddings into {folder}")
+    if context.is_main:
+        if final.is_dir():
+            shutil.rmtree(final)
+        final.unlink(missing_ok=True)
+        parts.rename(final)
+    context.wait()
+
+
+def _write(path: Path, tables: list[pa.Table]) -> None:
+    pq.write_table(pa.concat_tables(tables), path, compression="zstd", row_group_size=ROW_GROUP)
+
+
+def _table(split: Split, rows: range, embedding_ND: Tensor, probabilities: Tensor | None) -> pa.Table:
+    """Returns the table of the rows of a split with the given numbers."""
+    return pa.table(
+        {
+            "id": split.id_column(rows),
+            "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
+            "embedding": fixed_lists(embedding_ND),
+            "probabilities": _lists(probabilities, len(rows)),
+        }
+    )
+
+
+def fixed_lists(values_ND: Tensor) -> pa.Array:
+    """Converts the rows of a matrix to lists; to nulls if it has no columns, as of a baseline."""
+    if not values_ND.shape[1]:
+        return pa.nulls(len(values_ND), pa.list_(pa.float32()))
+    return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
+
+
+def matrix(column: pa.ChunkedArray) -> Tensor:
+    """Converts lists of equal length to the rows of a matrix."""
+    return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
+
+
+def _lists(values: Tensor | None, rows: int) -> pa.ListArray:
+    """Converts probabilities, flattened over aspects, to lists; None to nulls."""
+    if values is None:
+        return pa.nulls(rows, pa.list_(pa.float32()))
+    flat_NP = values.reshape(rows, -1).float()
+    offsets = np.arange(rows + 1, dtype=np.int32) * flat_NP.shape[1]
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_NP.numpy().ravel()))
