@@ -58,9 +58,9 @@ class Figures:
         return mean(self.cells[row, column][figure or self.main])
 
     def shown_mean(self, row: str, column: str, figure: str) -> str:
-        """The mean with the standard deviation over the seeds, where there are several."""
+        """The mean with the standard deviation over the seeds, where there are several that differ."""
         values = self.cells[row, column][figure]
-        return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+        return f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len({*values}) > 1 else "")
 
     def difference(self, a: str, b: str, column: str, figure: str = "") -> Difference:
         """D(a, b) of a figure, `main` where none is named."""

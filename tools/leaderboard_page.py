@@ -16,9 +16,10 @@ HEAD = """# The leaderboard by data set
 
 `python tools/leaderboard_page.py docs/leaderboard/figures` prints this page; [what it shows](README.md).
 
-Figures are percentages of test, with nearest neighbours unless it says without: the mean of 10 seeds and the
-standard deviation. A difference is in points; in brackets p of the paired sign-flip test over the seeds,
-after Holm's correction over the rows of the data set unless it says otherwise. **Bold**: p at most .05.
+Figures are percentages of test, with nearest neighbours unless it says without: the mean of 10 seeds and, for
+trained methods, the standard deviation. A difference is in points, to the table's control unless it names
+another; in brackets p of the paired sign-flip test over the seeds, after Holm's correction over the rows of
+the data set unless it says otherwise. **Bold**: p at most .05. `figures/` has the figures of each seed.
 """
 SHORT = {"supcon and global (MLCL)": "MLCL", "supcon, sections": "supcon on sections",
          "supcon, fine classes": "supcon on fine classes"}  # fmt: skip
@@ -45,18 +46,21 @@ def short(row: str) -> str:
     return SHORT.get(row, row)
 
 
+def points(found: Difference, adjusted: bool = True) -> str:
+    """The points, bold where decided."""
+    p = found.adjusted if adjusted else found.p
+    return f"**{found.points:+.2f}**" if p <= DECIDED else f"{found.points:+.2f}"
+
+
 def difference(found: Difference, adjusted: bool = True) -> str:
     """The points, bold where decided, and p."""
-    p = found.adjusted if adjusted else found.p
-    points = f"**{found.points:+.2f}**" if p <= DECIDED else f"{found.points:+.2f}"
-    return f"{points} ({p_value(p)})"
+    return f"{points(found, adjusted)} ({p_value(found.adjusted if adjusted else found.p)})"
 
 
 def rows_of_markdown(heads: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
     """A table; all columns but the first to the right."""
-    yield "| " + " | ".join(heads) + " |"
-    yield "|" + "|".join(["---", *["---:"] * (len(heads) - 1)]) + "|"
-    yield from ("| " + " | ".join(row) + " |" for row in body)
+    for row in (heads, ["---", *["---:"] * (len(heads) - 1)], *body):
+        yield f"|{'|'.join(row)}|"
 
 
 def decided(table: Figures, control: str) -> Iterator[str]:
@@ -112,20 +116,19 @@ def searches(table: Figures) -> Iterator[str]:
 
 
 def data_set(table: Figures, name: str, column: str) -> Iterator[str]:
-    """All rows of a data set, the best first, in each figure beside the control."""
-    control, figures = CONTROL[name], FIGURES[name]
-    beside = {figure: table.beside(control, column, figure) for figure in figures}
-    heads = ["method"]
-    for figure in figures:
-        heads += [figure, f"- {control}"]
+    """All rows of a data set, the best first: the main figure and p, the others with their difference."""
+    control, (main, *others) = CONTROL[name], FIGURES[name]
+    beside = {figure: table.beside(control, column, figure) for figure in FIGURES[name]}
     body = []
     for row in table.rows(column):
-        cells = [short(row)]
-        for figure in figures:
-            cells.append(table.shown_mean(row, column, figure))
-            cells.append("" if row == control else difference(beside[figure][row]))
+        cells = [short(row), table.shown_mean(row, column, main)]
+        cells.append("" if row == control else difference(beside[main][row]))
+        for figure in others:
+            cells.append(f"{table.mean(row, column, figure):.2f}")
+            if row != control:
+                cells[-1] += " " + points(beside[figure][row])
         body.append(cells)
-    yield from rows_of_markdown(heads, body)
+    yield from rows_of_markdown(("method", main, f"- {control}", *others), body)
 
 
 TITLES = {"labels": "Several labels", "classes": "Classes and aspects"}

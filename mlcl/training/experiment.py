@@ -19,8 +19,7 @@ from torch import Tensor
 
 import mlcl
 from mlcl.config import job_hash
-from mlcl.config.objective_section import ObjectiveConfig
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import cached
 from mlcl.files import new_file
 from mlcl.training.baselines import BASELINES, Problem
@@ -33,6 +32,7 @@ from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.features.cache import FeatureCache
 from mlcl.training.job_data import JobData
+from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
@@ -85,36 +85,45 @@ def run_experiment(
     if job.baseline is not None:
         return _fitted(job_data, folder, context, listener, should_stop, test)
     with deterministic(job.train.deterministic):
-        return _trained(job_data, folder, context, listener, should_stop, test)
+        loop, model, evaluator = _built(job_data, folder, context, listener, should_stop)
+        resumed = loop.resume()
+        loop.tell("start", note="resumed" if resumed else "")
+        began = time.perf_counter()
+        loop.run()
+        trained = time.perf_counter()
+        metrics = _evaluated(job_data, folder, context, loop, model, evaluator, should_stop, test)
+        times = {
+            "time/train_seconds": trained - began,
+            "time/evaluation_seconds": time.perf_counter() - trained,
+        }
+        if not context.is_main:
+            return None
+        loop.tell("end", metrics | times)
+        return Outcome(metrics | times, resumed)
 
 
-def _trained(
+def _built(
+    job_data: JobData, folder: Path, context: Context, listener: Listener, should_stop: Callable[[], bool]
+) -> tuple[Loop, ContrastiveModel, Evaluator]:
+    """Builds the training loop, its network and the evaluator."""
+    model = _seeded_model(job_data, context)
+    evaluator = Evaluator(job_data, model, context)
+    callbacks = Callbacks(listener, evaluator.quick, should_stop)
+    loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
+    return loop, model, evaluator
+
+
+def _evaluated(
     job_data: JobData,
     folder: Path,
     context: Context,
-    listener: Listener,
+    loop: Loop,
+    model: ContrastiveModel,
+    evaluator: Evaluator,
     should_stop: Callable[[], bool],
     test: bool,
-) -> Outcome | None:
-    """Trains and evaluates the job's network."""
-    job = job_data.job
-    model = _seeded_model(job_data, context)
-    evaluator = Evaluator(job_data, model, context)
-    loop = build_loop(
-        job,
-        model,
-        job_data.rows(job_data.train),
-        job_data.sampler(context.rank, context.world_size),
-        context,
-        checkpoint=folder / CHECKPOINT,
-        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(listener, evaluator.quick, should_stop),
-    )
-    resumed = loop.resume()
-    loop.tell("start", note="resumed" if resumed else "")
-    began = time.perf_counter()
-    loop.run()
-    trained = time.perf_counter()
+) -> dict[str, float]:
+    """Evaluates the trained network, writes the result, and returns its metrics."""
 
     def phase(note: str) -> None:
         loop.tell("phase", note=note)
@@ -126,37 +135,20 @@ def _trained(
     for note in result.notes:
         loop.tell("note", note=note)
     write_results(folder, job_data, result, model)
-    if not context.is_main:
-        return None
-    times = {
-        "time/train_seconds": trained - began,
-        "time/evaluation_seconds": time.perf_counter() - trained,
-    }
-    metrics = result.metrics | times
-    loop.tell("end", metrics)
-    return Outcome(metrics, resumed)
+    return result.metrics
 
 
 def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
     """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
     seed = job_data.job.train.seed
     seed_all(seed)
-    model = build_model(
-        job_data.job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        job_data.class_distances(),
-        job_data.target_weight(),
-        job_data.input_columns,
-    )
+    model = build_model(job_data)
     seed_all(seed, context.rank)
     return model.to(context.device)
 
 
 def _set_threads(threads: int) -> None:
     import faiss
-    import torch
 
     torch.set_num_threads(threads)
     faiss.omp_set_num_threads(threads)

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
+from mlcl.data.validation import check
 from mlcl.data.writer import write_dataset
+from mlcl.testing.sources import put
 
 SPACES = {
     "topic": LabelSpace(kind="single", classes=("sport", "news")),
@@ -92,3 +95,48 @@ def write_images(write):
         return write(batch, folder, modality="image", label_spaces=spaces, **options)
 
     return write_images
+
+
+@pytest.fixture
+def read(source, given, settings, tmp_path):
+    """The data set of a `SourceTestCase`, checked, after `files` have changed."""
+
+    def read(files=(), seed=0, **options):
+        put(given, dict(files))
+        folder = tmp_path / f"made-{len(list(tmp_path.iterdir()))}"
+        source.write(folder, source.options(**{**settings, **options}), seed)
+        check(folder)
+        return Dataset.open(folder)
+
+    return read
+
+
+def rows_of(data, *spaces):
+    """Id to split, text and labels of each row: names of labels, or ratings. Images have no text."""
+    rows = {}
+    spaces = spaces or [name for name, its in data.info.label_spaces.items() if its.kind != "hierarchy"]
+    for name in data.info.rows:
+        split = data.split(name)
+        texts = split.texts() if data.info.modality == "text" else [None] * len(split)
+        labels = [named(split.labels(space), data.info.space(space)) for space in spaces]
+        rows |= {row[0]: (name, *row[1:]) for row in zip(split.ids, texts, *labels, strict=True)}
+    return rows
+
+
+def named(labels, space):
+    if space.kind == "aspects":
+        return labels.tolist()
+    if hasattr(labels, "lists"):
+        return [[space.classes[label] for label in row] for row in labels.lists()]
+    return [space.classes[label] for label in labels.tolist()]
+
+
+def splits_of(data):
+    """Id to split."""
+    return {row_id: row[0] for row_id, row in rows_of(data).items()}
+
+
+def images_of(data):
+    """Id to encoded image."""
+    parts = [data.split(name) for name in data.info.rows]
+    return {row_id: image for part in parts for row_id, image in zip(part.ids, part.images(), strict=True)}
