@@ -25,7 +25,7 @@ from mlcl.results import documents
 from mlcl.service.engine import command, engine, packing, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.runs.signals import StopRequest
+from mlcl.service.process.signals import StopRequest
 from mlcl.service.search import best_model, summary
 from mlcl.service.search.study import build_study
 from mlcl.service.search.sweep import run_sweep

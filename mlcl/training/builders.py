@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mlcl.config import HeadConfig, JobConfig, job_hash
-from mlcl.config.objective_section import LearnedTemperature, TemperatureSchedule
 from mlcl.config.space import default_mode
+from mlcl.config.training_sections import LearnedTemperature, TemperatureSchedule
 from mlcl.data import DatasetInfo, LabelSpace, class_parents
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, ConstantTemperature, ScheduledTemperature, Temperature, build_loss

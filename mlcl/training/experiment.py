@@ -19,8 +19,7 @@ from torch import Tensor
 
 import mlcl
 from mlcl.config import job_hash
-from mlcl.config.objective_section import ObjectiveConfig
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import cached
 from mlcl.files import new_file
 from mlcl.training.baselines import BASELINES, Problem

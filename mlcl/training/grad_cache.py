@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import TrainConfig
 from mlcl.errors import UserError
 from mlcl.training.batches import Batch
 from mlcl.training.checkpoint import rng_state, set_rng_state

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import TrainConfig
 from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import (

@@ -22,7 +22,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.local.processes import HOST, free_port, inherited_environment
 from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, read_secret
-from mlcl.service.runs.ray_folder import short_folder
+from mlcl.service.ray.folder import short_folder
 from mlcl.tracking.moved_home import relocate_artifacts
 from mlcl.tracking.network import Answer, basic_auth, get
 from mlcl.tracking.uri import sqlite_file

@@ -8,13 +8,13 @@ import pytest
 import ray
 from builders import tiny_job
 from ray.exceptions import RayActorError, RayTaskError
-from ray.train.torch.config import _TorchBackend
+from ray.train.torch import TorchConfig
 
 from mlcl.errors import UserError
 from mlcl.files import locked
-from mlcl.service.runs import ddp_group, ddp_worker
-from mlcl.service.runs.ddp_group import _check_resources, _resources
-from mlcl.service.runs.ddp_worker import interface
+from mlcl.service.ray import ddp_group, ddp_worker
+from mlcl.service.ray.ddp_group import _check_resources, _resources
+from mlcl.service.ray.ddp_worker import interface
 from mlcl.tracking import RunLog
 
 
@@ -82,7 +82,7 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
         raise RayTaskError("init", "Connection reset by peer", OSError("reset"))
 
     backend = ddp_worker.GroupConfig().backend_cls()
-    monkeypatch.setattr(_TorchBackend, "on_start", broken)
+    monkeypatch.setattr(TorchConfig().backend_cls, "on_start", broken)
     workers = SimpleNamespace(execute=lambda _: ["10.0.0.1"])
     for _ in range(ddp_worker.MAX_FAILURES):
         with pytest.raises(RayActorError, match="reset by peer"):
@@ -145,7 +145,7 @@ def test_a_group_inside_of_an_actor(tiny, tmp_path):
     @ray.remote(num_cpus=0)
     class Trial:
         def train(self, job, home, folder, logged=True, **how):
-            from mlcl.service.runs.ddp_group import run_group
+            from mlcl.service.ray.ddp_group import run_group
             from mlcl.tracking import RunLog
 
             heard = []

@@ -17,8 +17,8 @@ from ray.util.queue import Empty, Queue
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
-from mlcl.service.runs.ddp_worker import STOP_FILE, GroupConfig, work
-from mlcl.service.runs.ray_session import ray_session
+from mlcl.service.ray.ddp_worker import STOP_FILE, GroupConfig, work
+from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Listener, Stopped
 

@@ -13,13 +13,12 @@ import psutil
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 from ray.train.torch import TorchConfig
-from ray.train.torch.config import _TorchBackend
 from ray.util.queue import Queue
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked
-from mlcl.service.runs.shared_folder import enter_workdir
+from mlcl.service.ray.folder import enter_workdir
 from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Listener, Stopped, tell_all
@@ -50,7 +49,7 @@ class GroupConfig(TorchConfig):
         return _Backend
 
 
-class _Backend(_TorchBackend):
+class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untyped
     def __init__(self) -> None:
         self._failed = 0
 

@@ -7,18 +7,16 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import ray
-from ray._common.utils import get_default_ray_temp_dir
-from ray._private import services
-from ray._private.ray_constants import SESSION_LATEST
 
 from mlcl.errors import MachineError
-from mlcl.service.runs.machine_limits import hopeless_limits, narrow_limits
-from mlcl.service.runs.ray_folder import short_folder
+from mlcl.service.process.limits import hopeless_limits, narrow_limits
+from mlcl.service.ray.folder import default_folder, short_folder
+from mlcl.service.ray.private import killed_at_once
 
 ATTEMPTS = 2
 """Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
@@ -36,15 +34,14 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     """
     if hopeless := hopeless_limits():
         raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
-    folder, narrow = short_folder(get_default_ray_temp_dir(), announce), narrow_limits()
+    folder, narrow = short_folder(default_folder(), announce), narrow_limits()
     for limit in narrow:
         announce(f"Ray may fail: {limit}")
     before = _children()
     os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            with _signals_held():
-                session = _init(cpus, folder)
+            session = _start(cpus, folder)
             break
         except BaseException as error:
             _end(before)
@@ -67,26 +64,31 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
             _remove(session)
 
 
+def _start(cpus: int, folder: str | None) -> Path:
+    """Starts Ray, whose processes never get the signals in HELD. Returns the folder of its files."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+    try:
+        with killed_at_once():
+            # "local": a plain init would join whatever cluster an earlier session left behind.
+            context = ray.init(
+                address="local",
+                num_cpus=max(cpus, os.cpu_count() or 1),
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=folder,
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    return Path(context.address_info["session_dir"])
+
+
 def _remove(session: Path) -> None:
     """Removes the files of a Ray that has ended, and the link to the latest if it was this one."""
     shutil.rmtree(session, ignore_errors=True)
-    latest = session.parent / SESSION_LATEST
+    latest = session.parent / "session_latest"
     if latest.is_symlink() and not latest.exists():
         latest.unlink(missing_ok=True)
-
-
-def _init(cpus: int, folder: str | None) -> Path:
-    """Starts Ray; returns the folder of its files."""
-    # "local": a plain init would join whatever cluster an earlier session left behind.
-    context = ray.init(
-        address="local",
-        num_cpus=max(cpus, os.cpu_count() or 1),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=folder,
-    )
-    return Path(context.address_info["session_dir"])
 
 
 def _children() -> set[psutil.Process]:
@@ -95,38 +97,12 @@ def _children() -> set[psutil.Process]:
 
 def _end(before: set[psutil.Process]) -> None:
     """Ends Ray and kills what is left: its processes do not hear SIGTERM."""
-    daemons = _children() - before
-    left = [*daemons, *(child for daemon in daemons for child in _descendants(daemon))]
+    left = _children() - before
+    for daemon in list(left):
+        with suppress(psutil.NoSuchProcess):
+            left |= set(daemon.children(recursive=True))
     ray.shutdown()
     for process in left:
-        try:
+        with suppress(psutil.NoSuchProcess):
             process.kill()
-        except psutil.NoSuchProcess:
-            continue
     psutil.wait_procs(left, timeout=5)
-
-
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return list(process.children(recursive=True))
-    except psutil.NoSuchProcess:
-        return []
-
-
-class _Killed(services.ConsolePopen):
-    """A process of Ray, which is killed where Ray terminates it: Ray would wait a second for each in vain."""
-
-    def terminate(self) -> None:
-        self.kill()
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """Processes that are started inside never get the signals, nor do theirs."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
-    original, services.ConsolePopen = services.ConsolePopen, _Killed
-    try:
-        yield
-    finally:
-        services.ConsolePopen = original
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -9,10 +9,10 @@ CODE = """
 import logging, os, sys, warnings
 from pathlib import Path
 from mlcl.cli.output import errors
-from mlcl.service.runs.foreign_output import foreign_output_apart
+from mlcl.service.process.stderr import stderr_to_file
 
 logging.basicConfig()
-with foreign_output_apart() as aside:
+with stderr_to_file() as aside:
     os.write(2, b"early\\n")
     aside(Path(sys.argv[1]))
     {what}
@@ -63,13 +63,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from mlcl.errors import MachineError
 from mlcl.service.engine.command import _held
-from mlcl.service.runs.foreign_output import foreign_output_apart
+from mlcl.service.process.stderr import stderr_to_file
 from mlcl.store import RunFolder
 
 home = Path(sys.argv[1])
 folder = RunFolder(home / "sweeps" / "new")
 sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
-with foreign_output_apart() as aside, _held(home, sweep, lambda: folder, aside):
+with stderr_to_file() as aside, _held(home, sweep, lambda: folder, aside):
     os.write(2, b"of the raylet\\n")
     raise MachineError("Ray did not start")
 """

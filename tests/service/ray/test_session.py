@@ -1,21 +1,23 @@
-"""A session on a cluster that does not let a command in, and on a machine that is too busy."""
+"""Ray sessions: clusters that refuse a command or fall silent, busy machines, and folders."""
 
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import ray
+from patience import until
 from ray._common.utils import get_default_ray_temp_dir
 
 from mlcl.errors import MachineError, UserError
-from mlcl.service.runs import ray_folder
-from mlcl.service.runs.ray_folder import short_folder
-from mlcl.service.runs.ray_session import ray_session
+from mlcl.service.ray import folder, session
+from mlcl.service.ray.folder import default_folder, enter_workdir, short_folder
+from mlcl.service.ray.session import connection_problem, head_monitored, ray_session
 
 
 def refused(monkeypatch, tmp_path, cause):
@@ -53,9 +55,8 @@ def test_nobody_at_the_address(monkeypatch, tmp_path):
 
 
 def without_cluster(monkeypatch):
-    session = "mlcl.service.runs.ray_session"
-    monkeypatch.setattr(f"{session}.check_shared", lambda _: None)
-    monkeypatch.setattr(f"{session}.head_monitored", lambda *_: nullcontext())
+    monkeypatch.setattr(session, "check_shared", lambda _: None)
+    monkeypatch.setattr(session, "head_monitored", lambda *_: nullcontext())
     monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
 
 
@@ -66,7 +67,7 @@ def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsy
         sys.stdout.write("(raylet) Raylet is terminated\n")
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("mlcl.service.runs.ray_session.local_ray", local)
+    monkeypatch.setattr(session, "local_ray", local)
     without_cluster(monkeypatch)
     with ray_session(tmp_path):
         sys.stdout.write("(raylet) A worker died\n")
@@ -135,13 +136,44 @@ def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
 def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, monkeypatch, variable):
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv(variable, "/t")
-    assert short_folder(get_default_ray_temp_dir(), pytest.fail) is None
+    assert default_folder() == get_default_ray_temp_dir() == "/t/ray"
+    assert short_folder(default_folder(), pytest.fail) is None
     monkeypatch.setenv(variable, "/" + 60 * "t")
-    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "ray")
+    monkeypatch.setattr(folder, "SHORT", tmp_path / "ray")
     said = []
-    assert short_folder(get_default_ray_temp_dir(), said.append) == str(tmp_path / "ray")
+    assert short_folder(default_folder(), said.append) == str(tmp_path / "ray")
     assert len(said) == 1
     (tmp_path / "file").touch()
-    monkeypatch.setattr(ray_folder, "SHORT", tmp_path / "file" / "ray")
+    monkeypatch.setattr(folder, "SHORT", tmp_path / "file" / "ray")
     with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray.*39 characters"):
-        short_folder(get_default_ray_temp_dir(), said.append)
+        short_folder(default_folder(), said.append)
+
+
+def test_a_process_enters_the_folder_of_the_command_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    for name in ("there", "not here"):
+        enter_workdir(str(tmp_path / name))
+        assert Path.cwd() == tmp_path / "there"
+
+
+def listening(port=0):
+    head = socket.create_server(("127.0.0.1", port))
+    return head, head.getsockname()[1]
+
+
+def test_a_head_that_stops_answering_and_answers_again_is_announced(monkeypatch):
+    monkeypatch.setattr(session, "LOOK_EVERY", 0.01)
+    heard = []
+    head, port = listening()
+    assert not connection_problem(f"127.0.0.1:{port}")
+    with head_monitored(f"127.0.0.1:{port}", heard.append):
+        head.close()
+        until(lambda: len(heard) == 1)
+        assert "refused" in connection_problem(f"127.0.0.1:{port}")
+        head, _ = listening(port)
+        with head:
+            until(lambda: len(heard) == 2)
+    assert "does not answer" in heard[0]
+    assert "the same command goes on" in heard[0]
+    assert "answers again" in heard[1]

@@ -15,27 +15,27 @@ from typing import TextIO
 from mlcl.errors import UserError
 
 FILE = "stderr.log"
-_own: list[TextIO] = []
+_terminals: list[TextIO] = []
 
 
 def own_stderr() -> TextIO | None:
-    """Where the command itself writes while libraries are kept apart; None where they are not."""
-    return _own[-1] if _own else None
+    """The stream for the command's own lines while standard error is a file; None otherwise."""
+    return _terminals[-1] if _terminals else None
 
 
 @contextmanager
-def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
-    """While inside, standard error is a file, also that of C++ code; `own_stderr` is the terminal.
+def stderr_to_file() -> Iterator[Callable[[Path], None]]:
+    """Makes standard error a file while the context is open, also for C++ code.
 
-    The file begins as a temporary one and becomes FILE of the folder that the yielded function was called
-    with last, where it stays unless it is empty. An error's trace is written to it, and its name becomes a
-    note of the error. Does nothing where sys.stderr is another stream, as in tests.
+    Yields a function that takes a folder: the file, a temporary one at first, becomes FILE of that folder. It
+    stays there unless it is empty. The trace of an error is written to it, and its name becomes a note of the
+    error. Nothing happens where sys.stderr is another stream, as in tests.
     """
     try:
-        apart = sys.stderr.fileno() == 2 and not _own
+        applies = sys.stderr.fileno() == 2 and not _terminals
     except (OSError, ValueError):
-        apart = False
-    if not apart:
+        applies = False
+    if not applies:
         yield lambda _folder: None
         return
     path: list[Path] = []
@@ -55,18 +55,18 @@ def foreign_output_apart() -> Iterator[Callable[[Path], None]]:
 
     with tempfile.TemporaryFile() as first, os.fdopen(os.dup(terminal), "w", errors="replace") as own:
         os.dup2(first.fileno(), 2)
-        _own.append(own)
+        _terminals.append(own)
         try:
             yield move
         except UserError:
             raise
         except Exception as error:
-            if path and path[-1].exists():  # not where the folder went with its command
+            if path and path[-1].exists():  # the folder may have been removed with its command
                 traceback.print_exc(file=sys.stderr)
                 error.add_note(f"more in {path[-1]}")
             raise
         finally:
-            _own.pop()
+            _terminals.pop()
             sys.stderr.flush()
             own.flush()
             os.dup2(terminal, 2)

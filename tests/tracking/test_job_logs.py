@@ -8,8 +8,8 @@ from builders import job_tree
 from mlcl.config import load_job
 from mlcl.data import Dataset
 from mlcl.evaluation import METRICS
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.tracking import Provenance
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag

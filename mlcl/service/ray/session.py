@@ -18,9 +18,9 @@ from pathlib import Path
 import ray
 
 from mlcl.errors import UserError
-from mlcl.service.runs.local_ray import local_ray
-from mlcl.service.runs.shared_folder import check_shared
-from mlcl.service.runs.signals import ASKING
+from mlcl.service.process.signals import STOP_SIGNALS
+from mlcl.service.ray.folder import check_shared
+from mlcl.service.ray.local import local_ray
 
 LOOK_EVERY = 5.0
 """Seconds between looks."""
@@ -31,8 +31,8 @@ AWAY = "Ray's head at {} does not answer. If it stays away, Ray ends this comman
 BACK = "Ray's head at {} answers again"
 
 
-def silent(address: str) -> str:
-    """Why HOST:PORT does not answer; empty where it does."""
+def connection_problem(address: str) -> str:
+    """The reason why HOST:PORT does not answer; empty where it does."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=TIMEOUT).close()
@@ -43,7 +43,7 @@ def silent(address: str) -> str:
 
 @contextmanager
 def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[None]:
-    """While inside, announces once when the head's HOST:PORT does not answer, and once when it does again."""
+    """Announces when the head at HOST:PORT stops answering, and when it answers again, once each."""
     over = threading.Event()
     threading.Thread(target=_watch, args=(address, announce, over), daemon=True).start()
     try:
@@ -55,23 +55,23 @@ def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[No
 def _watch(address: str, announce: Callable[[str], None], over: threading.Event) -> None:
     away = False
     while not over.wait(LOOK_EVERY):
-        before, away = away, bool(silent(address))
+        before, away = away, bool(connection_problem(address))
         if away != before and not over.is_set():
             announce((AWAY if away else BACK).format(address))
 
 
 def _reach(address: str) -> None:
-    """Raises UserError where no head listens: Ray itself would wait silently."""
+    """Raises UserError where no head listens: Ray itself would wait without a word."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdigit():
         return  # "auto" and the like: Ray knows where to look
-    error = silent(f"{host}:{port}")
+    error = connection_problem(f"{host}:{port}")
     if error:
         raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
 
 
 def on_cluster() -> bool:
-    """Whether sessions are those of a cluster, whose nodes come and go."""
+    """Whether sessions are those of a cluster, to which nodes are added and from which they are lost."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
@@ -116,11 +116,11 @@ def _cluster(address: str) -> Iterator[None]:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Keeps who listens to Ctrl-C and SIGTERM: Ray, as it begins, puts itself in their place."""
+    """Restores the handlers of signals, which `ray.init` replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in ASKING}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -130,7 +130,7 @@ def _own_handlers() -> Iterator[None]:
 
 
 def _refused(address: str, cause: str) -> UserError:
-    """Somebody listens, but it is no connection: most often for the want of a token."""
+    """The error for an address where something listens that refuses the connection, often for its token."""
     if "AuthenticationError" in cause:
         return UserError(
             "the Ray cluster refuses the token",

@@ -9,19 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask for a stop."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME = 0.5
-"""Seconds in which signals are one: `timeout`, a closed terminal and systemd send two."""
+"""Seconds in which signals count as one: `timeout`, a closed terminal and systemd send two."""
 
 
 class StopRequest:
-    """Whether a stop has been asked for. Calling it asks the question."""
+    """A request to stop, which is true when called once it was made, and what further signals do."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._shielded, self._at_once = False, False
-        self._asked = 0.0
+        self._time = 0.0
 
     def __call__(self) -> bool:
         """Whether a stop has been asked for."""
@@ -29,12 +28,12 @@ class StopRequest:
 
     def set(self) -> None:
         """Asks for a stop."""
-        self._asked = time.monotonic()
+        self._time = time.monotonic()
         self._event.set()
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """While inside, not even a second signal interrupts: states are being written down."""
+        """Lets no signal interrupt, not even a second one: for writes of states."""
         self._shielded = True
         try:
             yield
@@ -43,34 +42,35 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """While inside, also within a shield, the first signal interrupts; no further one does meanwhile."""
+        """Lets the first signal interrupt, also within a shield; no further one does meanwhile."""
         shielded, self._shielded, self._at_once = self._shielded, False, True
         try:
             yield
         finally:
             self._shielded, self._at_once = shielded, False
 
-    def take(self) -> bool:
-        """Takes a signal; returns whether it interrupts what is going on."""
+    def on_signal(self) -> bool:
+        """Notes a signal. Returns whether it interrupts what is going on."""
         first = not self()
-        late = not first and time.monotonic() - self._asked >= SAME
+        late = not first and time.monotonic() - self._time >= SAME
         interrupts = not self._shielded and (late or (first and self._at_once))
         self._shielded |= interrupts and self._at_once
         if first:
             self.set()
         return interrupts
 
-    def settling(self) -> float:
-        """Seconds until a further signal is no longer the one that asked."""
-        return max(0.0, self._asked + SAME - time.monotonic()) if self() else 0.0
+    def wait_for_second(self) -> None:
+        """Waits until a signal that comes together with the first one must have come."""
+        if self():
+            time.sleep(max(0.0, self._time + SAME - time.monotonic()))
 
 
 @contextmanager
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
-    """While inside, the signals set the request; a second one raises KeyboardInterrupt.
+    """Yields a request that the first signal sets; a second signal raises KeyboardInterrupt.
 
-    One that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread signals cannot be
-    caught: then nothing is installed.
+    A signal that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread no handlers can
+    be installed, and none are.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
@@ -79,18 +79,18 @@ def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
         first = not request()
-        if request.take():
+        if request.on_signal():
             raise KeyboardInterrupt
         if first:
             with suppress(OSError):  # the terminal may be closed
                 announce("stopping; once more to insist")
 
-    heard = [number for number in ASKING if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in heard}
     try:
         yield request
     finally:
-        # The second of two signals may still come: it belongs to the request, not to the next handler.
-        time.sleep(request.settling())
+        # The second of two signals belongs to the request, not to the next handler.
+        request.wait_for_second()
         for number, handler in before.items():
             signal.signal(number, handler)

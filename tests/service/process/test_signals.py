@@ -1,3 +1,5 @@
+"""Ctrl-C and the signals like it, while a command runs."""
+
 import os
 import signal
 import threading
@@ -7,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from mlcl.service.runs import signals
-from mlcl.service.runs.signals import ASKING, stop_on_signal
+from mlcl.service.process import signals
+from mlcl.service.process.signals import STOP_SIGNALS, stop_on_signal
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,7 @@ def test_a_signal_that_is_ignored_stays_so():
         signal.signal(signal.SIGHUP, before)
 
 
-@pytest.mark.parametrize("number", ASKING)
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_the_first_signal_asks_and_the_second_insists(number):
     before = signal.getsignal(number)
     with stop_on_signal() as stop:
