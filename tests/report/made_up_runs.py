@@ -87,7 +87,8 @@ class Store:
             )
             found.append(setting)
         result = SweepResult(
-            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(found)
+            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(found),
+            lower_is_better=("hamming_loss",),
         )  # fmt: skip
         self.store(sweep, result)
         return sweep
