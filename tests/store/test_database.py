@@ -70,6 +70,7 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
             flipped[at + bit // 8] ^= 1 << bit % 8
             Database(home).file.write_bytes(flipped)
             refused(home, "damaged")
+            assert Database(home).file.read_bytes() == flipped, "looking changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,9 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
 def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):
     with Database(home)._connected("rw") as connection:
         connection.execute(statement)
+    changed = Database(home).file.read_bytes()
     refused(home, "damaged")
+    assert Database(home).file.read_bytes() == changed, "looking changes nothing"
 
 
 def test_a_file_that_is_gone_is_missed_where_there_are_runs(home):
