@@ -92,11 +92,3 @@ def test_the_output_of_the_page_is_the_commands(root, page, monkeypatch):
     monkeypatch.chdir(root)
     answer = CliRunner().invoke(app, command.split())
     assert [line.rstrip() for line in answer.stdout.splitlines()] == shown.splitlines()
-
-
-def test_the_page_names_every_shipped_space(root, page):
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", page, re.MULTILINE)
-    assert [name for name, _ in sorted(rows)] == SHIPPED
-    for name, job in rows:
-        text = (root / "tune_spaces" / f"{name}.yaml").read_text()
-        assert f"jobs/{job}.yaml tune_spaces/{name}.yaml" in text

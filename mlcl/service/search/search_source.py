@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import dump_job, flatten, load_job
+from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
-from mlcl.service.search.confirmation import ranked
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import exact, start
 from mlcl.service.search.study import draw_trial
