@@ -32,7 +32,7 @@ REPLACED = (
     (r"\b(m-)?[0-9a-f]{32}\b", "<run>"),
     (r"\b[0-9a-f]{40}\b", "<commit>"),
     (r"\d{8}-\d{6}-\d{6}|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|\+00:00| UTC)?", "<time>"),
-    (r"\b\d+m(\d\ds)?(?= |$)|\b\d+(\.\d+)? (ms|s|min|h)\b", "<duration>"),
+    (r"\b\d+m(\d\ds)?(?= |$)|\b\d+(\.\d+)? (ms|s|m|min|h)\b", "<duration>"),
     (r"experiments/\d+", "experiments/<number>"),
     (r"(with uncommitted changes\W+)(true|false)", r"\1<state>"),
     (r"(?s)What it took.*?Where it comes from", lambda found: re.sub(r"\d+\.\d{4}", "<hours>", found[0])),

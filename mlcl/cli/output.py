@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
-from mlcl.config.loader import explained
+from mlcl.config.loader import yaml_with_origins
 from mlcl.errors import UserError, printable
 from mlcl.service.runs.foreign_output import own_stderr
 from mlcl.tracking.provenance import submitted_id
@@ -118,8 +118,8 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
     if as_json:
         print_json(dump_job(job))
     else:
-        written = read_job(file).changed(dict(map(parse_override, overrides)))
-        typer.echo(explained(job, written), nl=False)
+        written = read_job(file).with_overrides(dict(map(parse_override, overrides)))
+        typer.echo(yaml_with_origins(job, written), nl=False)
 
 
 def answer_to(question: str, option: str) -> str:

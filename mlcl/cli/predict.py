@@ -17,7 +17,7 @@ from mlcl.cli.output import errors, metrics_table, print_json, results, say
 from mlcl.markup import counted
 
 if TYPE_CHECKING:
-    from mlcl.training.export.outputs import Columns
+    from mlcl.training.export.prediction_files import Columns
 
 
 IdColumn = Annotated[str | None, typer.Option("--id", help="Its column of ids; default: id, or numbers.")]
@@ -60,9 +60,8 @@ def predict(
     """Label texts or images. A data set with the model's labels is scored as the run was."""
     from mlcl.data.tables.files import Dialect
     from mlcl.training.export import load_model
-    from mlcl.training.export.inputs import TableColumns
-    from mlcl.training.export.outputs import check_form, check_place, csv_sink, sink
-    from mlcl.training.export.predictor import SPLIT, Labelling
+    from mlcl.training.export.labelling import SPLIT, Labelling
+    from mlcl.training.export.prediction_files import TableColumns, check_form, check_place, csv_sink, sink
 
     if out is not None:
         check_form(out)

@@ -93,11 +93,12 @@ def sweep(
         print_job(checked, job, overrides or [], as_json=json)
         return
 
+    from mlcl.cli.sweep_live import progress_view
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.packing import Resources
+    from mlcl.service.search.sweep import run_sweep
     from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
-    named = _baselines(baseline or [], overrides or [])
     fitted = [] if no_baselines or not seeds else fitted_baselines(checked, home)
     plan = SweepPlan(
         job=checked,
@@ -107,15 +108,17 @@ def sweep(
         trials=trials,
         seeds=seeds,
         confirm=confirm,
-        baselines=named + [each for each in fitted if each[0] not in dict(named)],
+        baselines=_baselines(baseline or [], overrides or [], fitted),
         resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
         warm_start=warm_start,
         fresh=fresh,
     )
     if dry_run:
         _print_plan(plan, home, whole=print_config, as_json=json)
-    else:
-        _run(plan, home, strict_code=strict_code, as_json=json)
+        return
+    with progress_view(as_json=json) as watch:
+        report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
+    _finish(plan, report, home, as_json=json)
 
 
 def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:
@@ -136,24 +139,25 @@ def _name(text: str) -> str:
     return text
 
 
-def _baselines(paths: Sequence[Path], overrides: Sequence[str]) -> list[tuple[str, JobConfig]]:
+def _baselines(
+    paths: Sequence[Path], overrides: Sequence[str], fitted: Sequence[tuple[str, JobConfig]]
+) -> list[tuple[str, JobConfig]]:
+    """The jobs of `--baseline`, then fitted baselines of other names."""
     names = [path.stem for path in paths]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
     shared = [text for text in overrides if text.startswith(SHARED)]
-    return [(path.stem, load_job(path, shared)) for path in paths]
+    named = [(path.stem, load_job(path, shared)) for path in paths]
+    return named + [each for each in fitted if each[0] not in names]
 
 
-def _run(plan: SweepPlan, home: Path, *, strict_code: bool, as_json: bool) -> None:
+def _finish(plan: SweepPlan, report: SweepReport, home: Path, *, as_json: bool) -> None:
+    """Prints the report, and exits with the status of its state."""
     from mlcl.cli.sweep_document import document
-    from mlcl.cli.sweep_live import progress_view
-    from mlcl.service.search.sweep import run_sweep
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
-    with progress_view(as_json=as_json) as watch:
-        report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
         print_json({**document(report, pages), "views": views})

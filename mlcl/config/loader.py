@@ -47,11 +47,11 @@ class WrittenJob:
     files: tuple[Path, ...] = ()
     origins: Mapping[str, KeyOrigin] = field(default_factory=dict)
 
-    def changed(self, overrides: Mapping[str, Any]) -> WrittenJob:
+    def with_overrides(self, overrides: Mapping[str, Any]) -> WrittenJob:
         """The job with dotted keys set, see `apply_overrides`."""
         tree = apply_overrides(self.tree, overrides)
         given = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
-        return replace(self, tree=tree, origins=_replaced(self.origins, given) | given)
+        return replace(self, tree=tree, origins=_without(self.origins, given) | given)
 
     def origin_of(self, key: str | None) -> KeyOrigin | None:
         """The origin of a dotted key, or of the section around it where an override wrote that whole."""
@@ -89,14 +89,14 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
     tree: dict[str, Any] = {}
     origins: dict[str, KeyOrigin] = {}
     for depth, (file, own, lines) in enumerate(reversed(layers)):
-        for dotted in _dropped(own, file, has_base=depth > 0):
+        for dotted in _keys_to_drop(own, file, has_base=depth > 0):
             drop_key(tree, dotted, file)
             origins = {key: origin for key, origin in origins.items() if not covers(dotted, key)}
         own = {key: value for key, value in own.items() if key not in ("base", "drop")}
         found = {} if file is None else {key: KeyOrigin(file, line) for key, line in lines.items()}
         leaves = [key for key in found if not isinstance(value_at(own, key), Mapping)]
-        origins = _replaced(origins, leaves) | found
-        tree = _merged(tree, own)
+        origins = _without(origins, leaves) | found
+        tree = _merge(tree, own)
     return WrittenJob(tree, tuple(file for file, _, _ in layers if file is not None), origins)
 
 
@@ -121,7 +121,7 @@ def load_job(
     if not isinstance(overrides, Mapping):
         overrides = dict(parse_override(text) for text in overrides)
     read = read_job(source)
-    written = read.changed(overrides)
+    written = read.with_overrides(overrides)
     try:
         return validate(JobConfig, written.with_plugins(written.tree), None)
     except UserError as error:
@@ -149,7 +149,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 
     A part `*` within a key stands for each key that the tree has there, which may be none.
     """
-    result = _merged({}, tree)
+    result = _merge({}, tree)
     for dotted, value in _without_stars(tree, overrides).items():
         node = result
         *parents, last = dotted.split(".")
@@ -175,7 +175,7 @@ def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None
     del node[last]
 
 
-def explained(job: JobConfig, written: WrittenJob) -> str:
+def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
     """The resolved job as YAML, with a comment on each line whose value is not a default: its origin."""
     text = yaml.safe_dump(dump_job(job), sort_keys=False, width=1 << 18)
     lines = text.splitlines()
@@ -199,17 +199,21 @@ def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
         if not isinstance(name, str):
             raise UserError("not the name of a file", file=file, key="base", found=name)
         base = (file.parent if file is not None else Path()) / name
+        try:
+            own, lines = read_yaml_lines(base)
+        except UserError as error:
+            if error.problem != "no such file":
+                raise
+            raise UserError(error.problem, file=file, key="base", found=base) from None
         files = [each for each, _, _ in layers if each is not None]
         if base.resolve() in [each.resolve() for each in files]:
             circle = " > ".join(map(str, [*files, base]))
             raise UserError("the bases form a circle", file=file, key="base", found=circle)
-        if not base.is_file():
-            raise UserError("no such file", file=file, key="base", found=base)
-        layers.append((base, *read_yaml_lines(base)))
+        layers.append((base, own, lines))
     return layers
 
 
-def _dropped(own: Mapping[str, Any], file: Path | None, *, has_base: bool) -> Sequence[str]:
+def _keys_to_drop(own: Mapping[str, Any], file: Path | None, *, has_base: bool) -> Sequence[str]:
     keys = own.get("drop", ())
     if not isinstance(keys, (list, tuple)) or not all(isinstance(key, str) for key in keys):
         raise UserError("not a list of dotted keys", file=file, key="drop", found=keys)
@@ -218,15 +222,15 @@ def _dropped(own: Mapping[str, Any], file: Path | None, *, has_base: bool) -> Se
     return keys
 
 
-def _merged(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of both; `own` wins. All mappings are copies: aliases of YAML may have shared them."""
     result = dict(base) if isinstance(base, Mapping) else {}
     for key, value in own.items():
-        result[key] = _merged(result.get(key), value) if isinstance(value, Mapping) else value
+        result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else value
     return result
 
 
-def _replaced(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
+def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
     """The origins that are left where these keys get another value."""
     replaced = set(keys)
     parts = {key: key.split(".") for key in origins}

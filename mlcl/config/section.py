@@ -39,12 +39,14 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and cls.model_config.get("extra") == "forbid":
-            known = sorted(field.alias or name for name, field in cls.model_fields.items())
-            for key in value:
-                if key not in known and key not in cls.model_fields:
-                    context = {"near": did_you_mean(str(key), known), "key": str(key), "expected": known}
-                    raise PydanticCustomError("unknown_key", "unknown key{near}", context)
+        names = cls.__pydantic_fields__
+        if isinstance(value, Mapping) and not value.keys() <= names.keys():
+            known = sorted(field.alias or name for name, field in names.items())
+            unknown = [str(key) for key in value if key not in names and key not in known]
+            if unknown and cls.model_config.get("extra") == "forbid":
+                near = did_you_mean(unknown[0], known)
+                context = {"near": near, "key": unknown[0], "expected": known}
+                raise PydanticCustomError("unknown_key", "unknown key{near}", context)
         return value
 
 

@@ -36,7 +36,7 @@ from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import Outcome, run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.export.predictor import Labelling
+from mlcl.training.export.labelling import Labelling
 from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel

@@ -36,7 +36,7 @@ from mlcl.tracking.logged_model import log_model
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
 from mlcl.training.export.model_index import INDEX
-from mlcl.training.export.readme import describe
+from mlcl.training.export.model_writer import describe
 
 CODE = Path(__file__).with_name("pyfunc_code.py")
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")

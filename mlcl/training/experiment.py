@@ -33,6 +33,7 @@ from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.features.cache import FeatureCache
 from mlcl.training.job_data import JobData
+from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
@@ -85,20 +86,28 @@ def run_experiment(
     if job.baseline is not None:
         return _fitted(job_data, folder, context, listener, should_stop, test)
     with deterministic(job.train.deterministic):
-        return _trained(job_data, folder, context, listener, should_stop, test)
+        loop, model, evaluator = _built(job_data, folder, context, listener, should_stop)
+        resumed = loop.resume()
+        loop.tell("start", note="resumed" if resumed else "")
+        began = time.perf_counter()
+        loop.run()
+        trained = time.perf_counter()
+        metrics = _evaluated(job_data, folder, context, loop, model, evaluator, should_stop, test)
+        times = {
+            "time/train_seconds": trained - began,
+            "time/evaluation_seconds": time.perf_counter() - trained,
+        }
+        if not context.is_main:
+            return None
+        loop.tell("end", metrics | times)
+        return Outcome(metrics | times, resumed)
 
 
-def _trained(
-    job_data: JobData,
-    folder: Path,
-    context: Context,
-    listener: Listener,
-    should_stop: Callable[[], bool],
-    test: bool,
-) -> Outcome | None:
-    """Trains and evaluates the job's network."""
-    job = job_data.job
-    model = _seeded_model(job_data, context)
+def _built(
+    job_data: JobData, folder: Path, context: Context, listener: Listener, should_stop: Callable[[], bool]
+) -> tuple[Loop, ContrastiveModel, Evaluator]:
+    """The training loop, the network that it trains, and the evaluator of both."""
+    job, model = job_data.job, _seeded_model(job_data, context)
     evaluator = Evaluator(job_data, model, context)
     loop = build_loop(
         job,
@@ -110,11 +119,20 @@ def _trained(
         identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
         callbacks=Callbacks(listener, evaluator.quick, should_stop),
     )
-    resumed = loop.resume()
-    loop.tell("start", note="resumed" if resumed else "")
-    began = time.perf_counter()
-    loop.run()
-    trained = time.perf_counter()
+    return loop, model, evaluator
+
+
+def _evaluated(
+    job_data: JobData,
+    folder: Path,
+    context: Context,
+    loop: Loop,
+    model: ContrastiveModel,
+    evaluator: Evaluator,
+    should_stop: Callable[[], bool],
+    test: bool,
+) -> dict[str, float]:
+    """Evaluates the trained network, writes the result, and returns its metrics."""
 
     def phase(note: str) -> None:
         loop.tell("phase", note=note)
@@ -126,15 +144,7 @@ def _trained(
     for note in result.notes:
         loop.tell("note", note=note)
     write_results(folder, job_data, result, model)
-    if not context.is_main:
-        return None
-    times = {
-        "time/train_seconds": trained - began,
-        "time/evaluation_seconds": time.perf_counter() - trained,
-    }
-    metrics = result.metrics | times
-    loop.tell("end", metrics)
-    return Outcome(metrics, resumed)
+    return result.metrics
 
 
 def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:

@@ -1,7 +1,8 @@
-"""`mlcl space describe`, and the spaces that are shipped."""
+"""`mlcl space describe`, the shipped spaces, and docs/spaces.md."""
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,23 +12,9 @@ from mlcl.config import load_job, load_space
 from mlcl.config.space import corners
 from mlcl.errors import UserError
 
-SHIPPED = [
-    "features",
-    "features_heads",
-    "features_heads_noise",
-    "features_knn_noise",
-    "features_labels",
-    "features_labels_asl",
-    "features_labels_heads",
-    "features_labels_heads_sum",
-    "features_labels_knn_sum",
-    "gamma",
-    "head_weights",
-    "levels",
-    "mlcl_joint",
-    "posthoc",
-    "temperatures",
-]
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = sorted(path.stem for path in (ROOT / "tune_spaces").glob("*.yaml"))
+JOB = "jobs/icd10cm_mlcl.yaml"
 
 
 def job_of(root, text):
@@ -40,8 +27,9 @@ def describe(*arguments):
     return CliRunner().invoke(app, ["space", "describe", *map(str, arguments)])
 
 
-def test_the_shipped_spaces_are_those(root):
-    assert sorted(path.stem for path in (root / "tune_spaces").glob("*.yaml")) == SHIPPED
+@pytest.fixture(scope="module")
+def page(root):
+    return (root / "docs" / "spaces.md").read_text()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -57,7 +45,7 @@ def test_a_shipped_space_fits_the_job_that_it_names(root, name):
 
 
 def test_a_space_for_people(root):
-    answer = describe(root / "tune_spaces/head_weights.yaml", root / "jobs/icd10cm_mlcl.yaml")
+    answer = describe(root / "tune_spaces/head_weights.yaml", root / JOB)
     assert answer.exit_code == 0
     assert "objective.classifier.weight" in answer.stdout
     assert "3 weights, total 1" in answer.stdout
@@ -68,7 +56,7 @@ def test_a_space_for_people(root):
 def test_a_space_for_machines_with_an_override(root):
     answer = describe(
         root / "tune_spaces/mlcl_joint.yaml",
-        root / "jobs/icd10cm_mlcl.yaml",
+        root / JOB,
         "objective.heads.extra={loss: simclr, weight: 0.1}",
         "--json",
     )
@@ -80,12 +68,27 @@ def test_a_space_for_machines_with_an_override(root):
 
 
 def test_only_post_hoc_keys(root):
-    answer = describe(root / "tune_spaces/posthoc.yaml", root / "jobs/icd10cm_mlcl.yaml", "--json")
+    answer = describe(root / "tune_spaces/posthoc.yaml", root / JOB, "--json")
     told = json.loads(answer.stdout)
     assert (told["parameters"], told["combinations"], told["example"]) == ([], 1, {})
 
 
 def test_a_space_for_another_job_is_an_error(root):
-    answer = describe(root / "tune_spaces/gamma.yaml", root / "jobs/icd10cm_mlcl.yaml")
+    answer = describe(root / "tune_spaces/gamma.yaml", root / JOB)
     assert isinstance(answer.exception, UserError)
     assert answer.exception.key == "space.objective.heads.neighbours.weight"
+
+
+def test_the_spaces_of_the_page_load(root, page, tmp_path):
+    found = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(found) == 3
+    for text in found:
+        (tmp_path / "space.yaml").write_text(text)
+        assert load_space(tmp_path / "space.yaml", load_job(root / JOB)).parameters
+
+
+def test_the_output_of_the_page_is_the_commands(root, page, monkeypatch):
+    command, shown = re.search(r"\$ mlcl (.*?)\n(.*?)```", page, re.DOTALL).groups()
+    monkeypatch.chdir(root)
+    answer = CliRunner().invoke(app, command.split())
+    assert [line.rstrip() for line in answer.stdout.splitlines()] == shown.splitlines()

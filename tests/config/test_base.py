@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
 import yaml
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.cli.submit_checks import check_words
 from mlcl.config import apply_overrides, dump_job, job_hash, load_job, read_job
-from mlcl.config.loader import drop_key, explained
+from mlcl.config.loader import drop_key, yaml_with_origins
 from mlcl.config.table import cells_of, load_table
 from mlcl.errors import UserError
 
@@ -82,7 +83,8 @@ def test_a_job_is_its_base_with_its_own_keys(write, row):
 # A job file, and the beginning of the error.
 WRONG = """
 base: nowhere.yaml | job.yaml, key base: no such file; found: nowhere.yaml
-base: folder | job.yaml, key base: no such file; found: folder
+base: folder | folder: cannot be read; found: [Errno 21] Is a directory
+base: link.yaml | link.yaml: cannot be read; found: [Errno 40] Too many levels of symbolic links
 base: [root.yaml] | job.yaml, key base: not the name of a file
 base: ./job.yaml | job.yaml, key base: the bases form a circle; found: job.yaml > job.yaml
 base: folder/ring.yaml | folder/ring.yaml, key base: the bases form a circle; \
@@ -103,6 +105,7 @@ bas: root.yaml | job.yaml, key bas: unknown key; did you mean base
 @pytest.mark.parametrize("row", WRONG.strip().splitlines())
 def test_what_is_wrong_is_one_line_with_the_file_that_has_it(write, row):
     own, line = row.split(" | ")
+    Path("link.yaml").symlink_to("link.yaml")
     write(
         **{
             "job.yaml": f"{{{own}}}",
@@ -142,7 +145,7 @@ def test_overrides_change_what_is_inherited(write):
 
 def test_an_alias_is_a_copy():
     tree = yaml.safe_load("{a: &x {n: 1}, b: *x}")
-    assert read_job(tree).changed({"a.n": 2}).tree == {"a": {"n": 2}, "b": {"n": 1}}
+    assert read_job(tree).with_overrides({"a.n": 2}).tree == {"a": {"n": 2}, "b": {"n": 1}}
 
 
 def test_a_printed_job_says_where_each_value_is_from(write):
@@ -169,7 +172,7 @@ def test_a_printed_job_says_where_each_value_is_from(write):
 def test_a_long_text_of_several_lines_is_explained_at_its_end(write):
     text = "first\n\nsecond " + "word " * 40
     write(**{"job.yaml": yaml.safe_dump({"base": "root.yaml", "data": {"options": {"note": text}}})})
-    printed = explained(load_job("job.yaml"), read_job("job.yaml"))
+    printed = yaml_with_origins(load_job("job.yaml"), read_job("job.yaml"))
     assert yaml.safe_load(printed) == dump_job(load_job("job.yaml"))
     assert "word '  # job.yaml:" in printed
 

@@ -1,4 +1,4 @@
-"""docs/encoders.md says what is: its sections load, and its jobs have the encoders that it tells of."""
+"""docs/encoders.md says what is: its sections load, and it names every encoder."""
 
 import re
 
@@ -6,7 +6,6 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from mlcl.config import load_job
 from mlcl.config.encoder_section import EncoderSection
 from mlcl.models import ENCODERS
 
@@ -50,29 +49,3 @@ def test_every_section_loads(page):
 def test_every_encoder_is_told_of(page):
     named = {name for row in table(page, "# Encoders") for name in re.findall(r"`(\w+)`", row[0])}
     assert named == set(sections())
-
-
-def test_every_key_of_a_transformer_is_told_of(page):
-    told = {re.search(r"`(\w+)`", row[0])[1] for row in table(page, "## Transformers")}
-    assert told | {"name"} == set(sections()["transformer"].model_fields)
-
-
-OURS = ("icd10cm", "digits", "goemotions_himulcone")
-"""How the names of jobs begin that are of no paper; so are those on frozen features."""
-NAMES = {"BERT": "transformer", "RoBERTa": "transformer", "Llama": "transformer", "PLM-ICD": "plm_icd"} | {
-    "CNN": "cnn_text",
-    "LDGN": "ldgn",
-    "ResNet-50": "resnet50",
-}
-
-
-def test_the_papers_jobs_have_these_encoders(page, root):
-    encoder, told = None, set()
-    for name, jobs, *_ in table(page, "## What the papers set"):
-        encoder = NAMES[name] if name else encoder
-        for job in re.findall(r"`(\w+)`", jobs):
-            assert load_job(root / "jobs" / f"{job}.yaml").encoder.name == encoder, job
-            told.add(job)
-    papers = {f.stem for f in (root / "jobs").glob("*.yaml") if not f.stem.startswith(OURS)}
-    papers = {job for job in papers if not job.endswith("_features")}
-    assert told == {job for job in papers if not job.endswith("_noise")}

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from builders import tiny_job
@@ -126,21 +125,6 @@ def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
         [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in half.probabilities
     ]
     assert "top_k" != threshold or "most probable" in (tmp_path / "model" / "README.md").read_text()
-
-
-def test_models_and_runs_without_decisions_predict_from_one_half_on(tiny, tmp_path):
-    folder, job_data, _ = trained(tiny, tmp_path, *TAGS, epochs=1)
-    (folder / MODEL / DECISIONS).unlink()
-    write_export(tmp_path / "model", folder, job_data, {"run_id": "r1"})
-    file = tmp_path / "model" / "model.json"
-    assert load_model(tmp_path / "model", "cpu").index.decision("classifier") == AT_HALF
-    old = json.loads(file.read_text())
-    del old["decisions"]
-    for threshold in (0.5, 0.25):
-        file.write_text(json.dumps(old | {"version": 1, "threshold": threshold}))
-        model = load_model(tmp_path / "model", "cpu")
-        found = model.predict(["ball noise1"])
-        assert len(found.labels[0]) == int((found.probabilities >= np.float32(threshold)).sum())
 
 
 @pytest.mark.parametrize("threshold", ["0", "1.0", "best"])

@@ -20,10 +20,9 @@ from mlcl.errors import UserError
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, model_writer, write_export
-from mlcl.training.export.inputs import TableColumns, read_items
-from mlcl.training.export.outputs import check_place, sink
-from mlcl.training.export.predictions import check_threshold
-from mlcl.training.export.predictor import Labelling
+from mlcl.training.export.labelling import Labelling
+from mlcl.training.export.model import check_threshold
+from mlcl.training.export.prediction_files import TableColumns, check_place, read_items, sink
 from mlcl.training.job_data import JobData
 
 CPU = Context(torch.device("cpu"))
@@ -366,19 +365,18 @@ def test_a_damaged_folder_is_refused(folder):
         load_model(folder)
 
 
-UNFIT = {
-    "best": ("probe", "best is probe, which is none of the ways"),
-    "ways": ({"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the ways must be"),
-    "threshold": (2, "key threshold"),
-    "decisions": ({"classifier": {"mode": "global", "thresholds": [0.2] * 3}}, "thresholds for 4 labels"),
-    "levels": ({"topic": {"classes": ["a"], "parents": [0, 0, 0, 1]}}, "parents of level topic do not fit"),
-}
+UNFIT = [
+    ("best", "probe", "best is probe, which is none of the ways"),
+    ("ways", {"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the ways must be"),
+    ("decisions", {}, "each of the ways needs a decision"),
+    ("decisions", {"classifier": {"mode": "global", "thresholds": [0.2] * 3}}, "thresholds for 4 labels"),
+    ("levels", {"topic": {"classes": ["a"], "parents": [0, 0, 0, 1]}}, "parents of level topic do not fit"),
+]
 
 
-@pytest.mark.parametrize("key", UNFIT)
-def test_an_index_that_does_not_fit_itself(key, folder):
+@pytest.mark.parametrize(("key", "value", "problem"), UNFIT)
+def test_an_index_that_does_not_fit_itself(key, value, problem, folder):
     index = folder / "model.json"
-    value, problem = UNFIT[key]
     index.write_text(json.dumps(json.loads(index.read_text()) | {key: value}))
     with pytest.raises(UserError, match=rf"model\.json.*{problem}"):
         load_model(folder)

@@ -11,7 +11,7 @@ from mlcl.evaluation import AT_HALF
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.export.predictor import Labelling
+from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 

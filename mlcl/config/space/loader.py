@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
-from itertools import repeat
 from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -160,12 +159,12 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     """
     parsed = validate(_SpaceFile, read_yaml(path) if tree is None else dict(tree), path)
     try:
-        return _resolved_space(parsed, job, Path(path))
+        return _resolve(parsed, job, Path(path))
     except UserError as error:
         raise error.but(file=path) from None
 
 
-def _resolved_space(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
+def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
     tree = dump_job(job)
     known = list(dict.fromkeys([*nodes(tree), *_keys_of_choices(parsed.space, tree)]))
     found: list[_Found] = []
@@ -178,8 +177,9 @@ def _resolved_space(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
             shared = [key for each in entry.simplex.with_ for key in matches(pattern, each, known)]
             found.append(_Found(Parameter(pattern, entry.domain(*drawn, *shared)), pattern, entry))
         else:
-            parameters = (Parameter(key, _domain(pattern, entry, key, tree)) for key in drawn)
-            found += map(_Found, parameters, repeat(pattern), repeat(entry), drawn.values())
+            for key, stars in drawn.items():
+                parameter = Parameter(key, _domain(pattern, entry, key, tree))
+                found.append(_Found(parameter, pattern, entry, stars))
     _check_overlap(found)
     ordered = _conditioned(found, known, tree)
     goals, prune_by = read_goals(parsed.search, job.evaluation.metric)
@@ -196,10 +196,10 @@ def _keys_of_choices(entries: Mapping[str, _Entry], tree: Mapping[str, Any]) -> 
         sections = [each for each in entry.choice.values if isinstance(each, Mapping)] if entry.choice else []
         for key in matches(pattern, pattern, known) if sections else ():
             for section in sections:
-                yield from nodes(_resolved(tree, key, section), f"{key}.")
+                yield from nodes(_resolved_value(tree, key, section), f"{key}.")
 
 
-def _resolved(tree: Mapping[str, Any], key: str, value: Any) -> Any:
+def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
     """A value as the job resolves it: with the defaults of a section, and numbers of the key's type."""
     try:
         return setting_of(dump_job(load_job(tree, {key: value})), key, value)
@@ -212,7 +212,7 @@ def _domain(pattern: str, entry: _Entry, key: str, tree: Mapping[str, Any]) -> D
     domain = entry.domain(key)
     if not isinstance(domain, Choice):
         return domain
-    values = tuple(_resolved(tree, key, value) for value in domain.values)
+    values = tuple(_resolved_value(tree, key, value) for value in domain.values)
     if not _is_distinct(values):
         raise entry_error(pattern, _NOT_DISTINCT, values)
     return Choice(values)

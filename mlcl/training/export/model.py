@@ -1,4 +1,4 @@
-"""An exported model, loaded: texts or images in, probabilities and names out.
+"""A loaded exported model, which predicts the labels of texts, images or vectors.
 
 Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 """
@@ -6,14 +6,18 @@ Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mlcl.config import AugmentConfig, JobConfig, load_job
 from mlcl.data import Tokenizer, load_tokenizer
 from mlcl.errors import UserError
+from mlcl.evaluation import Decision
 from mlcl.evaluation.tasks import Array, array
 from mlcl.models.encoders import ENCODERS
 from mlcl.plugins import only_reading
@@ -23,7 +27,6 @@ from mlcl.training.embeddings import Datastore, SplitEncoder
 from mlcl.training.evaluator import Predictor, classify
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
 from mlcl.training.export.network import Network, read_datastore, read_weights, rebuilt_network
-from mlcl.training.export.predictions import Predictions, decide
 from mlcl.training.features.inputs import SavedFeatures
 from mlcl.training.input_reader import Content, InputReader
 from mlcl.training.run_files import JOB, TOKENIZER
@@ -32,10 +35,18 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
-    """The model in a folder that `mlcl export` wrote; `device` is auto, cpu or cuda.
+    """Loads the model from a folder that `mlcl export` wrote, and reads nothing else.
 
-    Nothing but the folder is read. Raises UserError for a damaged folder, one of a newer mlcl, a GPU that is
-    not there, and a package that the encoder needs and that is not installed.
+    Args:
+        folder: The folder.
+        device: `auto`, `cpu` or `cuda`.
+
+    Raises:
+        UserError: The folder is damaged or of a newer mlcl, there is no GPU, or a package of the encoder is
+            not installed.
+
+    Example:
+        >>> mlcl.load_model("model").predict(["a text"]).labels
     """
     if device not in DEVICES:
         raise UserError("no such device", key="device", found=device, allowed=DEVICES)
@@ -61,10 +72,10 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
 
 
 class ExportedModel:
-    """A trained model with its preprocessing, its label names and its neighbours.
+    """A trained model with its preprocessing, its label names and its neighbours; see `load_model`.
 
-    `index` says what it is; `classes_` are the names in the order of the probabilities' last axis (with
-    aspects the ratings), and `aspects_` the aspects.
+    `index` describes the model, `classes_` are the names along the last axis of probabilities (with aspects
+    the ratings), and `aspects_` the names of the aspects.
     """
 
     def __init__(
@@ -91,11 +102,16 @@ class ExportedModel:
         threshold: float | None = None,
         batch_size: int | None = None,
     ) -> Predictions:
-        """Names and probabilities of texts, or of images (encoded bytes, or paths of files).
+        """Predicts labels.
 
-        `way` is one of `index.ways`, by default the best on validation; `threshold` is for several labels,
-        by default as validation chose.
-        Raises UserError for another way, for what is no such list, and for an image that cannot be decoded.
+        Args:
+            inputs: Texts, images (encoded bytes, or paths of files) or vectors.
+            way: The predictor, one of `index.ways`; by default the best on validation.
+            threshold: The least probability of a label, of several; by default as validation chose.
+            batch_size: Rows of a batch; by default the job's.
+
+        Raises:
+            UserError: `inputs` is no list, one of them cannot be read, or an argument is invalid.
         """
         probabilities = self.predict_proba(inputs, way=way, batch_size=batch_size)
         return decide(self.index, probabilities, self.way(way), threshold)
@@ -103,8 +119,8 @@ class ExportedModel:
     def predict_proba(
         self, inputs: Sequence[Content], *, way: Way | None = None, batch_size: int | None = None
     ) -> Array:
-        """Probabilities (M, C), (M, L) or (M, A, C) of texts or images; the rest as in `predict`."""
-        # What is iterated over as characters, keys or names of columns would be labelled all the same.
+        """Returns probabilities (M, C), (M, L) or (M, A, C); the arguments are those of `predict`."""
+        # Iterating over these would predict their characters, keys or names of columns.
         named = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
         if named or not isinstance(inputs, Iterable):
             raise UserError("not a list of texts or images", key="inputs", found=type(inputs).__name__)
@@ -119,21 +135,21 @@ class ExportedModel:
         return array(torch.cat(parts))
 
     def way(self, way: str | None) -> Way:
-        """The way of that name, by default the best one. Raises UserError for another."""
+        """Returns the name of a predictor, by default the best one. Raises UserError for an unknown one."""
         chosen = next((known for known in self.index.ways if known == (way or self.index.best)), None)
         if chosen is None:
             raise UserError("this model has no such way", key="way", found=way, allowed=list(self.index.ways))
         return chosen
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
-        """The encoder's outputs (M, O) float32 of one batch; `places` say in errors where its rows stood."""
+        """Computes the encoder's outputs (M, O) float32 of one batch; `places` name its rows in errors."""
         places = places or [f"row {row}" for row in range(len(inputs))]
         rows = Rows(self._reader.contents(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
         size, precision = max(1, len(inputs)), self.job.train.precision
         return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
 
     def probabilities(self, output_MO: Tensor, way: Way) -> Tensor:
-        """Probabilities of the encoder's outputs, on the CPU."""
+        """Computes the probabilities for outputs of the encoder, on the CPU."""
         setting = self.index.ways[way]
         if setting is None:
             return self._layer(way)(output_MO)
@@ -149,7 +165,7 @@ class ExportedModel:
 
 
 def _job(file: Path) -> JobConfig:
-    """The job. Its plugin files are run only where its encoder is one of theirs: predicting needs no loss."""
+    """Loads the job. Runs its plugin files only if the encoder is from one: predicting needs no loss."""
     with only_reading():
         job = load_job(file)
     return job if job.encoder.name in ENCODERS else load_job(file)
@@ -162,3 +178,86 @@ def _tokenizer(file: Path) -> Tokenizer:
         raise UserError("not a tokenizer", file=file, found=error) from None
     except UserError as error:
         raise UserError(error.problem, file=file, found=error.found) from None
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions for M rows.
+
+    Args:
+        labels: A class name per row; with several labels a list of names, with aspects a rating by aspect.
+        probabilities: (M, C), (M, L) or (M, A, C).
+        columns: A table, column by column: `label` and `probability`, lists of them with several labels,
+            `label.ASPECT` and `probability.ASPECT` with aspects; and `label.LEVEL`, the parent in a coarser
+            level.
+    """
+
+    labels: Sequence[Any]
+    probabilities: Array
+    columns: Mapping[str, Sequence[Any]]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+def decide(index: Index, probabilities: Array, way: Way, threshold: float | None = None) -> Predictions:
+    """Predicts the most probable class, the first of equal ones, or the labels that `label_decision` chooses.
+
+    Raises UserError as `check_threshold`.
+    """
+    check_threshold(index, threshold)
+    if index.task == "multi_label":
+        return _several(index, probabilities, label_decision(index, way, threshold))
+    if index.task == "aspects":
+        return _aspects(index, probabilities)
+    best_M, probability_M = _best(probabilities)
+    labels = [index.space.classes[best] for best in best_M]
+    columns: dict[str, list[Any]] = {"label": labels, "probability": probability_M.tolist()}
+    for name, level in index.levels.items():
+        columns[f"label.{name}"] = [
+            None if level.parents[best] < 0 else level.classes[level.parents[best]] for best in best_M
+        ]
+    return Predictions(labels, probabilities, columns)
+
+
+def label_decision(index: Index, way: Way, threshold: float | None) -> Decision:
+    """Returns the decision with a given threshold, by default the one that validation chose."""
+    return index.decisions[way] if threshold is None else Decision.fixed(threshold)
+
+
+def check_threshold(index: Index, threshold: float | None) -> None:
+    """Raises UserError for a threshold that is no probability, or if the model predicts one class."""
+    if threshold is None:
+        return
+    if index.task != "multi_label":
+        raise UserError(
+            "is for several labels; this model predicts the most probable class",
+            key="threshold",
+            found=threshold,
+        )
+    if not 0 <= threshold <= 1:
+        raise UserError("no probability", key="threshold", found=threshold, allowed="0 to 1")
+
+
+def _several(index: Index, probability_ML: Array, decision: Decision) -> Predictions:
+    rows = [np.flatnonzero(row_L) for row_L in decision.predict(probability_ML)]
+    labels = [[index.space.classes[label] for label in row] for row in rows]
+    values = [row_L[row].tolist() for row, row_L in zip(rows, probability_ML, strict=True)]
+    return Predictions(labels, probability_ML, {"label": labels, "probability": values})
+
+
+def _aspects(index: Index, probability_MAC: Array) -> Predictions:
+    best_MA, value_MA = _best(probability_MAC)
+    ratings = [f"{value:g}" for value in index.space.scale]
+    columns: dict[str, list[Any]] = {}
+    for column, aspect in enumerate(index.space.aspects):
+        columns[f"label.{aspect}"] = [ratings[best] for best in best_MA[:, column]]
+        columns[f"probability.{aspect}"] = value_MA[:, column].tolist()
+    rows = zip(*(columns[f"label.{aspect}"] for aspect in index.space.aspects), strict=True)
+    labels = [dict(zip(index.space.aspects, row, strict=True)) for row in rows]
+    return Predictions(labels, probability_MAC, columns)
+
+
+def _best(probabilities: Array) -> tuple[Array, Array]:
+    best = probabilities.argmax(-1)
+    return best, np.take_along_axis(probabilities, best[..., None], -1)[..., 0]

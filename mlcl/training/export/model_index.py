@@ -1,4 +1,4 @@
-"""`model.json`: what an exported model predicts, how, where it comes from, and a checksum of every file."""
+"""`model.json`: what an exported model predicts and how, its provenance, and a checksum of every file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
 Way = Literal["classifier", "probe", "knn", "knn_best"]
-"""How probabilities are made: by the trained classifier, by the linear probe, or blended with the neighbours'
-under the job's own setting or the one that was best on validation."""
+"""The names of predictors: classifier, linear probe, and blends with the neighbours' votes under the job's
+own setting or the best one on validation."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
 
 
@@ -37,26 +37,40 @@ class KnnSetting(Section):
 
     @property
     def setting(self) -> Setting:
-        """The same, as evaluation takes it."""
+        """The setting as `mlcl.evaluation` takes it."""
         return Setting(self.k, self.lambda_, self.temperature)
 
 
 class Level(Section):
-    """A coarser level: its classes, and the class there of each class that is predicted, -1 unknown."""
+    """A coarser level: its classes, and the parent among them of each predicted class, -1 if unknown."""
 
     classes: tuple[str, ...]
     parents: tuple[int, ...]
 
 
 class Index(Section):
-    """All of `model.json`. `ways` has the settings of those with neighbours; the first way needs none.
+    """The content of `model.json`.
 
-    `decisions` say which of several labels a way predicts; version 1 has one `threshold` for all ways.
+    Args:
+        version: The version of the format.
+        modality: The modality of the inputs.
+        task: The kind of prediction.
+        labels: The name of the label space.
+        space: The label space.
+        levels: The coarser levels of its hierarchy.
+        ways: The predictors, with the settings of those with neighbours; the first one has none.
+        best: The predictor with the best validation metric.
+        metric: The metric of the job.
+        decisions: Which of several labels each predictor predicts.
+        preprocessing: The preprocessing, for readers; job and tokenizer decide.
+        metrics: The metrics of the run.
+        provenance: Where the model comes from.
+        files: The SHA-256 of every other file but the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
-    version: Literal[1, 2] = 2
+    version: Literal[2] = 2
     modality: Modality
     task: Task
     labels: str
@@ -65,8 +79,7 @@ class Index(Section):
     ways: dict[Way, KnnSetting | None]
     best: Way
     metric: str
-    threshold: float | None = Field(None, ge=0, le=1)
-    decisions: dict[Way, Decision] = Field(default_factory=dict)
+    decisions: dict[Way, Decision]
     preprocessing: dict[str, int | list[float]]
     metrics: dict[str, float]
     provenance: dict[str, str]
@@ -84,19 +97,16 @@ class Index(Section):
         sizes = {len(each.thresholds) for each in self.decisions.values() if each.k is None}
         if sizes - {1, self.space.n_classes}:
             raise ValueError(f"{sizes} thresholds for {self.space.n_classes} labels")
+        if self.decisions.keys() != self.ways.keys():
+            raise ValueError("each of the ways needs a decision")
         for name, level in self.levels.items():
             known = range(-1, len(level.classes))
             if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):
                 raise ValueError(f"parents of level {name} do not fit the classes")
         return self
 
-    def decision(self, way: Way) -> Decision:
-        """Which labels a way predicts."""
-        at = 0.5 if self.threshold is None else self.threshold
-        return self.decisions.get(way, Decision.fixed(at))
-
     def prefix(self, way: Way) -> str:
-        """How the names of a way's metrics begin."""
+        """Returns the prefix of the names of a predictor's metrics."""
         return "" if way == next(iter(self.ways)) else f"{way}/"
 
 
@@ -107,7 +117,7 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """The index of an exported model, whose files are all compared with it. Raises UserError for damage."""
+    """Reads the index of an exported model and compares all files with it. Raises UserError for damage."""
     file = folder / INDEX
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -134,7 +144,7 @@ def read_index(folder: Path) -> Index:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """SHA-256 of all files in a folder, by their path in it."""
+    """Returns the SHA-256 of all files in a folder, by their path in it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
 

@@ -1,4 +1,4 @@
-"""From what a run left to a folder that holds all that predicting needs."""
+"""Writes the files of a run as an exported model: a folder with everything that predicting needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,10 +16,12 @@ from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space import default_mode
 from mlcl.data import class_parents
+from mlcl.data.format import plural
 from mlcl.data.images import MEAN, STD
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision
 from mlcl.files import new_folder
+from mlcl.markup import markdown, markdown_table
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
@@ -35,17 +37,60 @@ from mlcl.training.export.model_index import (
     write_index,
 )
 from mlcl.training.export.network import Network, trained_datastore, trained_network, write_datastore
-from mlcl.training.export.readme import README, readme
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
 
+README = "README.md"
+EXAMPLES = {"text": '["a text"]', "image": '["an_image.png"]', "vectors": "[[0.1, 0.2, ...]]"}
+_TEXT = """# {title}
+
+Written by `mlcl export`. It holds all that predicting needs, and opens without a network, the data set, Ray
+or MLflow.
+
+```python
+import mlcl
+
+model = mlcl.load_model("{folder}")
+found = model.predict({example})
+found.labels, found.probabilities
+```
+
+`mlcl predict {folder} FILE` labels a file.
+
+{description}
+
+| file | what |
+|---|---|
+| `model.json` | label names, predictors, metrics, and a SHA-256 of every file but itself and this one |
+| `weights.safetensors` | encoder, classifier, linear probe |
+| `datastore.parquet` | id, embedding and label of every training row, for the neighbours |
+| `job.yaml` | the job that was trained |
+| `tokenizer.json`, `config.json` | of text encoders, of pretrained ones |
+| `features/` | frozen inputs: the terms of TF-IDF, a copy of a frozen model |
+
+{source}
+"""
+_DESCRIPTION = """It reads {contents} and predicts {what}.
+By default it predicts with `{best}`, the best on validation by {metric}; `way=` selects another predictor:
+
+{ways}"""
+
 
 def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping[str, str]) -> Index:
-    """Writes `folder`, whole or not at all, from the folder of a run or one that holds its artifacts.
+    """Writes an exported model, completely or not at all.
 
-    `provenance` is told in the index and the README. Raises UserError where `folder` is there already, where
-    the run left no model, where `folder` cannot be written, and where the material's data are not those that
-    it was trained on.
+    Args:
+        folder: The folder to create.
+        run: The folder of a run, or a folder with its artifacts.
+        job_data: The run's job with its data.
+        provenance: Facts that the index and the README name.
+
+    Returns:
+        The index of the model.
+
+    Raises:
+        UserError: `folder` exists or cannot be written, the run left no model, or it was trained on other
+        data.
     """
     if folder.exists():
         raise UserError("is there already", file=folder, key="--to")
@@ -54,7 +99,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
     network = _network(run / MODEL, job_data)
     store = trained_datastore(run / EMBEDDINGS, job_data)
     ways = _ways(job_data.job, network, result)
-    decisions = _decisions(run / MODEL / DECISIONS, job_data.job)
+    decisions = {way: Decision.from_json(each) for way, each in _left(run / MODEL / DECISIONS).items()}
     try:
         with new_folder(folder) as work:
             weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
@@ -104,12 +149,9 @@ def _network(run: Path, job_data: JobData) -> Network:
 
 
 def _ways(job: JobConfig, network: Network, result: Mapping[str, float]) -> dict[Way, KnnSetting | None]:
-    """The classifier first, or in two phases the probe: the others' blends begin with it."""
-    ways: dict[Way, KnnSetting | None] = {}
-    if "classifier" in network.layers:
-        ways["classifier"] = None
-    if "probe" in network.layers:
-        ways["probe"] = None
+    """Returns the predictors and their settings; neighbours are blended with the first of them."""
+    layers: tuple[Way, ...] = ("classifier", "probe")
+    ways: dict[Way, KnnSetting | None] = {way: None for way in layers if way in network.layers}
     if job.evaluation.knn is not None:
         own = setting_of(job.evaluation.knn)
         ways["knn"] = KnnSetting(k=own.k, lambda_=own.lambda_, temperature=own.temperature)
@@ -117,14 +159,6 @@ def _ways(job: JobConfig, network: Network, result: Mapping[str, float]) -> dict
         names = ("k", "lambda", "temperature")
         ways["knn_best"] = KnnSetting.model_validate({name: result[f"knn_best/{name}"] for name in names})
     return ways
-
-
-def _decisions(file: Path, job: JobConfig) -> dict[str, Decision]:
-    """By way; a run of an older mlcl left none, and predicted from its job's threshold on."""
-    if file.exists():
-        return {way: Decision.from_json(document) for way, document in _left(file).items()}
-    given = job.evaluation.threshold
-    return dict.fromkeys(get_args(Way), Decision.fixed(given if isinstance(given, float) else 0.5))
 
 
 def _copy_preprocessing(run: Path, work: Path, network: Network, job_data: JobData) -> None:
@@ -161,7 +195,7 @@ def _index(
         ways=ways,
         best=next(iter(ways)),
         metric=metric,
-        decisions={way: decisions[way] for way in ways if way in decisions},
+        decisions={way: decisions[way] for way in ways},
         preprocessing=_preprocessing(job_data),
         metrics=dict(result),
         provenance={**provenance, **own, "exported_with": f"mlcl {__version__}, torch {torch.__version__}"},
@@ -171,7 +205,7 @@ def _index(
 
 
 def _best(index: Index) -> Way:
-    """The way with the best validation figure of the job's own metric; of equal ones the first."""
+    """Returns the predictor with the best validation metric, the first of equal ones."""
     sign = 1 if default_mode(index.metric) == "max" else -1
     scores = {
         way: sign * index.metrics.get(f"{index.prefix(way)}val/{index.metric}", float("nan"))
@@ -182,9 +216,63 @@ def _best(index: Index) -> Way:
 
 
 def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
-    """For readers of the index; the job and the tokenizer decide."""
+    """Describes the preprocessing for readers of the index; job and tokenizer decide."""
     encoder, section = ENCODERS[job_data.job.encoder.name], job_data.job.encoder
     if encoder.modality is None:
         return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
     return {SIZES[encoder.modality]: encoder.size(section), **colours}
+
+
+def readme(index: Index, folder: str) -> str:
+    """Returns the README: how to load the model, its metrics and its provenance."""
+    provenance = index.provenance
+    return _TEXT.format(
+        title=markdown(", ".join(provenance[key] for key in ("experiment", "name") if key in provenance)),
+        folder=folder,
+        example=EXAMPLES[index.modality],
+        description=describe(index),
+        source=markdown_table(
+            ("from", ""), [(key, markdown(value)) for key, value in provenance.items()], left=(0, 1)
+        ),
+    )
+
+
+def describe(index: Index) -> str:
+    """Describes in Markdown what the model reads and predicts, and the metrics of each predictor."""
+    return _DESCRIPTION.format(
+        contents=plural(index.modality),
+        what=_what(index),
+        best=index.best,
+        metric=index.metric,
+        ways=_predictors(index),
+    )
+
+
+def _what(index: Index) -> str:
+    if index.task == "aspects":
+        return f"a rating for each of {len(index.space.aspects)} aspects (`{index.labels}`)"
+    several = "any number" if index.task == "multi_label" else "one"
+    return f"{several} of {index.space.n_classes} classes (`{index.labels}`)"
+
+
+def _predictors(index: Index) -> str:
+    rows = []
+    for way, its in index.ways.items():
+        how = [] if its is None else [f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"]
+        if index.task == "multi_label":
+            how.append(_labels(index.decisions[way]))
+        names = (f"{index.prefix(way)}{split}/{index.metric}" for split in ("val", "test"))
+        values = [index.metrics.get(name) for name in names]
+        printed = ("" if value is None else f"{value:.4f}" for value in values)
+        rows.append((f"`{way}`", "; ".join(how), *printed))
+    heads = ("predictor", "settings", f"validation {index.metric}", f"test {index.metric}")
+    return markdown_table(heads, rows, left=(0, 1))
+
+
+def _labels(decision: Decision) -> str:
+    """Describes which of several labels are predicted."""
+    if decision.k is not None:
+        return f"the {decision.k} most probable labels"
+    at = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"
+    return f"labels from {at}" + (", and the most probable" if decision.at_least_one else "")

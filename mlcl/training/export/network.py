@@ -1,6 +1,5 @@
-"""The parts of an exported model on disk: the network from input to logits, and the datastore.
-
-The datastore is a Parquet file with id, embedding and label of each training row.
+"""The network of an exported model, and its datastore: a Parquet file with id, embedding and label of each
+training row.
 
 Shapes: M rows, N training rows, D embedding, O the encoder's output (D, or D + L), L labels, A aspects.
 """
@@ -36,7 +35,7 @@ from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix, read_em
 
 
 class Network(nn.Module):
-    """An encoder with its `layers`: `classifier`, `probe` or both."""
+    """An encoder with the `layers` of its predictors: `classifier`, `probe` or both."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -46,14 +45,20 @@ class Network(nn.Module):
         self.label_logits = label_logits(encoder)
 
     def features(self, output_MO: Tensor, layer: str) -> Tensor:
-        """What a layer reads: the classifier the whole output, the probe the embedding."""
+        """Returns the input of a layer: the whole output for the classifier, the embedding for the probe."""
         return output_MO if layer == CLASSIFIER else embedding_of(output_MO, self.label_logits)
 
 
 def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
-    """The network of a run from the folder `model` that it left, `model` being its job's, newly built.
+    """Loads the network of a run.
 
-    Raises UserError for weights that cannot be read or belong to another model.
+    Args:
+        run: The folder `model` that the run left.
+        model: The newly built model of its job.
+        space: The label space.
+
+    Raises:
+        UserError: The weights cannot be read, or belong to another model.
     """
     weights = read_weights(run / WEIGHTS)
     try:
@@ -82,12 +87,21 @@ def rebuilt_network(
     *,
     probe: bool,
 ) -> Network:
-    """The same network, with weights that the caller sets; `folder` is that of the exported model.
+    """Builds the network of an exported model; the caller loads the weights.
 
-    Raises UserError where a package that the encoder needs is not installed.
+    Args:
+        job: The job of the model.
+        space: The label space.
+        vocabulary_size: The size of the tokenizer's vocabulary.
+        input_columns: The number of columns of each frozen input.
+        folder: The folder of the model.
+        probe: Whether it has a linear probe.
+
+    Raises:
+        UserError: A package that the encoder needs is not installed.
     """
     size = space.n_classes
-    # Graph and distances are buffers, so they come with the weights.
+    # Graph and distances are buffers, so they are loaded with the weights.
     encoder = build_encoder(
         job.encoder,
         vocabulary_size=vocabulary_size,
@@ -105,7 +119,7 @@ def rebuilt_network(
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Tensors by name. Raises UserError for what is no whole safetensors file."""
+    """Reads tensors by name. Raises UserError for a file that is not safetensors, or not whole."""
     try:
         tensors: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -114,9 +128,10 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def trained_datastore(file: Path, job_data: JobData) -> Datastore:
-    """The rows that a run was trained on, from its stored embeddings.
+    """Builds the datastore of a run from its stored embeddings.
 
-    Raises UserError for a file that cannot be read, and for embeddings of other rows.
+    Raises:
+        UserError: The file cannot be read, or has embeddings of other rows.
     """
     try:
         table = read_embeddings(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
@@ -129,7 +144,7 @@ def trained_datastore(file: Path, job_data: JobData) -> Datastore:
 
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
-    """Labels are class indices: one, a list of them, or one an aspect with -1 for missing."""
+    """Writes a datastore. Labels are class indices: one, a list, or one per aspect, -1 if missing."""
     table = {
         "id": pa.array(ids, pa.string()),
         "embedding": fixed_lists(store.rows.values),
@@ -139,9 +154,10 @@ def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
 
 
 def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
-    """Reads what `write_datastore` wrote, with embeddings (N, dim).
+    """Reads a datastore with embeddings (N, dim).
 
-    Raises UserError for any other file, and for labels or embeddings that do not fit the model.
+    Raises:
+        UserError: The file is no datastore, or does not fit the model.
     """
     try:
         table = pq.read_table(file, columns=["embedding", "label"])

@@ -1,4 +1,4 @@
-"""`mlcl predict`: one pass over the inputs, and their metrics where the labels are known.
+"""`mlcl predict`: predicts all rows of an input, and computes metrics if their labels are known.
 
 Shapes: M rows, O an encoder's output.
 """
@@ -21,24 +21,31 @@ from mlcl.data.format import INFO_FILE, plural
 from mlcl.data.tables.rows import Unreadable
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import array, known_rows
-from mlcl.training.export.inputs import Item, TableColumns, batches, read_items, split_items
-from mlcl.training.export.model import ExportedModel
+from mlcl.training.export.model import ExportedModel, check_threshold, decide, label_decision
 from mlcl.training.export.model_index import Index, Way
-from mlcl.training.export.outputs import Sink
-from mlcl.training.export.predictions import check_threshold, decide, label_decision
-from mlcl.training.split_metrics import SplitMetrics, targets_of
+from mlcl.training.export.prediction_files import (
+    Item,
+    Sink,
+    TableColumns,
+    batches,
+    read_items,
+    split_items,
+)
+from mlcl.training.split_metrics import METRIC_NAMES, SplitMetrics, targets_of
 
 SPLIT = "test"
-NAMES = {"train": "train", "validation": "val", "test": "test"}
-"""What the names of a run's metrics call the splits."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """The number of rows, the way that predicted them, and their metrics where the labels are known.
+    """The result of `Labelling.run`.
 
-    `unknown`: the input was a data set without the labels that the model predicts. `unread`: rows that have
-    an `error` in place of a label, such as an empty text or an image that cannot be decoded.
+    Args:
+        rows: The number of rows.
+        way: The predictor.
+        metrics: The metrics, if the labels are known.
+        unknown: Whether the input was a data set without the labels that the model predicts.
+        unread: The number of rows with an `error` in place of a label, such as an empty text.
     """
 
     rows: int
@@ -49,10 +56,22 @@ class Labelled:
 
 
 class Labelling:
-    """Predicts a file, a folder of images, or a split of a data set, by default `SPLIT`.
+    """Predicts a file, a folder of images, or a split of a data set.
 
-    `columns` say how a table is read. Predictions of a file or a folder have the column `error`.
-    Raises UserError for a split, a way, a threshold or an input that does not fit the model.
+    Predictions of a file or a folder have the column `error`.
+
+    Args:
+        model: The model.
+        path: The input.
+        split: The split of a data set, by default `SPLIT`.
+        way: The predictor, by default the best.
+        threshold: The least probability of a label, of several; by default as validation chose.
+        batch_size: Rows of a batch, by default the job's.
+        probabilities: Whether the probabilities of all classes are written, too.
+        columns: How a table is read.
+
+    Raises:
+        UserError: An argument does not fit the model or the input.
     """
 
     def __init__(
@@ -75,7 +94,7 @@ class Labelling:
         self._split = _split(model, path, split)
 
     def run(self, write: Sink) -> Labelled:
-        """Predicts all rows and gives the predictions to `write`, batch by batch."""
+        """Predicts all rows, and passes the predictions to `write` batch by batch."""
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
@@ -91,7 +110,7 @@ class Labelling:
         return Labelled(rows, self._way, unknown=its is not None, unread=unread)
 
     def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
-        """The outputs of the rows that can be read, and the problem of each row, "" for none."""
+        """Returns the outputs of the rows that can be read, and the problem of each row or ""."""
         problems = [str(item.content) if isinstance(item.content, Unreadable) else "" for item in batch]
         try:
             return self._outputs(_readable(batch, problems)), problems
@@ -107,7 +126,7 @@ class Labelling:
         return ""
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
-        """Encodes in batches and classifies all rows at once, as the run did: the bits are the same."""
+        """Encodes in batches and classifies all rows at once, as the run did, with the same bits."""
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
@@ -118,7 +137,7 @@ class Labelling:
         return Labelled(len(split), self._way, self._metrics(split, output_MO))
 
     def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
-        """Metrics by their names in a run, as `knn/test/micro_f1`; also those of the job's plugin files."""
+        """Returns the metrics by their names in a run, also those of the job's plugin files."""
         run_plugins(self._model.job.plugins)
         index, store = self._model.index, self._model.store
         levels = {
@@ -133,13 +152,13 @@ class Labelling:
             setting, overlap = index.ways[way], math.nan
             if setting is not None:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
-            prefix = f"{index.prefix(way)}{NAMES[split.name]}"
+            prefix = f"{index.prefix(way)}{METRIC_NAMES[split.name]}"
             decision = label_decision(index, way, self._threshold)
             metrics |= score(prefix, self._model.probabilities(output_MO, way), split, decision, overlap)
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
-        """The outputs of the rows that have a content, (0, 0) where none has."""
+        """Returns the outputs of the rows with a content, (0, 0) if there is none."""
         rows = [(item.content, item.place) for item in batch if not isinstance(item.content, Unreadable)]
         if not rows:
             return torch.zeros(0, 0)
@@ -148,7 +167,7 @@ class Labelling:
     def _write(
         self, ids: list[str], output_MO: Tensor, write: Sink, problems: list[str] | None = None
     ) -> None:
-        """Write the predictions of the rows without a problem, and of the others the problem."""
+        """Writes the predictions of the rows without a problem, and the problems of the others."""
         index, space = self._model.index, self._model.index.space
         if len(output_MO):
             probabilities = array(self._model.probabilities(output_MO, self._way))
@@ -174,10 +193,10 @@ def _readable(batch: Sequence[Item], problems: Sequence[str]) -> list[Item]:
 
 
 def _can_score(index: Index, split: Split) -> bool:
-    """Whether the split has the model's label space, class by class, and any row a label in it."""
+    """Whether the split has the model's label space with the same classes, and any row a label in it."""
     if index.labels not in split.info.space_names():
         return False
-    # Unknown entries are left out, so that rows may have them whether or not the training rows had.
+    # Whether rows may have unknown entries need not agree: metrics leave them out.
     space = split.info.space(index.labels).model_copy(update={"unknown": index.space.unknown})
     if space != index.space:
         return False
@@ -185,7 +204,7 @@ def _can_score(index: Index, split: Split) -> bool:
 
 
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
-    """The split to predict, where the path is a data set."""
+    """Returns the split to predict if the path is a data set."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)

@@ -1,0 +1,217 @@
+"""Files of `mlcl predict`: inputs as rows, and predictions as CSV, JSON lines or Parquet.
+
+Both are processed in batches, so a file may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple, TextIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlcl.data import Split
+from mlcl.data.format import Modality, plural
+from mlcl.data.sources.image_folder import image_files
+from mlcl.data.tables.files import Dialect, TableFile
+from mlcl.data.tables.formats import FORMS, open_table
+from mlcl.data.tables.notation import is_unicode
+from mlcl.data.tables.rows import ImageFiles, Unreadable, read_contents
+from mlcl.errors import UserError
+from mlcl.files import new_file
+from mlcl.training.input_reader import Content
+
+Columns = Mapping[str, Sequence[Any]]
+Sink = Callable[[Columns], None]
+"""Writes the columns of a batch; all batches have the same columns."""
+OUTPUTS = (".csv", ".jsonl", ".parquet")
+
+
+class Item(NamedTuple):
+    """A row: its id, its place in messages, and its text, image or vector, or why it cannot be read."""
+
+    id: str
+    place: str
+    content: Content | Unreadable
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """How a table is read.
+
+    Args:
+        content: The columns of the content; by default the modality's.
+        id: The column of ids; by default `id`, or row numbers.
+        dialect: The encoding and form of a text file; by default recognised.
+    """
+
+    content: tuple[str, ...] = ()
+    id: str | None = None
+    dialect: Dialect = field(default_factory=Dialect)
+
+
+def read_items(path: Path, modality: Modality, columns: TableColumns | None = None) -> Iterator[Item]:
+    """Yields the rows of a file, or the images of a folder.
+
+    The content of a table is in the columns `text`, `image` (bytes, or the path of a file) or `vectors`
+    (lists of numbers, in CSV as JSON), unless `columns` names others. Without a column of ids, they are row
+    numbers from 0 on. A content that cannot be read is yielded as Unreadable.
+
+    Raises:
+        UserError: The form is unknown, or a record cannot be parsed.
+    """
+    if path.is_dir():
+        return _images(path, modality)
+    if not path.is_file():
+        raise UserError("no such file or folder", file=path)
+    columns = columns or TableColumns()
+    table = open_table(path, columns.dialect)
+    if table.columns == ("text",) and modality != "text" and path.suffix.lower() == ".txt":
+        raise UserError(f"this model reads {plural(modality)}", file=path, found="lines of text")
+    return _items(table, modality, columns)
+
+
+def split_items(split: Split) -> Iterator[Item]:
+    """Yields the rows of a data set's split."""
+    read: dict[Modality, Callable[[], Iterable[Content]]] = {
+        "text": split.texts,
+        "image": split.images,
+        "vectors": lambda: split.vectors().tolist(),
+    }
+    contents = read[split.info.modality]()
+    for id, content in zip(split.ids, contents, strict=True):
+        yield Item(id, f"id {id}", content)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yields lists of `size` rows, the last one shorter."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _items(table: TableFile, modality: Modality, columns: TableColumns) -> Iterator[Item]:
+    content, id = columns.content or (modality,), columns.id or "id"
+    for column in content:
+        table.require(column, "text" if columns.content else column, [*table.columns, "or text COLUMN"])
+    if columns.id or id in table.columns:
+        table.require(id, "id")
+    wanted = [*content, *([id] if id in table.columns else [])]
+    files, number = ImageFiles(table.path.parent), 0
+    for frame in table.chunks(wanted):
+        found = read_contents(frame, modality, content, files)
+        ids = frame[id] if id in table.columns else [None] * len(frame)
+        for place, given, its in zip(frame.index, ids, found, strict=True):
+            name = str(number if given is None else given)
+            where = f"{table.unit} {place}"
+            if not is_unicode(name):
+                problem = f"no Unicode text at {where}"
+                raise UserError(problem, file=table.path, key=id, found=repr(name))
+            yield Item(name, f"{where} of {table.path}", its)
+            number += 1
+
+
+def _images(folder: Path, modality: Modality) -> Iterator[Item]:
+    if modality != "image":
+        raise UserError(
+            f"this model reads {plural(modality)}", file=folder, found="a folder", allowed=[*FORMS]
+        )
+    images, others = image_files(folder)
+    contents = dict.fromkeys(others, Unreadable("no image")) | {file: file for file in images}
+    for file in sorted(contents):
+        yield Item(file.relative_to(folder).as_posix(), str(file), contents[file])
+
+
+def check_form(path: Path) -> None:
+    """Raises UserError for an unknown suffix."""
+    if path.suffix.lower() not in OUTPUTS:
+        raise UserError("not a form that can be written", key="--out", found=path, allowed=OUTPUTS)
+
+
+def check_place(path: Path, source: Path) -> None:
+    """Raises UserError if `path` is a folder, is in `source`, or cannot be written."""
+    if path.is_dir():
+        raise UserError("is a folder", key="--out", found=path)
+    inside = path.resolve().is_relative_to(source.resolve())
+    if path.exists() and source.exists() and (inside or path.samefile(source)):
+        raise UserError("would replace what is read", key="--out", found=path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise UserError("cannot be written", key="--out", found=f"{path} ({error})") from None
+
+
+@contextmanager
+def sink(path: Path) -> Iterator[Sink]:
+    """Opens a sink into a file of the suffix's form, which gets its name when the context ends well."""
+    check_form(path)
+    suffix = path.suffix.lower()
+    with new_file(path) as work:
+        if suffix == ".parquet":
+            with _parquet(work) as write:
+                yield write
+        else:
+            with work.open("w", encoding="utf-8", newline="") as file:
+                yield csv_sink(file) if suffix == ".csv" else _json_sink(file)
+
+
+def csv_sink(file: TextIO) -> Sink:
+    """Returns a sink that writes CSV with a header line into an open file; lists are written as JSON."""
+    writer = csv.writer(file, lineterminator="\n")
+    headed = False
+
+    def write(columns: Columns) -> None:
+        nonlocal headed
+        if not headed:
+            writer.writerow(columns)
+            headed = True
+        writer.writerows([_field(value) for value in row] for row in zip(*columns.values(), strict=True))
+
+    return write
+
+
+def _field(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+def _json_sink(file: TextIO) -> Sink:
+    def write(columns: Columns) -> None:
+        for row in zip(*columns.values(), strict=True):
+            file.write(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n")
+
+    return write
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Sink]:
+    writer: Any = None
+
+    def write(columns: Columns) -> None:
+        nonlocal writer
+        typed = {name: pa.array(values, _type(name, values[0])) for name, values in columns.items()}
+        batch = pa.table(typed)
+        writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
+        writer.write_table(batch)
+
+    try:
+        yield write
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _type(name: str, value: Any) -> Any:
+    """Returns a column's type by its name, since all lists of a batch may be empty."""
+    if isinstance(value, list):
+        return pa.list_(_type(name, value[0] if value else None))
+    return pa.float64() if name.startswith("probabilit") else pa.string()
