@@ -133,7 +133,9 @@ def main() -> None:
     job_data = JobData.of(load_job(job), given.home, verify=False)
     for split in ("train", "validation", "test"):  # into the cache
         job_data.rows(job_data.train if split == "train" else job_data.dataset.split(split))
-    columns = ", ".join(f"{name} {size:,}" for name, size in (job_data.input_columns or {}).items())
+    columns = ", ".join(
+        f"{name} {size:,}" for name, size in (job_data.features.columns if job_data.features else {}).items()
+    )
     print(f"{len(job_data.train):,} rows of {info.name}, {columns} columns, {EPOCHS} epochs of {BATCH}")
     metric = "test/micro_f1" if several else "test/accuracy"
     train(tree(str(data), labels, several, given.model, epochs=1) | {"data": job["data"]}, str(given.home))

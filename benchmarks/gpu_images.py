@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from gpu_points import Figures, Points, wait
+from mlcl.config.train_section import TrainConfig
 from PIL import Image
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ from mlcl.training.batches import Rows, memory_format
 from mlcl.training.context import Context, deterministic
 from mlcl.training.events import Event
 from mlcl.training.loop import Loop
-from mlcl.training.loop_settings import Callbacks, LoopSettings
+from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
@@ -85,18 +86,10 @@ def ours(
         rows=rows.resident(context.device) if resident else rows,
         sampler=sampler,
         context=context,
-        settings=LoopSettings(
-            epochs=EPOCHS,
-            views=2,
-            micro_batch_size=None,
-            precision=points.precision,
-            clip_norm=None,
-            validate_every=EPOCHS,
-            checkpoint_every=None,
-            patience=None,
-            log_gradients=False,
-            compile=compiled,
-        ),
+        train=TrainConfig(epochs=EPOCHS, batch_size=batch, precision=points.precision, compile=compiled),
+        views=2,
+        validate_every=EPOCHS,
+        patience=None,
         callbacks=Callbacks(seen.append, dict, lambda: False),
         checkpoint=None,
         identity={},

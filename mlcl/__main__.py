@@ -10,8 +10,6 @@ from functools import partial
 from io import TextIOWrapper
 from types import FrameType
 
-from mlcl.cli import process_end
-
 STOPPED = 130
 
 
@@ -24,13 +22,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, partial(_stop, stderr))
-    process_end.register()
-    from mlcl.service.runs.address_limit import guard_imports
+    from mlcl.cli.main import main as run_command
 
-    guard_imports()
-    from mlcl.cli.main import main
-
-    process_end.run(main)
+    run_command()
 
 
 def _open_closed() -> None:

@@ -11,7 +11,6 @@ import sys
 
 from pydantic import ValidationError
 
-from mlcl.cli import process_end
 from mlcl.cli.main import main
 from mlcl.cli.output import fail
 from mlcl.config.cluster import Reference
@@ -35,4 +34,4 @@ if __name__ == "__main__":
         read_references()
     except UserError as error:
         sys.exit(fail(error, as_json="--json" in sys.argv))
-    process_end.run(main)
+    main()

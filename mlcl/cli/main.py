@@ -39,7 +39,7 @@ from mlcl.cli import (
 )
 from mlcl.cli.output import Exit, fail, say_failed
 from mlcl.errors import MachineError, UserError
-from mlcl.service.runs.address_limit import too_few_addresses
+from mlcl.service.process.limits import too_few_addresses
 from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500

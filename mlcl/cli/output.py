@@ -21,7 +21,7 @@ from rich.text import Text
 from mlcl.config import JobConfig, dump_job, parse_override, read_job
 from mlcl.config.loader import yaml_with_origins
 from mlcl.errors import UserError, printable
-from mlcl.service.runs.foreign_output import own_stderr
+from mlcl.service.process.stderr import own_stderr
 from mlcl.tracking.provenance import submitted_id
 
 PLAIN_WIDTH = 155

@@ -11,7 +11,6 @@ from mlcl.config.job import (
     job_hash,
 )
 from mlcl.config.loader import apply_overrides, load_job, parse_override, read_job
-from mlcl.config.objective_section import ClassifierConfig, HeadConfig
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.space import (
     POSTHOC,
@@ -27,6 +26,7 @@ from mlcl.config.space import (
     default_mode,
     load_space,
 )
+from mlcl.config.training_sections import ClassifierConfig, HeadConfig
 
 __all__ = [
     "POSTHOC",

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from mlcl.config.encoder_section import EncoderSection
-from mlcl.config.objective_section import ObjectiveConfig
 from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.section import (
     Fraction,
@@ -21,7 +20,7 @@ from mlcl.config.section import (
     ValidationMetric,
     metric_name,
 )
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 
 
 class SubsetConfig(Section):

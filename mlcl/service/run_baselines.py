@@ -9,8 +9,8 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import UserError
+from mlcl.service.process.signals import stop_on_signal
 from mlcl.service.run_job import RunReport, run_job
-from mlcl.service.runs.signals import stop_on_signal
 from mlcl.tracking import State, shown, tracking_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.events import Listener

@@ -11,11 +11,11 @@ from mlcl.config import JobConfig, job_hash
 from mlcl.errors import MachineError
 from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.recovery import backed_up, recover
-from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.tracker import Tracker
@@ -161,7 +161,7 @@ class _Run:
     def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
         job_data, job = self.job_data, self.job_data.job
         if job.train.workers > 1:
-            from mlcl.service.runs.ddp_group import run_group  # Ray is loaded only where it is needed
+            from mlcl.service.ray.ddp_group import run_group  # Ray is loaded only where it is needed
 
             return run_group(job, folder, log, self.home, self.listener, self.stop, announce=self.announce)
         outcome = run_experiment(

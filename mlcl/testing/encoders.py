@@ -96,7 +96,7 @@ class EncoderTestCase(PluginTestCase):
         """The model at the start of a run, and the job with its data."""
         job_data = JobData.of(make_job(), tmp_path / "home")
         torch.manual_seed(0)
-        return _built(job_data), job_data
+        return build_model(job_data), job_data
 
     def test_output(self, encoder: Encoder, model: tuple[ContrastiveModel, JobData]) -> None:
         """(B, dim), or (B, dim + L) where the encoder has logits of its own, float32 and finite."""
@@ -154,7 +154,7 @@ class EncoderTestCase(PluginTestCase):
         """With a contrastive head alone, as before a linear probe: else DDP refuses the next step."""
         job = make_job("objective.classifier.weight=0", "objective.heads.tags.weight=1")
         job_data = JobData.of(job, tmp_path / "home")
-        model = _built(job_data)
+        model = build_model(job_data)
         model.train()
         rows, wrapped = job_data.rows(job_data.train), DistributedDataParallel(model)
         passes = Passes(model, wrapped, CPU, "float32", 2, 8)
@@ -239,13 +239,3 @@ def _weights(run: Path) -> dict[str, Tensor]:
 def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
     inputs = job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device)
     return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}
-
-
-def _built(job_data: JobData) -> ContrastiveModel:
-    return build_model(
-        job_data.job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        input_columns=job_data.input_columns,
-    )

@@ -1,26 +1,20 @@
-"""Builds the model and the loop of a checked job: here the job's keys become keyword arguments."""
+"""Builds the model and the loop of a job: here the job's keys become keyword arguments."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
-from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.objective_section import LearnedTemperature, TemperatureSchedule
+from mlcl.config import HeadConfig, JobConfig, job_hash
 from mlcl.config.space import default_mode
-from mlcl.data import DatasetInfo, EpochSampler, LabelSpace
-from mlcl.losses import (
-    LOSSES,
-    ConstantTemperature,
-    FloatProducts,
-    ScheduledTemperature,
-    Temperature,
-    build_loss,
-)
+from mlcl.config.training_sections import LearnedTemperature, TemperatureSchedule
+from mlcl.data import DatasetInfo, LabelSpace, class_parents
+from mlcl.labels import LabelRows
+from mlcl.losses import LOSSES, ConstantTemperature, ScheduledTemperature, Temperature, build_loss
 from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
 from mlcl.models import (
     ENCODERS,
@@ -29,14 +23,17 @@ from mlcl.models import (
     PrototypeClassifier,
     WithOwnLogits,
     build_encoder,
+    label_graph,
+    tree_distances,
 )
-from mlcl.training.batches import Rows, memory_format
-from mlcl.training.classifier import Classifier, classifier_loss
+from mlcl.training.batches import memory_format
+from mlcl.training.classifier import Classifier, classifier_loss, target_weight
 from mlcl.training.context import Context
 from mlcl.training.embeddings import label_logits
 from mlcl.training.grad_cache import check_micro_batch
+from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
-from mlcl.training.loop_settings import Callbacks, LoopSettings, Patience
+from mlcl.training.loop_settings import Callbacks, Patience
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 from mlcl.training.optim import build_optimizer, build_schedule
 
@@ -44,53 +41,51 @@ LEAST_PATIENCE = 10
 """Least patience of `auto` in validations: a multi-label metric may stay at 0 for the first few."""
 
 
-def build_model(
-    job: JobConfig,
-    info: DatasetInfo,
-    vocabulary_size: int | None,
-    label_graph_LL: Tensor | None = None,
-    class_distance_CC: Tensor | None = None,
-    target_weight: Tensor | None = None,
-    input_columns: Mapping[str, int] | None = None,
-) -> ContrastiveModel:
-    """Builds encoder, heads and classifier, without parts of weight 0.
-
-    Args:
-        job: The job.
-        info: The description of its data set.
-        vocabulary_size: The size of the tokenizer's vocabulary.
-        label_graph_LL: The co-occurrence of labels, for an encoder that needs it.
-        class_distance_CC: Distances of classes, for the classifier `guided`.
-        target_weight: Weights of labels or classes, for a classifier that has them.
-        input_columns: The number of columns of each frozen input.
-    """
-    given = job.objective.classifier
-    space = info.space(given.labels)
+def build_model(job_data: JobData) -> ContrastiveModel:
+    """Builds encoder, heads and classifier of a job, without parts of weight 0."""
+    job, info, space = job_data.job, job_data.dataset.info, job_data.space
     encoder = build_encoder(
         job.encoder,
-        vocabulary_size=vocabulary_size,
+        vocabulary_size=None if job_data.tokenizer is None else job_data.tokenizer.get_vocab_size(),
         labels=space.n_classes * max(1, len(space.aspects)),
-        label_graph_LL=label_graph_LL,
-        input_columns=input_columns,
+        label_graph_LL=_label_graph(job_data),
+        input_columns=None if job_data.features is None else job_data.features.columns,
     )
     dim = int(encoder.dim)  # type: ignore[arg-type]
     wanted = {name: head for name, head in job.objective.heads.items() if head.weight > 0}
-    heads = {name: _head(head, dim, info, job.train.products) for name, head in wanted.items()}
-    classifier = None
-    if job.objective.classifier_weight > 0:
-        layer = classifier_layer(job, encoder, space, class_distance_CC)
-        prototypes = (part for part in layer.modules() if isinstance(part, PrototypeClassifier))
-        regulariser = next((part.regulariser for part in prototypes), None)
-        loss = classifier_loss(given, target_weight)
-        weight = job.objective.classifier_weight
-        classifier = Classifier(layer, weight, loss, given.reduction, regulariser)
+    heads = {name: _head(head, dim, info, job) for name, head in wanted.items()}
+    classifier = _classifier(job_data, encoder) if job.objective.classifier_weight > 0 else None
     return ContrastiveModel(encoder, Objective(heads, classifier, label_logits(encoder)))
+
+
+def _label_graph(job_data: JobData) -> Tensor | None:
+    """Returns the co-occurrence of labels in the training rows, for an encoder that needs it."""
+    targets = job_data.targets(job_data.train)
+    wanted = ENCODERS[job_data.job.encoder.name].needs("label_graph_LL")
+    return label_graph(targets.without_unknown()) if wanted and isinstance(targets, LabelRows) else None
+
+
+def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
+    given, distance_CC = job_data.job.objective.classifier, None
+    if given.loss == "guided":
+        levels = class_parents(job_data.dataset, given.labels)
+        leaves = torch.arange(job_data.space.n_classes)
+        distance_CC = tree_distances(torch.stack([*levels.values(), leaves], dim=1))
+    layer = classifier_layer(job_data.job, encoder, job_data.space, distance_CC)
+    prototypes = (part for part in layer.modules() if isinstance(part, PrototypeClassifier))
+    regulariser = next((part.regulariser for part in prototypes), None)
+    weights = target_weight(given, job_data.targets(job_data.train), job_data.space.n_classes)
+    weight = job_data.job.objective.classifier_weight
+    return Classifier(layer, weight, classifier_loss(given, weights), given.reduction, regulariser)
 
 
 def classifier_layer(
     job: JobConfig, encoder: nn.Module, space: LabelSpace, class_distance_CC: Tensor | None
 ) -> nn.Module:
-    """Builds the classifier's layer, which adds the encoder's own logits, if any, to its own."""
+    """Builds the layer from an encoder's output (R, O) to logits, to which the encoder's own are added.
+
+    `class_distance_CC` are distances of classes, for the classifier `guided`.
+    """
     config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
     if ENCODERS[job.encoder.name].label_wise:
         return WithOwnLogits(dim)
@@ -106,7 +101,7 @@ def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
     return LinearClassifier(dim, space.n_classes, aspects=len(space.aspects) or None)
 
 
-def _head(config: HeadConfig, dim: int, info: DatasetInfo, products: FloatProducts) -> Head:
+def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> Head:
     given = config.projection
     projection = Projection(
         given.kind, dim, dim=given.dim, hidden=given.hidden, normalize_input=given.normalize_input
@@ -120,7 +115,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, products: FloatProduc
         reduction=config.reduction,
         normalize=config.unit_length,
         gather=True,
-        products=products,
+        products=job.train.products,
         prototypes=prototypes,
         **config.options,
     )
@@ -139,50 +134,40 @@ def _temperature(config: HeadConfig) -> Temperature:
 
 
 def build_loop(
-    job: JobConfig,
+    job_data: JobData,
     model: ContrastiveModel,
-    rows: Rows,
-    sampler: EpochSampler,
     context: Context,
-    *,
-    checkpoint: Path | None,
-    identity: dict[str, str],
     callbacks: Callbacks,
+    checkpoint: Path | None = None,
 ) -> Loop:
-    """Builds the loop over the batches of `rows` with the job's optimiser and schedule, see `Loop`.
+    """Builds the loop over the training rows with the job's optimiser and schedule.
 
     Raises:
         UserError: The micro-batch is too small for the encoder.
     """
-    train = job.train
+    job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
     model.encoder.to(memory_format=memory_format(context.device))
     optimizer = build_optimizer(
         model, train.optimizer, train.lr, train.weight_decay, train.momentum, train.encoder_lr
     )
+    rows = job_data.rows(job_data.train).resident(context.device)
+    sampler = job_data.sampler(context.rank, context.world_size)
     steps = train.epochs * sampler.steps_per_epoch
     return Loop(
         model=model,
         optimizer=optimizer,
         schedule=build_schedule(optimizer, train.schedule, steps, train.warmup),
-        rows=replace(rows.resident(context.device), compile=bool(train.compile)),
+        rows=replace(rows, compile=bool(train.compile)),
         sampler=sampler,
         context=context,
-        settings=LoopSettings(
-            epochs=train.epochs,
-            views=job.views,
-            micro_batch_size=train.micro_batch_size,
-            precision=train.precision,
-            clip_norm=train.clip_norm,
-            validate_every=job.evaluation.every,
-            checkpoint_every=train.checkpoint_every,
-            patience=_patience(job),
-            log_gradients=train.log_gradients,
-            compile=train.compile,
-        ),
+        train=train,
+        views=job.views,
+        validate_every=job.evaluation.every,
+        patience=_patience(job),
         callbacks=callbacks,
         checkpoint=checkpoint,
-        identity=identity,
+        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
     )
 
 

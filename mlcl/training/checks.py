@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mlcl.config import HeadConfig, JobConfig
-from mlcl.config.objective_section import ObjectiveConfig
+from mlcl.config.training_sections import ObjectiveConfig
 from mlcl.data import DatasetInfo, LabelSpace, reached_by
 from mlcl.data.format import plural
 from mlcl.errors import UserError, did_you_mean

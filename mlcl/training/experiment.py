@@ -19,8 +19,7 @@ from torch import Tensor
 
 import mlcl
 from mlcl.config import job_hash
-from mlcl.config.objective_section import ObjectiveConfig
-from mlcl.config.train_section import TrainConfig
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import cached
 from mlcl.files import new_file
 from mlcl.training.baselines import BASELINES, Problem
@@ -106,19 +105,11 @@ def run_experiment(
 def _built(
     job_data: JobData, folder: Path, context: Context, listener: Listener, should_stop: Callable[[], bool]
 ) -> tuple[Loop, ContrastiveModel, Evaluator]:
-    """The training loop, the network that it trains, and the evaluator of both."""
-    job, model = job_data.job, _seeded_model(job_data, context)
+    """Builds the training loop, its network and the evaluator."""
+    model = _seeded_model(job_data, context)
     evaluator = Evaluator(job_data, model, context)
-    loop = build_loop(
-        job,
-        model,
-        job_data.rows(job_data.train),
-        job_data.sampler(context.rank, context.world_size),
-        context,
-        checkpoint=folder / CHECKPOINT,
-        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(listener, evaluator.quick, should_stop),
-    )
+    callbacks = Callbacks(listener, evaluator.quick, should_stop)
+    loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
     return loop, model, evaluator
 
 
@@ -151,22 +142,13 @@ def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
     """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
     seed = job_data.job.train.seed
     seed_all(seed)
-    model = build_model(
-        job_data.job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        job_data.class_distances(),
-        job_data.target_weight(),
-        job_data.input_columns,
-    )
+    model = build_model(job_data)
     seed_all(seed, context.rank)
     return model.to(context.device)
 
 
 def _set_threads(threads: int) -> None:
     import faiss
-    import torch
 
     torch.set_num_threads(threads)
     faiss.omp_set_num_threads(threads)

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from mlcl.config.training_sections import TrainConfig
 from mlcl.errors import UserError
 from mlcl.training.batches import Batch
 from mlcl.training.checkpoint import rng_state, set_rng_state
 from mlcl.training.context import Context
-from mlcl.training.loop_settings import LoopSettings
 from mlcl.training.objective import ContrastiveModel, Objective, ObjectiveValue
 
 KEY = "train.micro_batch_size"
@@ -57,16 +57,18 @@ class Passes:
     share: int
 
     @classmethod
-    def of(cls, model: ContrastiveModel, context: Context, settings: LoopSettings, share: int) -> Passes:
-        """Compiles the encoder if the settings say so, and wraps the model for several ranks."""
-        if settings.compile:
-            graphs = settings.compile == "graphs"
+    def of(
+        cls, model: ContrastiveModel, context: Context, train: TrainConfig, views: int, share: int
+    ) -> Passes:
+        """Compiles the encoder if the job says so, and wraps the model for several ranks."""
+        if train.compile:
+            graphs = train.compile == "graphs"
             model.encoder.compile(mode="reduce-overhead" if graphs else None)
         wrapped: nn.Module = model
         if context.world_size > 1:
             devices = [context.device] if context.device.type == "cuda" else None
             wrapped = DistributedDataParallel(model, device_ids=devices)
-        return cls(model, wrapped, context, settings.precision, settings.views, share)
+        return cls(model, wrapped, context, train.precision, views, share)
 
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
         """Processes a batch in micro-batches of about `size` samples; in one pass if `size` is the share.

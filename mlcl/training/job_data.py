@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,11 +35,11 @@ from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring,
 from mlcl.evaluation.tasks import as_label_sets, known_rows
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
-from mlcl.models import ENCODERS, label_graph, model_folder, tree_distances
+from mlcl.models import ENCODERS, model_folder
 from mlcl.models.encoder import TOKENIZERS
 from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
-from mlcl.training.classifier import Labels, target_weight
+from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.features.inputs import FeatureRows, Features
 from mlcl.training.input_reader import InputReader
@@ -130,11 +129,6 @@ class JobData:
         return self.dataset.info.fingerprint
 
     @property
-    def vocabulary_size(self) -> int | None:
-        """The size of the tokenizer's vocabulary; None without a tokenizer."""
-        return None if self.tokenizer is None else self.tokenizer.get_vocab_size()
-
-    @property
     def space(self) -> LabelSpace:
         """The label space that the classifier predicts."""
         return self.dataset.info.space(self.job.objective.classifier.labels)
@@ -195,33 +189,6 @@ class JobData:
         metric = given.metric.rpartition("/")[2]
         mode, aspects = default_mode(metric), self.space.aspects
         return Scoring(metric, mode, given.threshold, aspects, given.at_least_one)
-
-    def label_graph(self) -> Tensor | None:
-        """Returns the co-occurrence of labels in the training rows, for an encoder that needs it."""
-        targets = self.targets(self.train)
-        wanted = ENCODERS[self.job.encoder.name].needs("label_graph_LL")
-        if not wanted or not isinstance(targets, LabelRows):
-            return None
-        return label_graph(targets.without_unknown())
-
-    def class_distances(self) -> Tensor | None:
-        """Returns distances of the classes (C, C) on their tree, for a classifier that needs them."""
-        classifier = self.job.objective.classifier
-        if classifier.loss != "guided":
-            return None
-        levels = class_parents(self.dataset, classifier.labels)
-        leaves = torch.arange(self.space.n_classes)
-        return tree_distances(torch.stack([*levels.values(), leaves], dim=1))
-
-    def target_weight(self) -> Tensor | None:
-        """Returns the weights of the classifier's labels or classes by their frequency in training."""
-        classifier = self.job.objective.classifier
-        return target_weight(classifier, self.targets(self.train), self.space.n_classes)
-
-    @property
-    def input_columns(self) -> Mapping[str, int] | None:
-        """The number of columns of each frozen input; None for an encoder without any."""
-        return None if self.features is None else self.features.columns
 
     def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows:
         if self.features is not None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from mlcl.config.training_sections import TrainConfig
 from mlcl.data import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import (
@@ -31,7 +32,7 @@ from mlcl.training.checkpoint import (
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes, fit, gradient_norms, has_batch_norm, least_samples
-from mlcl.training.loop_settings import Callbacks, LogWindow, LoopSettings, Patience, Position
+from mlcl.training.loop_settings import Callbacks, LogWindow, Patience, Position
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.optim import learning_rates
 
@@ -47,17 +48,8 @@ OWN_VIEWS = 0.5
 class Loop:
     """A training: its parts, position and state.
 
-    Args:
-        model: Encoder and objective.
-        optimizer: The optimiser of the model's parameters.
-        schedule: The schedule of the learning rate.
-        rows: The encoded training rows.
-        sampler: Chooses the rows of this rank's batches.
-        context: Rank and device.
-        settings: The job's settings.
-        callbacks: The functions that the loop calls.
-        checkpoint: The file of the checkpoint; None writes none.
-        identity: Hash of the job and fingerprint of the data, which a checkpoint must match.
+    `train` is the job's section. `checkpoint` is the file of the checkpoint, None for none, and `identity`
+    the hash of the job and the fingerprint of its data, which a checkpoint must match.
     """
 
     model: ContrastiveModel
@@ -66,7 +58,10 @@ class Loop:
     rows: Rows
     sampler: EpochSampler
     context: Context
-    settings: LoopSettings
+    train: TrainConfig
+    views: int
+    validate_every: int
+    patience: Patience | None
     callbacks: Callbacks
     checkpoint: Path | None
     identity: dict[str, str]
@@ -78,7 +73,7 @@ class Loop:
     @property
     def steps(self) -> int:
         """The number of optimiser steps of the whole training."""
-        return self.settings.epochs * self.sampler.steps_per_epoch
+        return self.train.epochs * self.sampler.steps_per_epoch
 
     @property
     def share(self) -> int:
@@ -88,7 +83,7 @@ class Loop:
     @property
     def micro_batch(self) -> int:
         """The number of samples that a process encodes at once, limited by the job and by memory."""
-        sizes = (self.share, self.settings.micro_batch_size, self.position.micro_batch_size)
+        sizes = (self.share, self.train.micro_batch_size, self.position.micro_batch_size)
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
@@ -155,14 +150,14 @@ class Loop:
             Stopped: A stop was requested; the checkpoint is written.
             Diverged: A loss or weight is not finite. No checkpoint and no validation contains it.
         """
-        passes = Passes.of(self.model, self.context, self.settings, self.share)
+        passes = Passes.of(self.model, self.context, self.train, self.views, self.share)
         self._note_batch_norm()
         while not self._ended:
             self._epoch(passes)
             position = self.position
             position.epoch += 1
             position.step_in_epoch = 0
-            if position.epoch == self.settings.epochs or position.epoch % self.settings.validate_every == 0:
+            if position.epoch == self.train.epochs or position.epoch % self.validate_every == 0:
                 self._validate()
             if self._ended or self.context.any(self.context.is_main and self._checkpoint_is_due):
                 self.save()
@@ -171,15 +166,15 @@ class Loop:
 
     @property
     def _checkpoint_is_due(self) -> bool:
-        every = self.settings.checkpoint_every
+        every = self.train.checkpoint_every
         if every is not None:
             return self.position.epoch % every == 0
         return time.monotonic() - self.saved_at >= SAVE_EVERY
 
     @property
     def _ended(self) -> bool:
-        patience = self.settings.patience
-        return self.position.epoch >= self.settings.epochs or (
+        patience = self.patience
+        return self.position.epoch >= self.train.epochs or (
             patience is not None and self.position.stale >= patience.validations
         )
 
@@ -202,7 +197,7 @@ class Loop:
                 "train/rows_per_second": samples * self.context.world_size / elapsed,
                 "train/data_wait": waited / elapsed,
             }
-            if self.settings.compile and position.step == 1:
+            if self.train.compile and position.step == 1:
                 self.tell("note", note=f"the first step took {elapsed:.0f} s, with the compilation")
             self.tell("step", {**self._close_window(), **norms, **pace} if full else {})
             if self.context.any(self.callbacks.should_stop()):
@@ -213,7 +208,7 @@ class Loop:
         """Yields this rank's remaining batches of the epoch and the seconds that each was waited for."""
         before = time.perf_counter()
         indices = self.sampler.batches(self.position.epoch, self.position.step_in_epoch)
-        for batch in self.rows.batches(indices, self.settings.views, self.context.device):
+        for batch in self.rows.batches(indices, self.views, self.context.device):
             yield batch, time.perf_counter() - before
             before = time.perf_counter()
 
@@ -222,12 +217,12 @@ class Loop:
         objective, norms = self.model.objective, dict[str, float]()
         objective.set_progress(self.position.step / max(1, self.steps - 1))
         value = self._gradient(passes, batch)
-        if full and self.settings.log_gradients:
-            norms = gradient_norms(objective, value.output, batch, self.context, self.settings.precision)
+        if full and self.train.log_gradients:
+            norms = gradient_norms(objective, value.output, batch, self.context, self.train.precision)
         if self.position.step == 0:
             self._note_own_views()
-        if self.settings.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        if self.train.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.train.clip_norm)
         self.window.add({"loss": value.total, **value.parts, **objective.temperatures()})
         self.position.window_steps += 1
         self.optimizer.step()
@@ -293,7 +288,7 @@ class Loop:
         """Returns the error text for a loss that was not finite `ago` steps ago."""
         position = self.position
         indices = self.sampler.batches(position.epoch, position.step_in_epoch - ago)
-        batch = self.rows.batch(next(iter(indices)), self.settings.views, self.context.device)
+        batch = self.rows.batch(next(iter(indices)), self.views, self.context.device)
         parts = {name: value for name, value in values.items() if name.endswith("/loss")}
         bad = [name for name, value in parts.items() if not math.isfinite(value)]
         return (
@@ -317,8 +312,8 @@ class Loop:
         metrics = self.callbacks.validate()
         self.position.validations[self.position.epoch] = {k: float(v) for k, v in metrics.items()}
         self.tell("validation", metrics)
-        if self.settings.patience is not None:
-            self._compare(self.settings.patience, metrics)
+        if self.patience is not None:
+            self._compare(self.patience, metrics)
 
     def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
         """Keeps the weights if the validation is the best so far. Rank 0 decides for all ranks."""
@@ -331,14 +326,14 @@ class Loop:
             self.best_weights = {name: t.to("cpu", copy=True) for name, t in weights.items()}
             return
         position.stale += 1
-        if self._ended and position.epoch < self.settings.epochs:
+        if self._ended and position.epoch < self.train.epochs:
             note = f"no better {patience.metric} in {position.stale} validations: training ends"
             self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
         """Calls the listener with an event at the loop's position, on rank 0 alone."""
         if self.context.is_main:
-            at, epochs = self.position, self.settings.epochs
+            at, epochs = self.position, self.train.epochs
             earlier = dict(at.validations) if kind == "start" else {}
             self.callbacks.listener(
                 Event(kind, at.epoch, epochs, at.step, self.steps, metrics or {}, note, earlier)

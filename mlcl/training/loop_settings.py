@@ -1,4 +1,4 @@
-"""Settings, callbacks, position and logging window of the training loop."""
+"""Early stopping, callbacks, position and logging window of the training loop."""
 
 from __future__ import annotations
 
@@ -28,42 +28,9 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class LoopSettings:
-    """The job's settings of the loop.
-
-    Args:
-        epochs: The number of epochs.
-        views: The views of each sample in a batch.
-        micro_batch_size: The samples that a process encodes at once; None encodes its whole share.
-        precision: `float32` or `bf16`.
-        clip_norm: The largest norm of the gradient; None does not clip.
-        validate_every: Epochs between validations.
-        checkpoint_every: Epochs between checkpoints; None writes one every few seconds.
-        patience: Early stopping, if any.
-        log_gradients: Whether the norm of each part's gradient is logged at the end of a logging window.
-        compile: Whether the encoder is compiled, `graphs` for CUDA graphs.
-    """
-
-    epochs: int
-    views: int
-    micro_batch_size: int | None
-    precision: str
-    clip_norm: float | None
-    validate_every: int
-    checkpoint_every: int | None
-    patience: Patience | None
-    log_gradients: bool
-    compile: bool | Literal["graphs"] = False
-
-
-@dataclass(frozen=True)
 class Callbacks:
-    """The functions that the loop calls.
-
-    Args:
-        listener: Receives the events, on rank 0.
-        validate: Returns the metrics of a validation.
-        should_stop: Called after each step; True stops the training.
+    """The functions that the loop calls: `listener` receives the events on rank 0, `validate` returns the
+    metrics of a validation, and `should_stop`, called after each step, whether to stop.
     """
 
     listener: Listener
@@ -75,17 +42,10 @@ class Callbacks:
 class Position:
     """The position of the loop, which its checkpoint holds.
 
-    Args:
-        epoch: Complete epochs.
-        step_in_epoch: Steps of the present epoch.
-        step: All steps.
-        micro_batch_size: The size that fitted after memory ran out; a resumed training tries no larger one.
-        window: The sums of the open logging window.
-        window_steps: Its number of steps.
-        validations: The metrics of all validations by epoch.
-        best: The best value of the metric of early stopping.
-        best_step: The step of that validation.
-        stale: The number of validations since.
+    `micro_batch_size` is the size that fitted after memory ran out; a resumed training tries no larger one.
+    `window` has the sums of the open logging window. `validations` has the metrics of all validations by
+    epoch, `best` the best value of the metric of early stopping, at `best_step`, and `stale` counts the
+    validations since.
     """
 
     epoch: int = 0

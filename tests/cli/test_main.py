@@ -4,7 +4,6 @@ import errno
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -15,7 +14,6 @@ from mlcl.cli.clean import remove
 from mlcl.data.cache_entries import CacheEntry
 from mlcl.errors import UserError
 
-ROOT = Path(__file__).parents[2]
 HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "optuna", "matplotlib"}
 
 
@@ -23,7 +21,7 @@ HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "opt
     ("modules", "allowed"),
     [
         ("mlcl.cli.main", set()),
-        ("mlcl.report.comparison_tables, mlcl.report.run_lookup", {"scipy", "mlflow", "pandas", "pyarrow"}),
+        ("mlcl.results.comparison_text, mlcl.results.settings", {"scipy", "mlflow", "pandas", "pyarrow"}),
     ],
 )
 def test_help_and_comparisons_load_no_more_than_they_need(modules, allowed):
@@ -127,31 +125,7 @@ def limited(code, *words, gib=2.0):
     )
 
 
-JOB = "jobs/icd10cm_features.yaml"
-
-
-@pytest.mark.parametrize(
-    ("words", "gib", "library"),
-    [
-        ("doctor", 2, "torch"),
-        (f"run {JOB}", 2, "torch"),
-        (f"sweep {JOB} tune_spaces/features_heads.yaml --trials 1", 2, "torch"),
-        ("reproduce demo-table", 2, "torch"),
-        ("doctor", 0.25, "numpy"),
-    ],
-)
-def test_too_few_addresses_are_one_line_before_libraries_are_loaded(
-    monkeypatch, tmp_path, words, gib, library
-):
-    monkeypatch.setenv("MLCL_HOME", str(tmp_path))
-    monkeypatch.chdir(ROOT)
-    done = limited("from mlcl.__main__ import main\nmain()", *words.split(), gib=gib)
-    assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
-    assert done.stderr.startswith(f"failed: `ulimit -v` is {gib:.1f} GiB, and {library} needs ")
-    assert "`ulimit -v unlimited` raises it" in done.stderr
-
-
-@pytest.mark.parametrize("words", ["list", "--help", "sweep --help"])
+@pytest.mark.parametrize("words", ["list", "--help"])
 def test_what_loads_no_library_works_with_few_addresses(monkeypatch, tmp_path, words):
     monkeypatch.setenv("MLCL_HOME", str(tmp_path))
     done = limited("from mlcl.__main__ import main\nmain()", *words.split(), gib=0.25)
@@ -185,9 +159,9 @@ def test_a_stop_while_libraries_are_kept_apart_reaches_the_terminal(number):
 import os
 from mlcl import __main__
 from mlcl.cli import main
-from mlcl.service.runs.foreign_output import foreign_output_apart
+from mlcl.service.process.stderr import stderr_to_file
 def app():
-    with foreign_output_apart():
+    with stderr_to_file():
         os.kill(os.getpid(), {int(number)})
         while True: pass
 main.app = app

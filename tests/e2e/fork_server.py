@@ -15,8 +15,6 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 
-from mlcl.cli import process_end
-
 IMPORTED = (
     "mlcl.cli.main",
     "mlcl.service.run_job",
@@ -66,7 +64,6 @@ def serve() -> None:
 
     Returns in the forks alone.
     """
-    process_end.register()
     for name in IMPORTED:
         import_module(name)
     # By lines, not by blocks: a fork has nothing of the next request in its buffers.

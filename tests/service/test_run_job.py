@@ -8,9 +8,9 @@ from builders import tiny_job
 
 from mlcl.errors import MachineError, UserError
 from mlcl.service.run_job import run_job
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.store import RunFolders
 from mlcl.tracking import Provenance, RunLog, State, Tracker, tracking_uri
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.log import RunLog as Log
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.events import Stopped

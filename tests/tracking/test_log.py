@@ -199,7 +199,7 @@ def test_a_password_is_not_written_down(logs):
 
 
 def test_who_only_writes_logs_does_not_import_mlflow():
-    modules = "mlcl.tracking, mlcl.service.runs.ddp_group, mlcl.service.runs.run_store"
+    modules = "mlcl.tracking, mlcl.service.ray.ddp_group, mlcl.store"
     code = f"import sys, {modules}; sys.exit(any(m.split('.')[0] == 'mlflow' for m in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -115,7 +115,7 @@ def evaluated(data, folder, task, context):
     job = tiny_job(Path(data), KNN, BATCHES, "evaluation.probe={epochs: 3}", *TASKS[task], *transfer)
     job_data = JobData.of(job, folder / "home")
     seed_all(0)
-    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
+    model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     quick = evaluator.quick()
     result = evaluator.final(test=True, tell=lambda _: None)
@@ -143,7 +143,7 @@ def failures(data, folder, context):
     """What a rank raises where the last one has a bad value, or cannot write."""
     last = context.rank == context.world_size - 1
     job_data = JobData.of(tiny_job(Path(data), BATCHES), folder / "home")
-    model = build_model(job_data.job, job_data.dataset.info, job_data.vocabulary_size)
+    model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     result = evaluator.final(test=False, tell=lambda _: None)
     disk = mock.patch.object(run_files.pq, "write_table", side_effect=OSError("the disk is full"))

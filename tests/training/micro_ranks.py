@@ -20,7 +20,7 @@ from mlcl.training.loop_settings import Callbacks
 def made(job, folder, rank, wrap=lambda encoder: encoder):
     job_data = JobData.of(job, Path(folder) / "home")
     seed_all(job.train.seed)
-    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
+    model = build_model(job_data)
     model.encoder = wrap(model.encoder)
     seed_all(job.train.seed, rank)
     return job_data, model
@@ -77,16 +77,8 @@ def memory_rank(rank, world, folder, data):
         limit = 4 if rank == 1 else 100
         job_data, model = made(job, folder, rank, lambda e, n=limit, g=with_graph: Limited(e, n, g))
         events = []
-        loop = build_loop(
-            job,
-            model,
-            job_data.rows(job_data.train),
-            job_data.sampler(rank, world),
-            Context.current("cpu"),
-            checkpoint=None,
-            identity={},
-            callbacks=Callbacks(events.append, dict, lambda: False),
-        )
+        callbacks = Callbacks(events.append, dict, lambda: False)
+        loop = build_loop(job_data, model, Context.current("cpu"), callbacks)
         loop.run()
         answers.append(
             {

@@ -68,14 +68,7 @@ def model_of(job, home):
     """The model as a run begins with it, and its material."""
     job_data = JobData.of(job, home)
     torch.manual_seed(0)
-    model = build_model(
-        job,
-        job_data.dataset.info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        job_data.class_distances(),
-    )
-    return model, job_data
+    return build_model(job_data), job_data
 
 
 @pytest.mark.parametrize("case", ["transformer-lora", "plm_icd-lora"])

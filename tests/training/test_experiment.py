@@ -388,19 +388,14 @@ def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
 )
 def test_patience_by_the_number_of_validations(tiny, tmp_path, epochs, every, wanted):
     job = tiny_job(tiny, f"evaluation.every={every}", "train.patience=auto", epochs=epochs)
-    assert _settings(job, tmp_path).patience.validations == wanted
-    assert _settings(tiny_job(tiny, patience=3), tmp_path).patience.validations == 3
-    assert _settings(tiny_job(tiny, patience=None), tmp_path).patience is None
+    assert _patience(job, tmp_path).validations == wanted
+    assert _patience(tiny_job(tiny, patience=3), tmp_path).validations == 3
+    assert _patience(tiny_job(tiny, patience=None), tmp_path) is None
 
 
-def _settings(job, home):
-    job_data = JobData.of(job, home)
-    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
-    callbacks = Callbacks(lambda _: None, dict, lambda: False)
-    rows, sampler = job_data.rows(job_data.train), job_data.sampler(0, 1)
-    return build_loop(
-        job, model, rows, sampler, CPU, checkpoint=None, identity={}, callbacks=callbacks
-    ).settings
+def _patience(job, home):
+    job_data, callbacks = JobData.of(job, home), Callbacks(lambda _: None, dict, lambda: False)
+    return build_loop(job_data, build_model(job_data), CPU, callbacks).patience
 
 
 def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_path):

@@ -7,7 +7,6 @@ import torch
 from builders import tiny_job
 from torch import nn
 
-from mlcl.config import job_hash
 from mlcl.errors import UserError
 from mlcl.models.encoders.cnn_image import CnnImage
 from mlcl.training.builders import build_loop, build_model
@@ -31,7 +30,7 @@ def model_and_batch(tiny, home, *overrides):
     """A float64 model and a batch of 11 samples in 2 views."""
     job_data = JobData.of(tiny_job(tiny, *HEADS, *overrides), home)
     seed_all(0)
-    model = build_model(job_data.job, job_data.dataset.info, job_data.vocabulary_size).double()
+    model = build_model(job_data).double()
     batch = job_data.rows(job_data.train).batch(torch.arange(SAMPLES), 2, CPU.device)
     return model, batch
 
@@ -166,23 +165,15 @@ def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0)
     """The loop of a job, its encoder wrapped; and its events."""
     job_data, events, asked = JobData.of(job, home), [], []
     seed_all(job.train.seed)
-    model = build_model(job, job_data.dataset.info, job_data.vocabulary_size)
+    model = build_model(job_data)
     model.encoder = wrap(model.encoder)
 
     def should_stop():
         asked.append(1)
         return len(asked) == stop_at
 
-    loop = build_loop(
-        job,
-        model,
-        job_data.rows(job_data.train),
-        job_data.sampler(0, 1),
-        CPU,
-        checkpoint=checkpoint,
-        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(events.append, dict, should_stop),
-    )
+    callbacks = Callbacks(events.append, dict, should_stop)
+    loop = build_loop(job_data, model, CPU, callbacks, checkpoint)
     return loop, events
 
 

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from builders import tiny_job
 from torch import nn
 
-from mlcl.data import Dataset
 from mlcl.losses import build_loss, joint_loss
 from mlcl.training.builders import build_model
 from mlcl.training.classifier import Classifier, CrossEntropy
+from mlcl.training.job_data import JobData
 from mlcl.training.objective import Head, Objective
 
 Z = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
@@ -63,10 +63,10 @@ def _noting(function, made):
 @pytest.mark.parametrize(("kind", "normalized", "shared"), [
     ("identity", False, True), ("identity", True, False), ("linear", False, False),
 ])  # fmt: skip
-def test_heads_of_a_job_share_the_embedding_itself(tiny, kind, normalized, shared):
+def test_heads_of_a_job_share_the_embedding_itself(tiny, kind, normalized, shared, tmp_path):
     keys = {"kind": kind, "normalize_input": normalized}
     overrides = [f"objective.heads.*.projection.{key}={str(value).lower()}" for key, value in keys.items()]
-    model = build_model(tiny_job(tiny, *overrides), Dataset.open(tiny).info, 50)
+    model = build_model(JobData.of(tiny_job(tiny, *overrides), tmp_path))
     first, second = (head for _, head in model.objective.named_heads())
     assert (first.sharing is not None) == shared
     assert first.sharing == second.sharing
@@ -74,8 +74,8 @@ def test_heads_of_a_job_share_the_embedding_itself(tiny, kind, normalized, share
     assert torch.equal(first.projection(long), first.projection(2 * long)) == normalized
 
 
-def test_parts_of_weight_zero_are_not_built(tiny):
+def test_parts_of_weight_zero_are_not_built(tiny, tmp_path):
     overrides = ("objective.heads.detail.weight=1", "objective.heads.topic.weight=0")
-    model = build_model(tiny_job(tiny, *overrides), Dataset.open(tiny).info, 50)
+    model = build_model(JobData.of(tiny_job(tiny, *overrides), tmp_path))
     assert [name for name, _ in model.objective.named_heads()] == ["detail"]
     assert model.objective.classifier is None

@@ -24,9 +24,7 @@ def test_norms_are_those_of_the_summands(tiny, tmp_path, encoder):
     ldgn = ("encoder={name: ldgn, width: 8, embedding_dim: 8, max_length: 8}",) if encoder == "ldgn" else ()
     job_data = JobData.of(tiny_job(tiny, *LABELS, *ldgn), tmp_path)
     torch.manual_seed(0)
-    model = build_model(
-        job_data.job, job_data.dataset.info, job_data.vocabulary_size, job_data.label_graph()
-    ).double()
+    model = build_model(job_data).double()
     batch = job_data.rows(job_data.train).batch(torch.arange(9), 2, torch.device("cpu"))
     output = model(batch.inputs)
     norms = gradient_norms(model.objective, output, batch, ONE_PROCESS, "float32")

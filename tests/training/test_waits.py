@@ -43,24 +43,14 @@ def tree(tmp_path_factory):
 def steps(job, home, device, engine):
     """A function that makes a step on the device, and returns the weights that it did not reach."""
     data, context = JobData.of(job, home), Context(device)
-    words, columns = data.vocabulary_size, data.input_columns
-    model = build_model(job, data.dataset.info, words, input_columns=columns).to(device)
+    model = build_model(data).to(device)
     rows = data.rows(data.train)
     for _, head in model.objective.named_heads():
         head.loss.engine = engine
-    loop = build_loop(
-        job,
-        model,
-        rows,
-        data.sampler(0, 1),
-        context,
-        checkpoint=None,
-        identity={},
-        callbacks=Callbacks(lambda _: None, dict, lambda: False),
-    )
+    loop = build_loop(data, model, context, Callbacks(lambda _: None, dict, lambda: False))
     batch = rows.batch(torch.arange(12), job.views, CPU)
     batch = replace(batch, inputs={name: value.to(device) for name, value in batch.inputs.items()})
-    passes = Passes.of(model, context, loop.settings, loop.share)
+    passes = Passes.of(model, context, loop.train, loop.views, loop.share)
     loop.position.step = 1  # the first asks for the free memory, and looks at the first batch
 
     def step():

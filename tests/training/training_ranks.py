@@ -11,7 +11,6 @@ import torch.distributed as dist
 from builders import tiny_job
 from patience import PATIENCE
 
-from mlcl.config import job_hash
 from mlcl.testing.ranks import finish
 from mlcl.training import checkpoint
 from mlcl.training.builders import build_loop, build_model
@@ -52,20 +51,8 @@ def float64_run(job, home, device="cpu"):
     """The weights after training in float64, from whatever process group is up; rank 0's logged metrics."""
     context, job_data = Context.current(device), JobData.of(job, home)
     seed_all(job.train.seed)
-    info, weight = job_data.dataset.info, job_data.target_weight()
-    words, columns = job_data.vocabulary_size, job_data.input_columns
-    model = build_model(job, info, words, target_weight=weight, input_columns=columns).double()
-    events = []
-    loop = build_loop(
-        job,
-        model,
-        job_data.rows(job_data.train),
-        job_data.sampler(context.rank, context.world_size),
-        context,
-        checkpoint=None,
-        identity={"job_hash": job_hash(job), "fingerprint": job_data.fingerprint},
-        callbacks=Callbacks(events.append, dict, lambda: False),
-    )
+    model, events = build_model(job_data).double(), []
+    loop = build_loop(job_data, model, context, Callbacks(events.append, dict, lambda: False))
     loop.run()
     windows = [event.metrics for event in events if "train/loss" in event.metrics]
     weights = {name: weight.cpu() for name, weight in model.state_dict().items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from mlcl.service.doctor.finding import Finding, Scope
 from mlcl.service.doctor.locks import free_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.stop_conditions import STOP_FILE
-from mlcl.service.runs.machine_limits import narrow_limits
+from mlcl.service.process.limits import narrow_limits
 from mlcl.store import KINDS, LOCK
 from mlcl.tracking.uri import sqlite_file
 

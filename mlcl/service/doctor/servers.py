@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.ray.folder import default_folder
 from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
 
@@ -91,7 +92,7 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
 
 def _ray_version(address: str) -> str:
     """The version, read in a child process: Ray's client ends its process where it cannot connect."""
-    command = [sys.executable, "-m", "mlcl.service.doctor.ray_version", address]
+    command = [sys.executable, "-m", "mlcl.service.ray.private", address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -117,9 +118,7 @@ def _installed(name: str) -> str | None:
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
     """The file, where no cluster answers at its address: programs would wait for that cluster."""
-    from ray._common.utils import get_ray_address_file  # the path as Ray computes it
-
-    path = Path(get_ray_address_file(None))
+    path = Path(default_folder(), "ray_current_cluster")
     reason = _stale(path)
     if reason:
         yield Finding(str(path), reason, "removed", partial(_remove, path))

@@ -24,13 +24,13 @@ from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
-from mlcl.service.runs.foreign_output import foreign_output_apart
-from mlcl.service.runs.job_logs import JobLogs
-from mlcl.service.runs.ray_session import ray_session
-from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.service.process.signals import StopRequest, stop_on_signal
+from mlcl.service.process.stderr import stderr_to_file
+from mlcl.service.ray.session import ray_session
 from mlcl.store import RunFolder, RunRecord, State
 from mlcl.tracking import RunLog, provenance
 from mlcl.tracking.delivery import Delivery
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
 from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
@@ -212,7 +212,7 @@ def open_command(
         watch(ProgressEvent("note", text))
 
     with ExitStack() as held:
-        aside = held.enter_context(foreign_output_apart())
+        aside = held.enter_context(stderr_to_file())
         tracker = Tracker(home)
         tracker.experiment(subject.experiment)
         recover(home)

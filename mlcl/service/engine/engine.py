@@ -22,7 +22,7 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask
 from mlcl.service.engine.tune_executor import run_trainings
-from mlcl.service.runs.ddp_group import MAX_RESTARTS
+from mlcl.service.ray.ddp_group import MAX_RESTARTS
 from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON
 

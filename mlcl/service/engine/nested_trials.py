@@ -12,8 +12,8 @@ from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.tracking import RunLog, State, log_parameters, params_of
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import SCORE, Tag
 
 FRESH = ", fresh seeds"

@@ -10,9 +10,9 @@ from mlcl.data import DatasetInfo
 from mlcl.service.engine.checkpoints import drop_checkpoint
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.source import TrainingStore
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import Tag
 
 PATIENCE = 5.0

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mlcl.service.engine.budget import Account
-from mlcl.service.runs.signals import StopRequest
+from mlcl.service.process.signals import StopRequest
 from mlcl.tracking import State
 
 STOP_FILE = "STOP"

@@ -17,7 +17,7 @@ from typing import Any
 
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
-from mlcl.service.runs.shared_folder import enter_workdir
+from mlcl.service.ray.folder import enter_workdir
 from mlcl.significance.baseline_verdict import figure_name
 from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
@@ -147,7 +147,7 @@ def _group(
     task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
     """Several workers. Tune ends this thread inside of a report: the workers are stopped before it goes."""
-    from mlcl.service.runs.ddp_group import Share, run_group
+    from mlcl.service.ray.ddp_group import Share, run_group
 
     ended: list[SystemExit] = []
 

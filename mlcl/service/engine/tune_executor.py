@@ -21,8 +21,8 @@ from ray.tune.search import Searcher
 
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, run_trial
-from mlcl.service.engine.tune_patches import patched_tune
-from mlcl.service.runs.ddp_group import MAX_RESTARTS
+from mlcl.service.ray.ddp_group import MAX_RESTARTS
+from mlcl.service.ray.private import patched_tune
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.local.processes import HOST, free_port, inherited_environment
 from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, read_secret
-from mlcl.service.runs.ray_folder import short_folder
+from mlcl.service.ray.folder import short_folder
 from mlcl.tracking.moved_home import relocate_artifacts
 from mlcl.tracking.network import Answer, basic_auth, get
 from mlcl.tracking.uri import sqlite_file
@@ -49,7 +49,7 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong and how to mend it; `passing`: it may pass while the server starts."""
+    """A problem and its cure; `passing`: it may pass while the server starts."""
 
     what: str
     mend: str
@@ -63,7 +63,7 @@ class Server:
     Attributes:
         address: Where it takes requests.
         log: The file of its output.
-        probe: A page that it must show to nobody without the secret.
+        probe: A page that it must not show without the secret.
         secret: The file of its secret.
         login: The header of a request, which has the secret.
         ports: The ports that must be free, by the option that sets them.

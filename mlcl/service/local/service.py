@@ -39,7 +39,7 @@ from mlcl.service.local.servers import (
     servers_of,
 )
 from mlcl.service.local.settings import ServiceFolder, Settings, UpOptions, resolve_settings
-from mlcl.service.runs.signals import StopRequest, stop_on_signal
+from mlcl.service.process.signals import StopRequest, stop_on_signal
 
 PATIENCE = 300.0
 """Seconds that a server may take until it answers."""

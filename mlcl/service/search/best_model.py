@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.markup import markdown, markdown_table
 from mlcl.service.engine.entries import Entry
-from mlcl.service.runs.signals import StopRequest
+from mlcl.service.process.signals import StopRequest
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Tracker
 from mlcl.tracking.best_model import Score, move_best

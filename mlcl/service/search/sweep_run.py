@@ -13,10 +13,10 @@ from mlcl.config import dump_job, job_hash
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
-from mlcl.service.runs.job_logs import JobLogs
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunRecord
 from mlcl.tracking import RunLog, State
+from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import (
     BEST_SETTINGS,
     RUNG,

@@ -96,7 +96,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
         raise UserError("is there already", file=folder, key="--to")
     result = _left(run / RESULT)
     _check_data(run / MODEL / DATASET, job_data)
-    network = _network(run / MODEL, job_data)
+    network = trained_network(run / MODEL, build_model(job_data), job_data.space)
     store = trained_datastore(run / EMBEDDINGS, job_data)
     ways = _ways(job_data.job, network, result)
     decisions = {way: Decision.from_json(each) for way, each in _left(run / MODEL / DECISIONS).items()}
@@ -133,19 +133,6 @@ def _check_data(file: Path, job_data: JobData) -> None:
             found=job_data.fingerprint,
             allowed=expected,
         )
-
-
-def _network(run: Path, job_data: JobData) -> Network:
-    info, labels = job_data.dataset.info, job_data.job.objective.classifier.labels
-    model = build_model(
-        job_data.job,
-        info,
-        job_data.vocabulary_size,
-        job_data.label_graph(),
-        job_data.class_distances(),
-        input_columns=job_data.input_columns,
-    )
-    return trained_network(run, model, info.space(labels))
 
 
 def _ways(job: JobConfig, network: Network, result: Mapping[str, float]) -> dict[Way, KnnSetting | None]:

@@ -5,8 +5,9 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
+from ray.air.execution._internal import RayActorManager
 from ray.exceptions import OutOfMemoryError, RayActorError
-from ray.tune.execution import class_cache, tune_controller
+from ray.tune.execution import class_cache
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
@@ -21,7 +22,7 @@ from mlcl.service.engine.tune_executor import (
     _Scheduler,
     run_trainings,
 )
-from mlcl.service.engine.tune_patches import ActorManager
+from mlcl.service.ray.private import patched_tune
 
 
 class TrialCallbacks:
@@ -152,24 +153,25 @@ def test_a_process_that_ray_killed_for_memory_is_a_dead_process():
     heard = []
     actor = SimpleNamespace(actor_id="a", _on_error=lambda _, error: heard.append(error))
     failed = SimpleNamespace(_tracked_actor=actor, _on_error=lambda _, error: heard.append(error))
-    manager = ActorManager.__new__(ActorManager)
+    manager = RayActorManager.__new__(RayActorManager)
     manager._failed_actor_ids, manager._cleanup_actor = set(), lambda tracked_actor: None
-    manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
+    with patched_tune():
+        manager._actor_task_failed(failed, OutOfMemoryError("node running low"))
     assert [type(error) for error in heard] == [RayActorError, RayActorError]
     assert "node running low" in str(heard[0])
     assert manager._failed_actor_ids == {"a"}
 
 
-def test_tune_has_our_manager_while_it_works_and_its_own_after(monkeypatch, tmp_path):
+def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
     def now():
-        return tune_controller.RayActorManager, class_cache.ENV_VARS_TO_PROPAGATE
+        return RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE
 
     usual, seen = now(), []
     monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0), most=1)
-    ((manager, variables),) = seen
-    assert manager is ActorManager
+    ((task_failed, variables),) = seen
+    assert task_failed is not usual[0]
     assert now() == usual
     # Ray writes what Tune hands to its processes into its logs.
     assert set(usual[1] - variables) == {name for name in usual[1] if name.startswith("AWS_")}

@@ -23,7 +23,7 @@ from mlcl.service.local.processes import free_port, process_tree, start_process
 from mlcl.service.local.servers import Problem, Server, mlflow_server, ray_scratch
 from mlcl.service.local.service import ServiceError, mlflow_address, read_state, service_status
 from mlcl.service.local.settings import ServiceFolder, UpOptions, read_secret, resolve_settings
-from mlcl.service.runs import ray_folder
+from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
 

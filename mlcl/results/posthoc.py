@@ -1,0 +1,93 @@
+"""Scores every (k, lambda, tau) of finished runs from their logged embeddings, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pandas as pd
+
+from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch_all, knn_scores, knn_table
+from mlcl.results.runs import Runs
+from mlcl.results.settings import ComparedSetting
+from mlcl.training.stored_run import StoredRun
+
+FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
+COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
+
+
+@dataclass(frozen=True)
+class PosthocScores:
+    """Frames of points of the grid: `points` has all, `chosen` those that are shown.
+
+    `threshold` of a chosen point is the mean of the seeds' own, NaN where none is chosen for all labels.
+    """
+
+    metric: str
+    chosen: pd.DataFrame
+    points: pd.DataFrame
+
+
+def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> PosthocScores:
+    """Scores the grid of each setting's job over its seeds and chooses the best mean on validation.
+
+    Test figures choose nothing. Fitted baselines of a sweep, which have no neighbours, are left out. Raises
+    UserError where the jobs are selected by different metrics, a run has no embeddings, its data set cannot
+    be had, or the metric has no value.
+    """
+    settings = [each for each in settings if not each.is_fitted] or settings
+    metric = _metric(settings)
+    chosen, points = [], []
+    for setting in settings:
+        scores, stored = _scored(runs, setting, home)
+        chosen += _rows(setting, metric, scores, stored)
+        points.append(scores.points.assign(setting=setting.label))
+    best = pd.DataFrame(chosen, columns=pd.Index(COLUMNS)).astype({"k": int})
+    return PosthocScores(metric, best, pd.concat(points))
+
+
+def _metric(settings: Sequence[ComparedSetting]) -> str:
+    """The last part of the jobs' metric, without the prefix that says whether neighbours are used."""
+    found = {each.job.get("evaluation.metric", "").rpartition("/")[2] for each in settings}
+    if len(found) > 1:
+        raise UserError("these settings are selected by different metrics", key="WHAT", found=sorted(found))
+    return found.pop()
+
+
+def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
+    """The grid over the seeds, and the runs, which need their folders no more."""
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        ids = {setting.label: [run.run_id for run in setting.runs.values()]}
+        (folders,) = fetch_all(runs, ids, Path(scratch)).values()
+        job_data_cache = JobDataCache(home)
+        stored = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
+        try:
+            return knn_scores([knn_table(run) for run in stored], stored[0].job_data.job), stored
+        except ValueError as reason:
+            raise UserError(str(reason), key="WHAT", found=setting.word) from None
+
+
+def _rows(
+    setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
+) -> list[tuple[object, ...]]:
+    """The points that are shown, with their exact figures."""
+    alone = scores.points.index[scores.points["lambda"] == 0]
+    places = {"best on validation": scores.best, "the job's own": scores.own}
+    if len(alone):
+        places["the model alone"] = int(alone[0])
+    rows: list[tuple[object, ...]] = []
+    for which, place in places.items():
+        if place is None:
+            continue
+        k, share, tau = scores.points[["k", "lambda", "temperature"]].to_numpy()[place]
+        at = Setting(int(k), float(share), float(tau))
+        found = pd.DataFrame([run.metrics(at) for run in stored])
+        named = found.reindex(columns=["knn/threshold", f"knn/val/{metric}", f"knn/test/{metric}"])
+        mean, spread = named.mean(skipna=False), named.std(skipna=False)
+        figures = (mean.iloc[0], mean.iloc[1], spread.iloc[1], mean.iloc[2], spread.iloc[2])
+        rows.append((setting.label, len(setting.runs), which, at.k, at.lambda_, at.temperature, *figures))
+    return rows

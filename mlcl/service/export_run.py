@@ -1,0 +1,149 @@
+"""Exports the model of a run: downloads the run from MLflow and prepares its data set again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mlflow.entities import Run
+
+from mlcl.config import load_job
+from mlcl.errors import UserError
+from mlcl.files import locked_folder
+from mlcl.results.runs import GROUPS, Runs, kind
+from mlcl.results.settings import confirmed_settings
+from mlcl.results.stored import read_sweep
+from mlcl.results.sweep_result import SweepResult
+from mlcl.significance.baseline_verdict import Role, best_of
+from mlcl.tracking import State, Tracker
+from mlcl.tracking.names import VERSION_TAG, Tag
+from mlcl.tracking.pyfunc import check_name, register_export
+from mlcl.training.export import Index, write_export
+from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL, RESULT
+
+MODELS = "models"
+"""The folder of exported models under the home."""
+ALIAS = "champion"
+"""The default alias of a registered version."""
+TAGS = {
+    "name": Tag.ID,
+    "seed": Tag.SEED,
+    "code": Tag.COMMIT,
+    "trained_with": f"{VERSION_TAG}mlcl",
+}
+"""What the exported README says of the run, by tag."""
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """An exported model: its folder (None where it was only registered), its run, its registered name."""
+
+    folder: Path | None
+    run_id: str
+    index: Index
+    registered: str | None
+
+
+def export_run(
+    tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
+) -> ExportResult:
+    """Exports the run that `word` names, of a sweep the best seed of its best setting.
+
+    With `register` also as that model.
+
+    Without `to` the folder is `models/RUN_ID` under the tracker's home, or none where the model is
+    registered. Raises UserError for a run without a model, data that changed, a folder that exists, and a
+    name or an alias that MLflow does not take.
+    """
+    if register is not None:
+        check_name(register, alias)
+    runs = Runs(tracker)
+    run = model_run(runs, word)
+    run_id = str(run.info.run_id)
+    with TemporaryDirectory(prefix="mlcl-") as scratch:
+        kept = to if to is not None or register else tracker.home / MODELS / run_id
+        folder = kept or Path(scratch) / "export" / run_id
+        if folder.exists():
+            raise UserError("is there already", file=folder, key="--to")
+        for name in (RESULT, EMBEDDINGS, MODEL):
+            runs.artifact(run, name, Path(scratch))
+        job = load_job(Path(scratch) / MODEL / JOB)
+        job_data = JobData.of(job, tracker.home)
+        with locked_folder(folder, tracker.home / MODELS):
+            index = write_export(folder, Path(scratch), job_data, _provenance(runs, run))
+        registered = None
+        if register is not None:
+            registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
+    return ExportResult(kept, run_id, index, registered)
+
+
+def model_run(runs: Runs, word: str) -> Run:
+    """The complete run with a model that `word` names: MLflow's or its own id, or a sweep's name or id.
+
+    Raises UserError for no run, for several, and for a run without a model.
+    """
+    by_id = runs.get(word)
+    found = runs.named(word) if by_id is None else [by_id]
+    if not found:
+        raise UserError(
+            f"names no run and no sweep{runs.hint(word, ('sweep',))}",
+            key="RUN",
+            found=word,
+            allowed="MLflow's id of a run, a run's own id, a sweep's name or id",
+        )
+    sweeps = [run for run in found if kind(run) == "sweep"]
+    run = _best(runs, sweeps, word) if sweeps else _single(found, word)
+    state = run.data.tags.get(Tag.STATE)
+    if state != State.COMPLETE:
+        raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
+    if not (runs.has(run, MODEL) and runs.has(run, EMBEDDINGS)):
+        raise UserError(
+            "this run left no model", key="RUN", found=f"{word} ({kind(run)})", allowed=_hint(runs, run)
+        )
+    return run
+
+
+def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
+    """The best run of the latest sweep that has one: a fresh seed, which has test figures, else a trial."""
+    for sweep in sweeps:
+        run_id = _best_run_id(read_sweep(runs, sweep))
+        best = runs.get(run_id) if run_id else None
+        if best is not None:
+            return best
+    raise UserError("this sweep has no best trial", key="RUN", found=word)
+
+
+def _best_run_id(sweep: SweepResult) -> str | None:
+    """The seed with the best score on validation of the best confirmed model, else the best trial."""
+    settings = {each.label: each for each in confirmed_settings(sweep, "") if each.runs and each.candidate}
+    best = best_of([each.contender() for each in settings.values()], Role.MODEL, sweep.mode)
+    if best is None:
+        return sweep.best.run_id if sweep.best else None
+    sign = 1 if sweep.mode == "max" else -1
+    seed = max(best.validation, key=lambda seed: sign * best.validation[seed])
+    return settings[best.label].runs[seed].run_id
+
+
+def _single(found: Sequence[Run], word: str) -> Run:
+    complete = [run for run in found if run.data.tags.get(Tag.STATE) == State.COMPLETE]
+    if len(complete) > 1:
+        ids = [str(run.info.run_id) for run in complete]
+        raise UserError("names several runs", key="RUN", found=word, allowed=ids)
+    return complete[0] if complete else found[0]
+
+
+def _hint(runs: Runs, run: Run) -> str:
+    above = runs.get(run.data.tags.get(Tag.PARENT, ""))
+    holds_seeds = kind(run) == "confirmation" and (above is None or kind(above) in GROUPS)
+    if kind(run) in GROUPS or holds_seeds:
+        return "one of the runs that it holds"
+    return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts"
+
+
+def _provenance(runs: Runs, run: Run) -> dict[str, str]:
+    experiment = runs.tracker.client.get_experiment(run.info.experiment_id).name
+    described = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
+    return {"experiment": str(experiment), "run_id": str(run.info.run_id), **described}

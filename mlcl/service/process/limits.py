@@ -1,0 +1,124 @@
+"""Limits of the shell and the machine that PyTorch or a local Ray does not work with."""
+
+from __future__ import annotations
+
+import errno
+import resource
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+LOADED = 5 * 2**30
+"""Bytes of addresses of a command that has loaded PyTorch, and Ray where it needs it.
+
+Measured on 2 cores by trying limits: `doctor` loads with 3.7 GiB and breaks off with 3.6, by a segmentation
+fault; a sweep loads with 4.3 and breaks off with 3.7. The rest is for the threads of further cores.
+"""
+ADDRESSES = 32 * 2**30
+"""Bytes of addresses that are enough for Ray and PyTorch, which reserve far more than they use."""
+CURE = "`ulimit -v unlimited` raises it, in a new shell where this one may not"
+SIGNS = ("can't allocate memory", "failed to map segment")
+"""Words of the errors that PyTorch (a RuntimeError) and the linker (an OSError) raise without addresses."""
+MAX_PROBLEM = 200
+"""Characters of such an error that are shown."""
+FILES = 1024
+"""Open files that Ray's processes need."""
+STORE = 0.3
+"""The share of free memory for whose addresses each process of Ray maps the object store."""
+SHARED = 100 * 2**20
+"""Free bytes of /dev/shm for Ray's object store."""
+SHM = Path("/dev/shm")
+TRAINING = 2**30
+"""Bytes of memory of one training. In a sweep of small networks one had 0.75 GiB of its own, 1.2 resident."""
+RAY_ALONE = 350 * 2**20
+"""Bytes of memory of Ray's own processes: the sum of what each shares with no other, as psutil's `uss`."""
+OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""The file with the control group of this process, and the root of the tree of groups (version 2)."""
+
+
+def narrow_limits() -> list[str]:
+    """Returns every limit that is too small, with the command that shows it.
+
+    The limit of open files is raised as far as allowed before.
+    """
+    addresses = max(ADDRESSES, _ray_addresses())
+    found = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
+    return [limit for limit in found if limit]
+
+
+def hopeless_limits() -> list[str]:
+    """Returns the limits with which Ray starts no training: it hangs, or ends the process without a word."""
+    return [limit for limit in (_addresses(_ray_addresses()), _memory("Ray alone", RAY_ALONE)) if limit]
+
+
+def too_few_addresses(error: BaseException) -> str:
+    """Returns a line on an error that `ulimit -v` explains; empty without a limit, or for other errors."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    what = " ".join(str(error).split())[:MAX_PROBLEM] or "out of memory"
+    said = getattr(error, "errno", None) == errno.ENOMEM or any(sign in what for sign in SIGNS)
+    if limit == resource.RLIM_INFINITY or not (said or isinstance(error, ImportError | MemoryError)):
+        return ""
+    return f"`ulimit -v` is {limit / 2**30:.1f} GiB ({what}); {CURE}"
+
+
+def free_memory() -> int:
+    """Bytes that the machine has available and the control groups (version 2) leave, without swap.
+
+    Ray ends trainings where memory is used up, swap or not.
+    """
+    return min([psutil.virtual_memory().available, *_left_by_groups()])
+
+
+def _left_by_groups() -> Iterator[int]:
+    """The bytes that the limit of this process's group leaves, and those of the groups that it is in."""
+    try:
+        lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for path in (line.removeprefix("0::/") for line in lines if line.startswith("0::/")):
+        # In a container the path may be the host's: then the root alone is there.
+        for folder in (GROUPS / path, *(GROUPS / path).parents):
+            if not folder.is_relative_to(GROUPS):
+                break
+            try:
+                limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                # The kernel gives up cached files first.
+                yield limit - used + int(stat["active_file"]) + int(stat["inactive_file"])
+            except (OSError, ValueError, KeyError):
+                continue  # no such group, or the limit is "max"
+
+
+def _ray_addresses() -> int:
+    return LOADED + int(STORE * free_memory())
+
+
+def _files() -> str:
+    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < FILES:
+        files = most if most != resource.RLIM_INFINITY else FILES
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return f"`ulimit -n` is {files}, and Ray needs {FILES} open files" if files < FILES else ""
+
+
+def _addresses(need: int) -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY or limit >= need:
+        return ""
+    size = f"`ulimit -v` is {limit / 2**30:.1f} GiB"
+    return f"{size}, and Ray reserves up to {need / 2**30:.0f} GiB of addresses; {CURE}"
+
+
+def _shared() -> str:
+    if not SHM.is_dir() or (free := shutil.disk_usage(SHM).free) >= SHARED:
+        return ""
+    return f"{SHM} has {free / 2**20:.0f} MiB free, and Ray's store takes {SHARED / 2**20:.0f} MiB"
+
+
+def _memory(whose: str, need: int) -> str:
+    free = free_memory()
+    if free >= need:
+        return ""
+    return f"{free / 2**20:.0f} MiB of memory are free, and {whose} takes {need / 2**20:.0f} MiB"

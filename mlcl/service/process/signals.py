@@ -1,0 +1,96 @@
+"""Ctrl-C, SIGTERM and a closed terminal as requests to stop: the first ends in order, the second at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAME = 0.5
+"""Seconds in which signals count as one: `timeout`, a closed terminal and systemd send two."""
+
+
+class StopRequest:
+    """A request to stop, which is true when called once it was made, and what further signals do."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._shielded, self._at_once = False, False
+        self._time = 0.0
+
+    def __call__(self) -> bool:
+        """Whether a stop has been asked for."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Asks for a stop."""
+        self._time = time.monotonic()
+        self._event.set()
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Lets no signal interrupt, not even a second one: for writes of states."""
+        self._shielded = True
+        try:
+            yield
+        finally:
+            self._shielded = False
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Lets the first signal interrupt, also within a shield; no further one does meanwhile."""
+        shielded, self._shielded, self._at_once = self._shielded, False, True
+        try:
+            yield
+        finally:
+            self._shielded, self._at_once = shielded, False
+
+    def on_signal(self) -> bool:
+        """Notes a signal. Returns whether it interrupts what is going on."""
+        first = not self()
+        late = not first and time.monotonic() - self._time >= SAME
+        interrupts = not self._shielded and (late or (first and self._at_once))
+        self._shielded |= interrupts and self._at_once
+        if first:
+            self.set()
+        return interrupts
+
+    def wait_for_second(self) -> None:
+        """Waits until a signal that comes together with the first one must have come."""
+        if self():
+            time.sleep(max(0.0, self._time + SAME - time.monotonic()))
+
+
+@contextmanager
+def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
+    """Yields a request that the first signal sets; a second signal raises KeyboardInterrupt.
+
+    A signal that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread no handlers can
+    be installed, and none are.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        first = not request()
+        if request.on_signal():
+            raise KeyboardInterrupt
+        if first:
+            with suppress(OSError):  # the terminal may be closed
+                announce("stopping; once more to insist")
+
+    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handle) for number in heard}
+    try:
+        yield request
+    finally:
+        # The second of two signals belongs to the request, not to the next handler.
+        request.wait_for_second()
+        for number, handler in before.items():
+            signal.signal(number, handler)

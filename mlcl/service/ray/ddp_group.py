@@ -1,0 +1,166 @@
+"""Several workers: a Ray TorchTrainer whose workers run the same loop over DDP. This is the driver's side."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+from ray.util.queue import Empty, Queue
+
+from mlcl.config import JobConfig, dump_job
+from mlcl.errors import UserError
+from mlcl.service.ray.ddp_worker import STOP_FILE, GroupConfig, work
+from mlcl.service.ray.session import ray_session
+from mlcl.tracking import RunLog
+from mlcl.training.events import Diverged, Listener, Stopped
+
+MAX_RESTARTS = 3
+"""Dead processes of one training that are replaced, each time from its last checkpoint."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What each worker gets; without `gpus` it has a GPU where there are enough for all.
+
+    `wait`: the resources were there, and those of a lost node are replaced. Otherwise a cluster with too few
+    is refused: waiting for them would hang for ever.
+    """
+
+    cpus: float = 1
+    gpus: float | None = None
+    wait: bool = False
+
+
+def run_group(
+    job: JobConfig,
+    folder: Path,
+    log: RunLog | None,
+    home: Path,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+    *,
+    share: Share = Share(),
+    test: bool = True,
+    announce: Callable[[str], None] = lambda _: None,
+) -> dict[str, float]:
+    """Trains with `job.train.workers` processes, also from inside of an actor.
+
+    What is on GPUs goes by NCCL, what is in the hosts' memory by gloo.
+
+    `test=False` leaves the test split unread. Rank 0 writes to `log`, where there is one; `listener` is told
+    everything. Returns the final metrics. Raises UserError where the cluster is too small.
+    """
+    (folder / STOP_FILE).unlink(missing_ok=True)
+    with ray_session(home, job.train.workers, announce):
+        use_gpu, resources = _resources(job, share.cpus, share.gpus)
+        if not share.wait:
+            _check_resources(job, resources)
+        events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
+        config = {
+            "job": dump_job(job),
+            "folder": str(folder.resolve()),
+            "home": str(home.resolve()),
+            "cwd": str(Path.cwd()),
+            "log": None if log is None else log.id,
+            "test": test,
+            "events": events,
+        }
+        scaling = ScalingConfig(
+            num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
+        )
+        trainer = _trainer(config, scaling, folder)
+        try:
+            answer = _fit(trainer, events, folder, listener, should_stop)
+        finally:
+            events.shutdown()
+            shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state: ours is the checkpoint
+    if answer["ended"] == "stopped":
+        raise Stopped
+    if answer["ended"] == "diverged":
+        raise Diverged(answer["reason"])
+    if answer["ended"] == "bad input":
+        raise UserError(answer["reason"])
+    metrics: dict[str, float] = answer["metrics"]
+    return metrics
+
+
+def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> TorchTrainer:
+    return TorchTrainer(
+        work,
+        train_loop_config=config,
+        torch_config=GroupConfig(backend="cpu:gloo,cuda:nccl" if scaling.use_gpu else "gloo"),
+        scaling_config=scaling,
+        run_config=RunConfig(
+            # A used name would make Ray resume its own state; ours is in the folder's checkpoint.
+            name=f"{folder.name}-{time.time_ns()}",
+            storage_path=str((folder / "ray").resolve()),
+            failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+        ),
+    )
+
+
+def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
+    """Whether the workers use GPUs, and what each of them is given."""
+    enough = gpus is not None or ray.cluster_resources().get("GPU", 0) >= job.train.workers
+    use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and enough))
+    return use_gpu, {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
+
+
+def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
+    workers, total = job.train.workers, ray.cluster_resources()
+    for kind, share in resources.items():
+        if total.get(kind, 0) < workers * share:
+            raise UserError(
+                f"more workers than {kind}s in the cluster",
+                key="train.workers",
+                found=f"{workers} with {share:g} {kind} each",
+                allowed=f"at most {int(total.get(kind, 0) / share)}",
+            )
+
+
+def _here() -> dict[str, str]:
+    """Pins an actor to this process's node: they are lost together."""
+    return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+
+
+def _fit(
+    trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
+) -> dict[str, Any]:
+    """`trainer.fit` in a thread, so that signals reach this one, which passes events on meanwhile."""
+    box: dict[str, Any] = {}
+
+    def fit() -> None:
+        try:
+            box["result"] = trainer.fit()
+        except BaseException as error:
+            box["error"] = error
+
+    thread = threading.Thread(target=fit, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        if should_stop() and not (folder / STOP_FILE).exists():
+            (folder / STOP_FILE).touch()
+        _pass_on(events, listener, wait=0.2)
+    _pass_on(events, listener, wait=0.0)
+    (folder / STOP_FILE).unlink(missing_ok=True)
+    if "error" in box:
+        raise box["error"]
+    answer: dict[str, Any] = box["result"].return_value
+    return answer
+
+
+def _pass_on(events: Queue, listener: Listener, wait: float) -> None:
+    try:
+        listener(events.get(timeout=wait) if wait else events.get_nowait())
+        for event in events.get_nowait_batch(events.qsize()):
+            listener(event)
+    except Empty:
+        return

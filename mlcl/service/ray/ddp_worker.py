@@ -1,0 +1,159 @@
+"""One rank of a worker group: the loop of a plain run, who may write, and the network between the ranks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.train.torch import TorchConfig
+from ray.util.queue import Queue
+
+from mlcl.config import load_job
+from mlcl.errors import UserError
+from mlcl.files import locked
+from mlcl.service.ray.folder import enter_workdir
+from mlcl.tracking import RunLog, mlflow_listener
+from mlcl.training.context import Context
+from mlcl.training.events import Diverged, Event, Listener, Stopped, tell_all
+from mlcl.training.experiment import run_experiment
+from mlcl.training.job_data import JobData
+
+MAX_FAILURES = 3
+"""Starts of the group that may fail before that counts as an error of its own."""
+STOP_FILE = "STOP"
+"""Asks the workers to stop. A file in the run's folder reaches every node that can hold the checkpoint."""
+WRITER = ".writer.lock"
+"""Held by the rank that writes, in the run's folder."""
+PATIENCE = 60.0
+"""Seconds that the workers of a lost node may go on writing before their successors give up."""
+PROGRESS_EVERY = 0.2
+"""Seconds between progress events that travel to the driver; those with metrics always do."""
+
+
+class GroupConfig(TorchConfig):
+    """Ray Train's own, for workers on several nodes: they find one another as Ray's nodes do.
+
+    Gloo would take the address of the machine's name, which on many machines is 127.0.1.1.
+    """
+
+    @property
+    def backend_cls(self) -> type:
+        """What Ray starts the process group with."""
+        return _Backend
+
+
+class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untyped
+    def __init__(self) -> None:
+        self._failed = 0
+
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
+        if len(set(worker_group.execute(ray.util.get_node_ip_address))) > 1:
+            worker_group.execute(_choose_interface)
+        try:
+            super().on_start(worker_group, backend_config)
+        except RayTaskError as error:
+            # A worker whose peer's node is lost says so before Ray does. Ray ends the run for an error, and
+            # starts the group again for a lost worker.
+            self._failed += 1
+            if self._failed > MAX_FAILURES:
+                raise
+            raise RayActorError(error_msg=str(error)) from error
+
+
+def _choose_interface() -> None:
+    """A user's own choice stays."""
+    name = interface(ray.util.get_node_ip_address())
+    if name is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+
+
+def interface(address: str) -> str | None:
+    """The network interface that has the address; None where none has, as behind a translation."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if address in (each.address for each in addresses):
+            return name
+    return None
+
+
+def work(config: dict[str, Any]) -> dict[str, Any]:
+    """Trains as one rank. Ends that must not be retried are answered, not raised; a crash is retried."""
+    enter_workdir(config["cwd"])
+    job, folder, home = load_job(config["job"]), Path(config["folder"]), Path(config["home"])
+    log = None
+    try:
+        context = Context.current(job.train.device)
+        with _only_writer(folder, context):
+            listener: Listener = _nothing
+            if context.is_main:
+                listener = _to_driver(config["events"])
+                if config["log"] is not None:
+                    log = RunLog.attach(home, config["log"])
+                    listener = tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener)
+            outcome = run_experiment(
+                JobData.of(job, home, verify=False),
+                folder=folder,
+                context=context,
+                listener=listener,
+                should_stop=(folder / STOP_FILE).exists if context.is_main else _never,
+                test=config["test"],
+            )
+        if outcome is None:
+            return {"ended": "elsewhere"}
+        return {"ended": "complete", "metrics": outcome.metrics}
+    except Stopped:
+        return {"ended": "stopped"}
+    except Diverged as error:
+        return {"ended": "diverged", "reason": str(error)}
+    except UserError as error:
+        return {"ended": "bad input", "reason": error.line()}
+    finally:
+        if log is not None:
+            log.flush()
+
+
+@contextmanager
+def _only_writer(folder: Path, context: Context) -> Iterator[None]:
+    """Waits until the folder has no other writer: Ray replaces workers on a node that it does not hear.
+
+    They may well live on there, and write. All ranks wait: each reads the checkpoint.
+    """
+    if not context.is_main:
+        busy = context.any(False)
+        if not busy:
+            yield
+            return
+    else:
+        with locked(folder / WRITER, PATIENCE) as mine:
+            if not context.any(not mine):
+                yield
+                return
+    raise RuntimeError(f"other workers are still training in {folder}")
+
+
+def _to_driver(events: Queue) -> Listener:
+    last = 0.0
+
+    def send(event: Event) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if event.kind == "step" and not event.metrics and now - last < PROGRESS_EVERY:
+            return
+        last = now
+        events.put(event)
+
+    return send
+
+
+def _nothing(_event: Event) -> None:
+    return
+
+
+def _never() -> bool:
+    return False

@@ -1,0 +1,113 @@
+"""Folders of a Ray session: that of its files, the home on all nodes, and the one of the command."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mlcl.errors import UserError
+
+MAX_SOCKET = 107
+"""Bytes in the path of a socket, by Linux."""
+SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store"
+"""The end of the path of the longest of Ray's sockets."""
+SHORT = Path("/tmp/ray")
+"""The folder of Ray's files where the usual one is too long."""
+SECONDS = 60.0
+"""Seconds that a node may take to read a file of the home."""
+
+
+def default_folder() -> str:
+    """The folder of the files of a Ray that is given none, as Ray chooses it on Linux."""
+    return f"{os.environ.get('RAY_TMPDIR') or os.environ.get('TMPDIR') or '/tmp'}/ray"
+
+
+def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
+    """Returns the folder of Ray's files where `usual` is too long for sockets; None where it is not.
+
+    Raises UserError where no path is short enough.
+    """
+    if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
+        return None
+    parent, name = os.path.split(usual)
+    try:
+        SHORT.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=SHORT).close()
+    except OSError:
+        raise UserError(
+            f"too long for the sockets of Ray, and {SHORT} cannot be written",
+            key="RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR",
+            found=parent,
+            allowed=f"{MAX_SOCKET - len(f'/{name}{SOCKET}')} characters",
+        ) from None
+    announce(f"{parent} is too long for Ray's sockets: its files are in {SHORT}")
+    return str(SHORT)
+
+
+def check_shared(home: Path) -> None:
+    """Raises UserError where a cluster has several nodes and some of them do not see `home`.
+
+    A file with a random word is written here and read on each node.
+    """
+    import ray
+
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) < 2:
+        return
+    home.mkdir(parents=True, exist_ok=True)
+    word = secrets.token_hex(8)
+    file = home.resolve() / f".seen-{word}"
+    file.write_text(word)
+    try:
+        blind = _blind(nodes, file, word)
+    finally:
+        file.unlink(missing_ok=True)
+    if blind:
+        raise UserError(
+            "not every node of the cluster sees this folder",
+            file=home.resolve(),
+            key="storage (--home, MLCL_HOME)",
+            found=f"not on {', '.join(blind)}",
+            allowed="a file system that all nodes share, under the same path",
+        )
+
+
+def enter_workdir(folder: str) -> None:
+    """Changes into the folder where the command was given, so that relative paths mean the same.
+
+    On a node without this folder nothing happens: a job's paths may be absolute.
+    """
+    if Path(folder).is_dir():
+        os.chdir(folder)
+
+
+def _blind(nodes: list[dict[str, Any]], file: Path, word: str) -> list[str]:
+    """The addresses of the nodes that do not see the file; one that does not answer is one of them."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    look = ray.remote(num_cpus=0, max_retries=0)(_read)
+    asked = {}
+    for node in nodes:
+        on_node = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
+        asked[look.options(scheduling_strategy=on_node).remote(str(file))] = str(node["NodeManagerAddress"])
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=SECONDS)
+    blind = [asked[ref] for ref in late]
+    for ref in ready:
+        try:
+            seen = ray.get(ref) == word
+        except ray.exceptions.RayError:
+            seen = False
+        blind += [] if seen else [asked[ref]]
+    return sorted(blind)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

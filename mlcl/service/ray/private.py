@@ -1,0 +1,72 @@
+"""The private parts of Ray that mlcl uses. Read against Ray 2.60: look here first when Ray is upgraded.
+
+`python -m mlcl.service.ray.private HOST:PORT` prints the version of the cluster at that address.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ray.exceptions import OutOfMemoryError, RayActorError
+
+
+@contextmanager
+def killed_at_once() -> Iterator[None]:
+    """Lets Ray kill the processes that it starts meanwhile where it would terminate them.
+
+    They do not hear SIGTERM, and Ray would wait a second for each in vain.
+    """
+    from ray._private import services
+
+    original = services.ConsolePopen
+
+    class Killed(original):  # type: ignore[misc, valid-type] # Ray is untyped
+        def terminate(self) -> None:
+            self.kill()
+
+    services.ConsolePopen = Killed
+    try:
+        yield
+    finally:
+        services.ConsolePopen = original
+
+
+@contextmanager
+def patched_tune() -> Iterator[None]:
+    """Makes Tune replace processes that run out of memory, and forward no AWS_* variables to its processes.
+
+    Tune itself ends with an error, and with it all trainings, where Ray's memory monitor kills a process.
+    Ray writes what Tune forwards into its logs; a local process inherits these variables without that, and
+    one on another node has those of the node.
+    """
+    from ray.air.execution._internal import RayActorManager
+    from ray.tune.execution import class_cache
+
+    task_failed, forwarded = RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE
+
+    def died(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, OutOfMemoryError):
+            exception = RayActorError(error_msg=str(exception))
+        task_failed(self, tracked_actor_task, exception)
+
+    RayActorManager._actor_task_failed = died
+    class_cache.ENV_VARS_TO_PROPAGATE = {name for name in forwarded if not name.startswith("AWS_")}
+    try:
+        yield
+    finally:
+        RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE = task_failed, forwarded
+
+
+def cluster_version(address: str) -> str:
+    """Returns the version that `ray.init` compares with its own. Ray ends the process where none answers."""
+    from ray._common.usage.usage_lib import get_cluster_metadata
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    return str(get_cluster_metadata(GcsClient(address=address)).get("ray_version", ""))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(cluster_version(sys.argv[1]))

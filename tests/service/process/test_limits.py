@@ -1,0 +1,102 @@
+"""Limits of the shell and the machine that are too small for Ray, and the memory that is left."""
+
+import resource
+from collections import namedtuple
+
+import pytest
+
+from mlcl.errors import MachineError
+from mlcl.service.process import limits
+from mlcl.service.process.limits import free_memory, hopeless_limits, narrow_limits
+from mlcl.service.ray import local
+
+GIB = 2**30
+NONE = resource.RLIM_INFINITY
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Its limits by name, `shm` and `memory` in bytes; and what was set."""
+    found = {
+        resource.RLIMIT_NOFILE: (256, 4096),
+        resource.RLIMIT_AS: (NONE, NONE),
+        "shm": GIB,
+        "memory": 20 * GIB,
+    }
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(resource, "getrlimit", found.__getitem__)
+    monkeypatch.setattr(resource, "setrlimit", found.__setitem__)
+    monkeypatch.setattr(limits.shutil, "disk_usage", lambda _: usage(found["shm"]))
+    monkeypatch.setattr(limits, "free_memory", lambda: found["memory"])
+    return found
+
+
+def test_open_files_are_raised_as_far_as_allowed(machine):
+    assert narrow_limits() == []
+    assert machine[resource.RLIMIT_NOFILE] == (4096, 4096)
+    machine[resource.RLIMIT_NOFILE] = (256, 256)
+    assert narrow_limits() == ["`ulimit -n` is 256, and Ray needs 1024 open files"]
+
+
+def test_addresses_and_shared_memory_are_named(machine):
+    machine |= {resource.RLIMIT_AS: (4 * GIB, NONE), "shm": 2**20}
+    first, second = narrow_limits()
+    assert first.startswith("`ulimit -v` is 4.0 GiB")
+    assert second.startswith("/dev/shm has 1 MiB free")
+
+
+def test_little_memory_is_named_and_none_is_hopeless(machine):
+    machine["memory"] = 900 * 2**20
+    assert narrow_limits() == ["900 MiB of memory are free, and a training takes 1024 MiB"]
+    assert hopeless_limits() == []
+    machine["memory"] = 100 * 2**20
+    assert hopeless_limits() == ["100 MiB of memory are free, and Ray alone takes 350 MiB"]
+
+
+def test_addresses_that_do_not_hold_the_store_are_hopeless(machine):
+    machine[resource.RLIMIT_AS] = (12 * GIB, NONE)
+    assert hopeless_limits() == []
+    machine["memory"] = 40 * GIB
+    assert hopeless_limits()[0].startswith("`ulimit -v` is 12.0 GiB, and Ray reserves up to 17 GiB")
+
+
+def test_ray_is_not_started_where_it_is_hopeless(monkeypatch):
+    monkeypatch.setattr(local, "hopeless_limits", lambda: ["a", "b"])
+    monkeypatch.setattr(local, "_start", lambda *_: pytest.fail("started"))
+    with pytest.raises(MachineError, match=r"^Ray cannot start: a; b$"), local.local_ray(1, print):
+        pass
+
+
+@pytest.fixture
+def group(tmp_path, monkeypatch):
+    """Writes a group's files; this process is in /a/b."""
+    available = namedtuple("memory", "available")(10_000)
+    monkeypatch.setattr(limits.psutil, "virtual_memory", lambda: available)
+    monkeypatch.setattr(limits, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(limits, "OWN_GROUP", tmp_path / "own")
+
+    def write(path, limit, own="/a/b"):
+        (tmp_path / "own").write_text(f"0::{own}\n")
+        folder = tmp_path / "groups" / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text("500\n")
+        (folder / "memory.stat").write_text("active_file 100\ninactive_file 200\nanon 7\n")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("groups", "own", "left"),
+    [
+        ({}, "/a/b", 10_000),
+        ({"a/b": "max"}, "/a/b", 10_000),
+        ({"a/b": 9_000}, "/a/b", 8_800),
+        ({"a/b": 9_000, "a": 3_000}, "/a/b", 2_800),
+        ({"": 2_000}, "/path/of/the/host", 1_800),  # in a container
+    ],
+)
+def test_free_memory_is_the_lowest_limit_without_cached_files(group, groups, own, left):
+    for path, limit in groups.items():
+        group(path, limit, own)
+    assert free_memory() == left

@@ -1,0 +1,101 @@
+"""What libraries write to standard error while a command runs."""
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import logging, os, sys, warnings
+from pathlib import Path
+from mlcl.cli.output import errors
+from mlcl.service.process.stderr import stderr_to_file
+
+logging.basicConfig()
+with stderr_to_file() as aside:
+    os.write(2, b"early\\n")
+    aside(Path(sys.argv[1]))
+    {what}
+    errors.out("ours")
+print("after", file=sys.stderr)
+"""
+FOREIGN = """
+    os.write(2, b"C++\\n")
+    logging.error("logged")
+    warnings.warn("warned")
+    print("printed", file=sys.stderr)
+"""
+
+
+def run(folder, what):
+    command = [sys.executable, "-c", CODE.format(what=what), str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_it_goes_to_a_file_and_what_is_ours_to_the_terminal(tmp_path):
+    done = run(tmp_path, FOREIGN)
+    assert (done.returncode, done.stderr) == (0, "ours\nafter\n")
+    text = (tmp_path / "stderr.log").read_text()
+    assert [word for word in ("early", "C++", "logged", "warned", "printed") if word not in text] == []
+
+
+def test_an_error_has_its_trace_in_the_file_and_the_files_name_as_a_note(tmp_path):
+    done = run(tmp_path, "raise RuntimeError('why')")
+    assert done.stderr.endswith(f"RuntimeError: why\nmore in {tmp_path / 'stderr.log'}\n")
+    assert "RuntimeError: why" in (tmp_path / "stderr.log").read_text()
+
+
+def test_an_error_names_no_file_that_went_with_its_folder(tmp_path):
+    done = run(tmp_path / "a", "import shutil; shutil.rmtree(sys.argv[1]); raise RuntimeError('why')")
+    assert done.stderr.endswith("RuntimeError: why\n")
+
+
+def test_an_empty_file_is_removed(tmp_path):
+    code = CODE.replace('os.write(2, b"early\\n")', "pass").format(what="pass")
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path):
+    code = """
+import os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from mlcl.errors import MachineError
+from mlcl.service.engine.command import _held
+from mlcl.service.process.stderr import stderr_to_file
+from mlcl.store import RunFolder
+
+home = Path(sys.argv[1])
+folder = RunFolder(home / "sweeps" / "new")
+sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
+with stderr_to_file() as aside, _held(home, sweep, lambda: folder, aside):
+    os.write(2, b"of the raylet\\n")
+    raise MachineError("Ray did not start")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stderr.endswith(f"Ray did not start\nmore in {tmp_path / 'stderr.log'}\n")
+    text = (tmp_path / "stderr.log").read_text()
+    assert text.startswith("of the raylet\n")
+    assert "Ray did not start" in text
+    assert not (tmp_path / "sweeps" / "new").exists()
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_unexpected_error_of_a_command_is_one_line_with_the_file(tmp_path, as_json):
+    code = """
+import sys
+from mlcl.cli import main
+def app():
+    error = RuntimeError("a long\\nstory")
+    error.add_note("more in FILE")
+    raise error
+main.app = app
+main.main()
+"""
+    options = ["--json"] if as_json else []
+    done = subprocess.run([sys.executable, "-c", code, *options], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "failed: RuntimeError: a long story; more in FILE\n")
+    assert ('"problem": "RuntimeError: a long story; more in FILE"' in done.stdout) == as_json

@@ -1,0 +1,179 @@
+"""Ray sessions: clusters that refuse a command or fall silent, busy machines, and folders."""
+
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import ray
+from patience import until
+from ray._common.utils import get_default_ray_temp_dir
+
+from mlcl.errors import MachineError, UserError
+from mlcl.service.ray import folder, session
+from mlcl.service.ray.folder import default_folder, enter_workdir, short_folder
+from mlcl.service.ray.session import connection_problem, head_monitored, ray_session
+
+
+def refused(monkeypatch, tmp_path, cause):
+    def init(**_):
+        raise ConnectionError("Failed to connect to Ray cluster") from RuntimeError(cause)
+
+    monkeypatch.setattr(ray, "init", init)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head.getsockname()[1]}")
+        with pytest.raises(UserError) as error, ray_session(tmp_path):
+            pass
+    return error.value.line()
+
+
+def test_a_refused_token_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/etc/ray.token")
+    cause = "Failed to connect to GCS.\nray.exceptions.AuthenticationError: InvalidAuthToken"
+    line = refused(monkeypatch, tmp_path, cause)
+    assert "refuses the token" in line
+    assert "/etc/ray.token" in line
+
+
+def test_another_reason_is_told(monkeypatch, tmp_path):
+    line = refused(monkeypatch, tmp_path, "Traceback\nRpcError: another version")
+    assert "RAY_ADDRESS" in line
+    assert "RpcError: another version" in line
+
+
+def test_nobody_at_the_address(monkeypatch, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        port = head.getsockname()[1]
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+    with pytest.raises(UserError, match="no Ray cluster answers"), ray_session(tmp_path):
+        pass
+
+
+def without_cluster(monkeypatch):
+    monkeypatch.setattr(session, "check_shared", lambda _: None)
+    monkeypatch.setattr(session, "head_monitored", lambda *_: nullcontext())
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(gcs_address=""))
+
+
+def test_what_ray_prints_while_it_ends_is_no_result(monkeypatch, tmp_path, capsys):
+    @contextmanager
+    def local(*_):
+        yield
+        sys.stdout.write("(raylet) Raylet is terminated\n")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(session, "local_ray", local)
+    without_cluster(monkeypatch)
+    with ray_session(tmp_path):
+        sys.stdout.write("(raylet) A worker died\n")
+    sys.stdout.write("result\n")
+    said = "(raylet) A worker died\n(raylet) Raylet is terminated\n"
+    assert tuple(capsys.readouterr()) == ("result\n", said)
+
+
+class Busy:
+    """A machine on which the first starts of Ray fail and leave a process; Ray's files are in `session`."""
+
+    def __init__(self, failures, session):
+        self.failures, self.left, self.masks, self.folders, self.session = failures, [], [], [], session
+
+    def init(self, **how):
+        self.folders.append(how["_temp_dir"])
+        self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        self.left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        if len(self.left) <= self.failures:
+            raise RuntimeError("The current node timed out during startup.\nThis could happen")
+        (self.session / "logs").mkdir(parents=True)
+        (self.session.parent / "session_latest").symlink_to(self.session)
+        return SimpleNamespace(address_info={"session_dir": str(self.session)})
+
+
+@pytest.fixture
+def busy(monkeypatch, request, tmp_path):
+    busy = Busy(request.param, tmp_path / "ray" / "session_1")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", busy.init)
+    yield busy
+    assert not any(psutil.pid_exists(process.pid) for process in busy.left)
+
+
+@pytest.mark.parametrize("busy", [1], indirect=True)
+def test_a_start_that_fails_is_tried_again_and_leaves_nothing(busy, monkeypatch, tmp_path):
+    said = []
+    without_cluster(monkeypatch)
+    with ray_session(tmp_path, announce=said.append):
+        assert [psutil.pid_exists(process.pid) for process in busy.left] == [False, True]
+    assert not list((tmp_path / "ray").iterdir())
+    assert len(said) == 1
+    assert "it is started again" in said[0]
+    assert all({signal.SIGTERM, signal.SIGHUP} <= mask for mask in busy.masks)
+    assert not {signal.SIGTERM, signal.SIGHUP} & signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("busy", [0], indirect=True)
+def test_rays_files_stay_where_an_error_ends_the_command(busy, monkeypatch, tmp_path):
+    without_cluster(monkeypatch)
+    with pytest.raises(RuntimeError, match="why"), ray_session(tmp_path):
+        raise RuntimeError("why")
+    assert (busy.session / "logs").exists()
+
+
+@pytest.mark.parametrize("busy", [9], indirect=True)
+def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
+    with pytest.raises(MachineError) as caught, ray_session(tmp_path):
+        pass
+    assert "Ray did not start in 2 attempts (load " in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(busy.left) == 2
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "RAY_TMPDIR"])
+def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, monkeypatch, variable):
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv(variable, "/t")
+    assert default_folder() == get_default_ray_temp_dir() == "/t/ray"
+    assert short_folder(default_folder(), pytest.fail) is None
+    monkeypatch.setenv(variable, "/" + 60 * "t")
+    monkeypatch.setattr(folder, "SHORT", tmp_path / "ray")
+    said = []
+    assert short_folder(default_folder(), said.append) == str(tmp_path / "ray")
+    assert len(said) == 1
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(folder, "SHORT", tmp_path / "file" / "ray")
+    with pytest.raises(UserError, match=f"{variable}.*too long for the sockets of Ray.*39 characters"):
+        short_folder(default_folder(), said.append)
+
+
+def test_a_process_enters_the_folder_of_the_command_where_there_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    for name in ("there", "not here"):
+        enter_workdir(str(tmp_path / name))
+        assert Path.cwd() == tmp_path / "there"
+
+
+def listening(port=0):
+    head = socket.create_server(("127.0.0.1", port))
+    return head, head.getsockname()[1]
+
+
+def test_a_head_that_stops_answering_and_answers_again_is_announced(monkeypatch):
+    monkeypatch.setattr(session, "LOOK_EVERY", 0.01)
+    heard = []
+    head, port = listening()
+    assert not connection_problem(f"127.0.0.1:{port}")
+    with head_monitored(f"127.0.0.1:{port}", heard.append):
+        head.close()
+        until(lambda: len(heard) == 1)
+        assert "refused" in connection_problem(f"127.0.0.1:{port}")
+        head, _ = listening(port)
+        with head:
+            until(lambda: len(heard) == 2)
+    assert "does not answer" in heard[0]
+    assert "the same command goes on" in heard[0]
+    assert "answers again" in heard[1]
