@@ -133,7 +133,7 @@ def logs(
     cluster: ClusterFile = None,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """What a job has printed. Ctrl-C ends the watching, not the job."""
+    """Print the output of a job. Ctrl-C ends the printing, not the job."""
     client = client_of(*cluster_of(cluster, home))
     view = job_of(client, id, home)
     if follow:
@@ -150,7 +150,7 @@ def stop(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Stop a job: it writes a checkpoint and its state first."""
-    from mlcl.service.jobs.owner import check_owner
+    from mlcl.service.jobs.client import check_owner
 
     client = client_of(*cluster_of(cluster, home))
     view = job_of(client, id, home)

@@ -36,7 +36,7 @@ class _Progress(Console):
 
     @property
     def file(self) -> IO[str]:
-        """Where it prints: standard error is a file while libraries are kept apart."""
+        """The stream of its output: not standard error while that is a file for the output of libraries."""
         return own_stderr() or super().file
 
     @file.setter
@@ -124,7 +124,7 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
 
 
 def answer_to(question: str, option: str) -> str:
-    """What is typed. Raises UserError where the input ends before; `option` answers, too."""
+    """Asks and returns the typed answer. Raises UserError, which names `option`, where the input ends."""
     try:
         return input(f"{question}: ").strip()
     except EOFError:

@@ -148,7 +148,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _about(table: Table, file: Path) -> dict[str, Any]:
-    """What a table is and needs."""
+    """Describes a table and the data that it needs."""
     jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
     places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
     return {

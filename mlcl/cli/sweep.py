@@ -184,7 +184,7 @@ def _print(report: SweepReport, dashboard: str) -> None:
 
 
 def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
-    """What is left to do, for standard error."""
+    """Prints the next step to standard error."""
     say_undelivered(report.undelivered, home)
     if report.state == "COMPLETE" and plan.most < plan.trials:
         say("every setting of the space has been tried")

@@ -179,19 +179,6 @@ def test_the_home_knows_whose_job_it_is_where_the_cluster_forgot_it(lab, ray_, m
     assert lab("resume", "a").stdout == "a\n"
 
 
-def test_a_job_of_an_earlier_release_is_of_who_resumes_it(lab, ray_, tmp_path, monkeypatch):
-    lab("submit", "--id", "a", *RUN)
-    ray_.jobs.clear()
-    record = tmp_path / "outputs" / "jobs" / "a.json"
-    earlier = json.loads(record.read_text())
-    del earlier["user"]
-    record.write_text(json.dumps(earlier))
-    monkeypatch.setattr("getpass.getuser", lambda: "ada")
-    assert lab("resume", "a").stdout == "a\n"
-    assert json.loads(lab("status", "a", "--json").stdout)["user"] == "ada"
-    assert json.loads(record.read_text())["user"] == "ada"
-
-
 def test_a_job_that_does_not_end_is_said(lab, ray_, monkeypatch):
     lab("submit", "--id", "a", *RUN)
     monkeypatch.setattr("mlcl.cli.jobs.STOP_WAIT", 0.0)

@@ -49,7 +49,7 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong and how to mend it; `passing`: it may pass while the server starts."""
+    """A problem of a server and its cure; `passing`: it may pass while the server starts."""
 
     what: str
     mend: str
@@ -256,7 +256,7 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
 
 
 def _artifact_root(settings: Settings) -> str:
-    """Where new experiments keep their artifacts; empty: with the server, which passes them on.
+    """The URI of new experiments' artifacts; empty where the server passes artifacts on.
 
     Commands that open the same SQLite file without the server must find the artifacts too.
     """
