@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mlcl.cli.output import duration, errors, is_interactive, say
-from mlcl.cli.sweep_document import finite
+from mlcl.results.documents import finite
 from mlcl.service.engine.progress import Progress as SweepProgress
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State

@@ -79,10 +79,10 @@ class ScheduledTemperature(ConstantTemperature):
         ValueError: For a start or end that is not above 0, or an unknown schedule.
 
     Example:
-        >>> temperature = ScheduledTemperature(0.5, 0.1)
+        >>> temperature = ScheduledTemperature(0.5, 0.25)
         >>> temperature.set_progress(1.0)
         >>> temperature.number()
-        0.1
+        0.25
     """
 
     def __init__(self, start: float, end: float, schedule: Schedule = "cosine") -> None:

@@ -73,7 +73,7 @@ class Encoder:
         ...     dim = 3
         ...     def forward(self, pixels):
         ...         return pixels.mean((2, 3))
-        >>> MEAN = Encoder("mean", "the mean colour", Section, build=Mean, modality="image")
+        >>> MEAN = Encoder("mean", "the mean colour", Section, lambda: Mean(), "image")
     """
 
     name: str

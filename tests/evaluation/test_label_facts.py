@@ -3,7 +3,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from sklearn import metrics as sk
 
 from mlcl.evaluation import NO_FACTS, LabelFacts, evaluate, frequency_bands
 from mlcl.labels import LabelRows
@@ -14,24 +13,6 @@ BAND_NAMES = [f"{band}_{f1}" for band in ("head", "medium", "tail") for f1 in ("
 def test_the_bounds_belong_to_the_middle():
     bands = frequency_bands(np.array([0, 19, 20, 100, 101]), (20, 100))
     assert bands.tolist() == [2, 2, 1, 1, 0]
-
-
-@pytest.mark.parametrize("task", ["single", "multi_label"])
-def test_bands_equal_scikit_learn_with_the_labels_of_a_band(task):
-    rng = np.random.default_rng(0)
-    p, facts = rng.random((200, 9)).astype(np.float32), LabelFacts(band=np.arange(9) % 3)
-    if task == "single":
-        true, predicted = rng.integers(0, 9, 200), p.argmax(1)
-        targets = torch.from_numpy(true)
-    else:
-        true, predicted = rng.random((200, 9)) < 0.3, p >= 0.5
-        targets = LabelRows.from_dense(torch.from_numpy(true))
-    found = evaluate(task, torch.from_numpy(p), targets, only=BAND_NAMES, facts=facts)
-    for number, band in enumerate(("head", "medium", "tail")):
-        for average in ("micro", "macro"):
-            labels = np.arange(number, 9, 3)
-            whole = sk.f1_score(true, predicted, labels=labels, average=average)
-            assert found[f"{band}_{average}_f1"] == pytest.approx(whole, abs=1e-12)
 
 
 def test_a_band_without_labels_or_rows_has_no_value():

@@ -22,22 +22,25 @@ def labels_and_scores(seed, n=40, width=12, ties=True):
     return y, p
 
 
-def slow_precision_at(y, p, k):
-    hits = []
-    for labels, scores in zip(y, p, strict=True):
-        order = sorted(range(len(scores)), key=lambda label: (-scores[label], label))
-        hits.append(sum(bool(labels[label]) for label in order[:k]) / k)
-    return float(np.mean(hits))
+RANKING = ("coverage_error", "ndcg", "r_precision", "ranking_loss")
+
+
+def test_metrics_that_rank_labels_are_a_group():
+    plain = set(metric_names("multi_label"))
+    assert set(metric_names("multi_label", groups=["ranking"])) - plain == {*RANKING}
+    assert not set(metric_names("multi_label", n_labels=1, groups=["ranking"])) & {*RANKING}
 
 
 @pytest.mark.parametrize("ties", [True, False])
 @pytest.mark.parametrize("seed", range(3))
 def test_multi_label_equals_scikit_learn(seed, ties):
     y, p = labels_and_scores(seed, ties=ties)
-    got = evaluate("multi_label", torch.from_numpy(p), LabelRows.from_dense(torch.from_numpy(y)))
-    predicted = p >= np.float32(0.5)
-    occurs = y.any(0)
-    both = occurs & ~y.all(0)
+    probabilities, rows = torch.from_numpy(p), LabelRows.from_dense(torch.from_numpy(y))
+    got = evaluate("multi_label", probabilities, rows)
+    assert tuple(got) == metric_names("multi_label", n_labels=y.shape[1])
+    got |= evaluate("multi_label", probabilities, rows, only=RANKING)
+    predicted, occurs = p >= np.float32(0.5), y.any(0)
+    both, labelled = occurs & ~y.all(0), y.any(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         precision, recall, *_ = sk.precision_recall_fscore_support(
@@ -54,11 +57,11 @@ def test_multi_label_equals_scikit_learn(seed, ties):
             "micro_auc": sk.roc_auc_score(y, p, average="micro"),
             "labels_scored": occurs.sum(),
             "labels_scored_auc": both.sum(),
-            "precision_at_5": slow_precision_at(y, p, 5),
-            "precision_at_8": slow_precision_at(y, p, 8),
+            "coverage_error": sk.coverage_error(y[labelled], p[labelled]),
+            "ndcg": sk.ndcg_score(y[labelled], p[labelled]),
+            "ranking_loss": sk.label_ranking_loss(y[labelled], p[labelled]),
         }
-    assert got == pytest.approx(expected, abs=1e-12)
-    assert tuple(got) == metric_names("multi_label", n_labels=y.shape[1])
+    assert {name: got[name] for name in expected} == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_two_macro_f1_differ():
@@ -83,6 +86,8 @@ def test_no_positive_at_all():
     assert got["hamming_loss"] == 1
     assert got["labels_scored"] == 0
     assert all(math.isnan(got[name]) for name in ("map", "macro_auc", "micro_auc"))
+    ranking = evaluate("multi_label", torch.rand(2, 3), LabelRows.from_lists([[], []], 3), only=RANKING)
+    assert [math.isnan(value) for value in ranking.values()] == [True] * 4
     quiet = evaluate("multi_label", torch.full((2, 3), 0.1), LabelRows.from_lists([[], []], 3))
     assert (quiet["subset_accuracy"], quiet["hamming_loss"], quiet["micro_f1"]) == (1, 0, 0)
 
@@ -129,14 +134,6 @@ def test_an_aspect_without_targets_is_left_out_of_the_mean():
     p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]]])
     got = evaluate("aspects", p, torch.tensor([[0, -1]]))
     assert got == {"accuracy": 1.0, "macro_f1": 1.0, "accuracy_0": 1.0}
-
-
-@pytest.mark.parametrize("name", metric_names("multi_label"))
-def test_only_gives_the_same_value(name):
-    y, p = labels_and_scores(5, width=20)
-    targets, probabilities = LabelRows.from_dense(torch.from_numpy(y)), torch.from_numpy(p)
-    everything = evaluate("multi_label", probabilities, targets)
-    assert evaluate("multi_label", probabilities, targets, only=[name]) == {name: everything[name]}
 
 
 def test_bad_input():

@@ -125,20 +125,6 @@ def test_neighbours_and_model_at_the_threshold():
     expect_brute_force(neighbours, labels, targets, model, "multi_label", "micro_f1")
 
 
-@pytest.mark.parametrize(
-    ("task", "metric"), [("multi_label", "map"), ("multi_label", "precision_at_5"), ("single", "macro_f1")]
-)
-def test_other_metrics_go_the_plain_way(task, metric):
-    neighbours, generator = scene(3, tied=False, queries=8)
-    if task == "single":
-        labels = torch.randint(0, 6, (60,), generator=generator)
-        targets = torch.randint(0, 6, (8,), generator=generator)
-    else:
-        labels = LabelRows.from_dense(torch.rand(60, 6, generator=generator) < 0.3)
-        targets = LabelRows.from_dense(torch.rand(8, 6, generator=generator) < 0.3)
-    expect_brute_force(neighbours, labels, targets, torch.rand(8, 6, generator=generator), task, metric)
-
-
 def run(neighbours, labels, targets, model, **changes):
     options = {"task": "single", "ks": (1, 2), "lambdas": (0.0, 1.0), "temperatures": (1.0, 0.1)}
     options |= {"scoring": Scoring("accuracy", "max")} | changes

@@ -43,10 +43,6 @@ def test_ties_go_to_the_lower_index_even_beyond_what_faiss_found():
     expect_brute_force(grid, torch.randint(0, 2, (40, 5), generator=generator).float(), 4)
 
 
-def test_a_collapsed_datastore():
-    expect_brute_force(torch.full((100, 8), 0.3), torch.full((25, 8), 0.3), 5)
-
-
 def test_duplicates_are_at_distance_zero_far_from_the_origin():
     generator = torch.Generator().manual_seed(2)
     datastore = torch.randn(150, 32, generator=generator) * 1e-3 + 1000
@@ -112,26 +108,6 @@ def test_blocks_where_float32_products_cancel(far):
     assert same(in_blocks(47, x, x[:40], 12), retrieve(x, x[:40], 12))
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    seed=st.integers(0, 2**32),
-    rows=st.integers(1, 120),
-    k=st.integers(1, 40),
-    cuts=st.lists(st.integers(0, 120), max_size=6),
-)
-def test_merged_searches_of_pieces_equal_one_search_bit_for_bit(seed, rows, k, cuts):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(rows, 5, generator=generator).round().clamp(-1, 1)
-    q = torch.randn(7, 5, generator=generator).round()
-    found, first = [], 0
-    for piece in torch.tensor_split(x, sorted(cuts)):
-        if len(piece):
-            own = retrieve(piece, q, min(k, len(piece)))
-            found.append(Neighbours(own.distance, own.index + first))
-        first += len(piece)
-    assert same(retrieval.merge(found, k), retrieve(x, q, k))
-
-
 def test_a_collapsed_datastore_gives_the_first_rows():
     x = torch.full((90, 4), 0.3)
     got = in_blocks(20, x, x[:3], 25)
@@ -150,10 +126,61 @@ def test_fewer_rows_than_k_in_a_block_are_no_news(caplog):
     assert not caplog.text
 
 
-def test_bad_input():
-    with pytest.raises(ValueError, match="not finite"):
-        retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1)
-    with pytest.raises(ValueError, match="no neighbours"):
-        retrieve(torch.zeros(0, 2), torch.zeros(1, 2), 1)
-    with pytest.raises(ValueError, match="k_max 0"):
-        retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0)
+def slow_merge(found, k):
+    """Sorted pairs of distance and row number, query by query."""
+    rows = []
+    for query in range(len(found[0].index)):
+        pairs = [
+            pair
+            for each in found
+            for pair in zip(each.distance[query].tolist(), each.index[query].tolist(), strict=True)
+        ]
+        rows.append(sorted(pairs)[:k])
+    return rows
+
+
+def pairs_of(neighbours):
+    both = zip(neighbours.distance.tolist(), neighbours.index.tolist(), strict=True)
+    return [list(zip(distance, index, strict=True)) for distance, index in both]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_merge_equals_the_slow_loop(data):
+    queries, k = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
+    widths = [*data.draw(st.lists(st.integers(0, 5), max_size=4)), data.draw(st.integers(1, 5))]
+    numbers = iter(data.draw(st.permutations(range(queries * sum(widths)))))
+    found = [
+        Neighbours(
+            torch.tensor(
+                [[data.draw(st.sampled_from([0.0, 0.5, 2.0])) for _ in range(w)] for _ in range(queries)]
+            ),
+            torch.tensor([[next(numbers) for _ in range(w)] for _ in range(queries)], dtype=torch.int64),
+        )
+        for w in widths
+    ]
+    got = retrieval.merge(found, k)
+    assert got.distance.dtype == torch.float32
+    assert got.index.dtype == torch.int64
+    assert pairs_of(got) == slow_merge(found, k)
+
+
+NONE = Neighbours(torch.zeros(1, 0), torch.zeros(1, 0, dtype=torch.int64))
+ONE, TWO = (Neighbours(torch.zeros(n, 1), torch.zeros(n, 1, dtype=torch.int64)) for n in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1), "not finite"),
+        (lambda: retrieve(torch.zeros(0, 2), torch.zeros(1, 2), 1), "no neighbours"),
+        (lambda: retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0), "k_max 0"),
+        (lambda: retrieval.merge([], 1), "at least one"),
+        (lambda: retrieval.merge([NONE], 1), "0 neighbours"),
+        (lambda: retrieval.merge([ONE], 0), "k_max 0"),
+        (lambda: retrieval.merge([ONE, TWO], 1), "concatenat"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

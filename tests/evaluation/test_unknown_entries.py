@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from evaluation.metric_loops import COUNTED, of_labels
 from torch.nn import functional
 
 from mlcl.evaluation import (
@@ -34,7 +35,6 @@ from mlcl.labels import LabelRows
 
 ROWS, LABELS = 50, 17
 FACTS = LabelFacts(band=np.arange(LABELS) % 3)
-COUNTED = ["micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss"]
 
 
 def with_unknown(true, known):
@@ -55,102 +55,10 @@ def scene(seed, tied=False, rows=ROWS, labels=LABELS, share=0.25):
     return p, true & known, known
 
 
-def cells(p, true, known):
-    """The known cells by label, as (row, probability, true)."""
-    return [
-        [(i, p[i, label].item(), bool(true[i, label])) for i in range(len(p)) if known[i, label]]
-        for label in range(p.shape[1])
-    ]
-
-
-def ratio(a, b):
-    return a / b if b else 0.0
-
-
-def mean(values):
-    values = [value for value in values if not math.isnan(value)]
-    return math.fsum(values) / len(values) if values else math.nan
-
-
-def counted(name, p, true, known, threshold=0.5, labels=None):
-    columns = cells(p, true, known)
-    chosen = range(p.shape[1]) if labels is None else labels
-    right = [sum(y and q >= threshold for _, q, y in columns[label]) for label in chosen]
-    size = [sum(q >= threshold for _, q, _ in columns[label]) for label in chosen]
-    have = [sum(y for _, _, y in columns[label]) for label in chosen]
-    each = list(zip(right, size, have, strict=True))
-    if name == "micro_f1":
-        return ratio(2 * sum(right), sum(size) + sum(have))
-    if name == "macro_f1":
-        return mean([ratio(2 * r, s + t) for r, s, t in each])
-    if name == "hamming_loss":
-        return (sum(size) + sum(have) - 2 * sum(right)) / sum(map(len, columns))
-    precision, recall = mean([ratio(r, s) for r, s, _ in each]), mean([ratio(r, t) for r, _, t in each])
-    return ratio(2 * precision * recall, precision + recall)
-
-
-def average_precision(column):
-    positives = [q for _, q, y in column if y]
-    if not positives:
-        return math.nan
-    above = [sum(y for _, q, y in column if q >= at) / sum(q >= at for _, q, _ in column) for at in positives]
-    return math.fsum(above) / len(above)
-
-
-def area(column):
-    positives, negatives = ([q for _, q, y in column if y is kind] for kind in (True, False))
-    if not positives or not negatives:
-        return math.nan
-    pairs = itertools.product(positives, negatives)
-    return math.fsum((a > b) + (a == b) / 2 for a, b in pairs) / (len(positives) * len(negatives))
-
-
-def row_value(name, q, y):
-    """Of one row: `q` and `y` of its known labels, in their order. NaN: the row is left out."""
-    order = sorted(range(len(q)), key=lambda label: (-q[label], label))
-    if name.startswith("precision_at_"):
-        k = int(name.rpartition("_")[2])
-        return sum(y[label] for label in order[:k]) / k if len(q) >= k else math.nan
-    if name == "subset_accuracy":
-        return float([a >= 0.5 for a in q] == y) if q else math.nan
-    n = sum(y)
-    if not n:
-        return math.nan
-    if name == "r_precision":
-        return sum(y[label] for label in order[:n]) / n
-    if len(q) < 2:
-        return math.nan
-    own, other = [a for a, b in zip(q, y, strict=True) if b], [a for a, b in zip(q, y, strict=True) if not b]
-    if name == "coverage_error":
-        return float(sum(a >= min(own) for a in q))
-    if name == "ranking_loss":
-        wrong = sum(b >= a for a, b in itertools.product(own, other))
-        return wrong / (len(own) * len(other)) if other else 0.0
-    assert name == "ndcg"
-    ideal = math.fsum(1 / math.log2(2 + place) for place in range(n))
-    gain = 0.0
-    for a in own:
-        first, tied = sum(b > a for b in q), sum(b == a for b in q)
-        gain += math.fsum(1 / math.log2(2 + first + place) for place in range(tied)) / tied
-    return gain / ideal
-
-
 def looped(name, p, true, known):
-    columns = cells(p, true, known)
-    if name in COUNTED:
-        return counted(name, p, true, known)
-    for place, band in enumerate(("head", "medium", "tail")):
-        if name.startswith(band):
-            return counted(name.removeprefix(f"{band}_"), p, true, known, labels=range(place, LABELS, 3))
-    if name in ("map", "labels_scored"):
-        values = [average_precision(column) for column in columns]
-    elif name in ("macro_auc", "labels_scored_auc"):
-        values = [area(column) for column in columns]
-    elif name == "micro_auc":
-        return area([cell for column in columns for cell in column])
-    else:
-        values = [row_value(name, p[i, known[i]].tolist(), true[i, known[i]].tolist()) for i in range(len(p))]
-    return float(sum(not math.isnan(v) for v in values)) if name.startswith("labels") else mean(values)
+    """The metric by loops over known entries."""
+    lists = [[set(torch.nonzero(row).flatten().tolist()) for row in rows] for rows in (true, known)]
+    return of_labels(name, p.tolist(), *lists)
 
 
 NAMES = list(metric_names("multi_label", n_labels=LABELS, groups=None))
@@ -217,7 +125,7 @@ def test_targets_that_tell_nothing_are_refused():
 
 
 def signed(name, predicted, true, known):
-    value = counted(name, torch.from_numpy(predicted.astype(float)), true, known)
+    value = looped(name, torch.from_numpy(predicted.astype(float)), true, known)
     return -value if name == "hamming_loss" else value
 
 

@@ -58,12 +58,3 @@ def test_normalize_is_the_callers_choice(rows):
     plain, normalized = build_loss("any"), build_loss("any", normalize=True)
     assert plain(rows.z, labels) != plain(unit, labels)
     assert normalized(rows.z * 3, labels).item() == pytest.approx(plain(unit, labels).item(), rel=1e-13)
-
-
-def test_stats_of_the_last_call():
-    loss = build_loss("supcon")
-    assert loss.stats is None
-    loss(torch.randn(5, 2, requires_grad=True), torch.tensor([0, 0, 0, 1, -1]))
-    assert loss.stats.anchors == 5
-    assert loss.stats.positives_per_anchor == pytest.approx(6 / 5)
-    assert loss.stats.without_positive == pytest.approx(2 / 5)

@@ -13,22 +13,18 @@ def test_what_is_not_learned_is_no_parameter(temperature):
     assert temperature.value().shape == ()
 
 
-def test_linear_schedule():
-    temperature = ScheduledTemperature(0.5, 0.1, "linear")
-    seen = []
-    for fraction in (0.0, 0.25, 1.0, 1.5, -1.0):
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("linear", {0.0: 0.5, 0.25: 0.4, 1.0: 0.1, 1.5: 0.1, -1.0: 0.5}),
+        ("cosine", {0.0: 0.5, 0.25: 0.1 + 0.4 * (1 + math.sqrt(0.5)) / 2, 0.5: 0.3, 1.0: 0.1}),
+    ],
+)
+def test_schedules(schedule, expected):
+    temperature = ScheduledTemperature(0.5, 0.1, schedule)
+    for fraction, value in expected.items():
         temperature.set_progress(fraction)
-        seen.append(temperature.value().item())
-    assert seen == pytest.approx([0.5, 0.4, 0.1, 0.1, 0.5])
-
-
-def test_cosine_schedule():
-    temperature = ScheduledTemperature(0.5, 0.1, "cosine")
-    seen = []
-    for fraction in (0.0, 0.25, 0.5, 1.0):
-        temperature.set_progress(fraction)
-        seen.append(temperature.value().item())
-    assert seen == pytest.approx([0.5, 0.1 + 0.4 * (1 + math.sqrt(0.5)) / 2, 0.3, 0.1])
+        assert temperature.value().item() == pytest.approx(value)
 
 
 def test_schedule_reaches_the_loss(rows):

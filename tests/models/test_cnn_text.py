@@ -16,13 +16,6 @@ def batch(lengths, total):
     return ids, mask
 
 
-def test_shape_and_dim():
-    encoder = make(kernel_sizes=(2, 3))
-    ids, mask = batch([5, 1, 3], 5)
-    assert encoder.dim == 8
-    assert encoder(input_ids=ids, attention_mask=mask).shape == (3, 8)
-
-
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7])
 def test_padding_never_changes_an_output(length):
     encoder = make(kernel_sizes=(3, 4, 5))
@@ -32,14 +25,6 @@ def test_padding_never_changes_an_output(length):
         torch.testing.assert_close(encoder(ids[:, :total], mask[:, :total]), expected)
     other_padding = torch.where(mask, ids, 7)
     torch.testing.assert_close(encoder(other_padding, mask), expected)
-
-
-def test_a_text_does_not_depend_on_its_batch():
-    encoder = make(kernel_sizes=(2, 3))
-    ids, mask = batch([6, 1, 3], 6)
-    together = encoder(ids, mask)
-    for row in range(3):
-        torch.testing.assert_close(encoder(ids[row, None], mask[row, None])[0], together[row])
 
 
 def test_equals_the_plain_sum_over_windows():

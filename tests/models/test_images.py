@@ -20,14 +20,6 @@ def test_cnn_image_takes_every_allowed_size(blocks, dim):
     assert encoder(pixels=torch.rand(2, 3, 21, 33)).shape == (2, dim)
 
 
-def test_cnn_image_in_evaluation_does_not_depend_on_the_batch():
-    encoder = CnnImage(width=4, blocks=2)
-    pixels = torch.rand(4, 3, 8, 8)
-    encoder(pixels)
-    encoder.eval()
-    torch.testing.assert_close(encoder(pixels)[1], encoder(pixels[1, None])[0])
-
-
 @torchvision_is_there
 @pytest.mark.parametrize(("stem", "side"), [("cifar", 8), ("imagenet", 2)])
 def test_resnet_stems(stem, side):
@@ -36,19 +28,6 @@ def test_resnet_stems(stem, side):
     encoder.network.layer1.register_forward_hook(lambda *args: shapes.append(args[2].shape))
     assert encoder(pixels=torch.rand(1, 3, 8, 8)).shape == (1, encoder.dim)
     assert shapes[0][-1] == side
-
-
-@torchvision_is_there
-@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
-def test_resnet_in_evaluation_does_not_depend_on_the_batch(name):
-    torch.manual_seed(0)
-    encoder = ResNet(name)
-    pixels = torch.rand(4, 3, 8, 8)
-    encoder(pixels).sum().backward()
-    assert all(p.grad is not None for p in encoder.parameters())
-    encoder.eval()
-    assert encoder(pixels).shape == (4, encoder.dim)
-    torch.testing.assert_close(encoder(pixels)[1], encoder(pixels[1, None])[0], rtol=1e-4, atol=1e-5)
 
 
 @torchvision_is_there

@@ -1,19 +1,13 @@
-import contextlib
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from torch.func import functional_call
 
 from mlcl.labels import LabelRows
 from mlcl.models.encoders.ldgn import Ldgn
 from mlcl.models.label_layers import GraphConvolution, label_graph, normalized
-from mlcl.training.batches import Batch
-from mlcl.training.context import Context
-from mlcl.training.grad_cache import Passes
-from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 
 ROWS = [[0, 1], [0, 1, 2], [2], [], [0]]
 LABELS = 4  # no row holds the last one
@@ -94,13 +88,6 @@ def test_equals_the_equations_in_slow_loops(pooling, layers):
     )
 
 
-def test_shape_dim_and_label_logits():
-    encoder = make()
-    assert (encoder.dim, encoder.label_logits) == (12, LABELS)
-    ids, mask = batch([5, 1, 3], 5)
-    assert encoder(input_ids=ids, attention_mask=mask).shape == (3, 12 + LABELS)
-
-
 def test_the_graph_holds_conditional_probabilities():
     graph = label_graph(LabelRows.from_lists(ROWS, LABELS))
     for i in range(LABELS):
@@ -165,14 +152,6 @@ def test_padding_never_changes_an_output(length):
     torch.testing.assert_close(encoder(other_padding, mask), expected)
 
 
-def test_a_text_does_not_depend_on_its_batch():
-    encoder = make()
-    ids, mask = batch([6, 0, 3], 6)
-    together = encoder(ids, mask)
-    for row in range(3):
-        torch.testing.assert_close(encoder(ids[row, None], mask[row, None])[0], together[row])
-
-
 def test_labels_in_another_order_give_their_logits_in_that_order():
     encoder, other = make(), make()
     order = torch.tensor([2, 0, 3, 1])
@@ -213,27 +192,6 @@ def test_no_gradient_reaches_padding():
     assert encoder.embedding.weight.grad[3].abs().sum() > 0
 
 
-class Squares(nn.Module):
-    """An objective that reads every column."""
-
-    def forward(self, z_RD, labels, sample_ids):
-        return ObjectiveValue((z_RD.square().mean(0) - z_RD.mean(0)).sum(), {}, z_RD)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_micro_batches_give_the_gradient_of_the_whole_batch(size):
-    model = ContrastiveModel(make().double(), Squares()).train()
-    ids, mask = batch([6, 1, 4, 0, 2], 6)
-    inputs = Batch({"input_ids": ids, "attention_mask": mask}, {}, torch.arange(5))
-    passes = Passes(model, model, Context(torch.device("cpu")), "float32", 1, 5)
-    passes(inputs, 5)
-    expected = {name: p.grad.clone() for name, p in model.named_parameters()}
-    model.zero_grad()
-    passes(inputs, size)
-    for name, p in model.named_parameters():
-        torch.testing.assert_close(p.grad, expected[name])
-
-
 def test_autocast_keeps_labels_in_float32():
     encoder = make()
     ids, mask = batch([6, 2, 0], 6)
@@ -241,28 +199,6 @@ def test_autocast_keeps_labels_in_float32():
         output = encoder(ids, mask)
     assert output.dtype == torch.float32
     torch.testing.assert_close(output, encoder(ids, mask), rtol=0.1, atol=0.05)
-
-
-@contextlib.contextmanager
-def deterministic():
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-def test_training_repeats_bit_for_bit():
-    encoder = make(dropout=0.5).train()
-    ids, mask = batch([6, 2, 4], 6)
-    runs = []
-    with deterministic():
-        for _ in range(2):
-            torch.manual_seed(3)
-            encoder.zero_grad()
-            encoder(ids, mask).square().sum().backward()
-            runs.append([p.grad.clone() for p in encoder.parameters()])
-    assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
 def test_dropout_makes_two_views_in_training_alone():
@@ -278,21 +214,3 @@ def test_the_graph_goes_with_the_weights():
     other.graph_LL.zero_()
     other.load_state_dict(encoder.state_dict())
     assert torch.equal(other.graph_LL, encoder.graph_LL)
-
-
-def test_it_learns_words_that_stand_for_labels():
-    encoder = make().train()
-    generator = torch.Generator().manual_seed(2)
-    y_BL = (torch.rand(40, LABELS, generator=generator) < 0.4).float()
-    mask = torch.ones(40, LABELS, dtype=torch.bool)
-    ids = torch.where(y_BL > 0, torch.arange(1, LABELS + 1), 9)
-    optimiser = torch.optim.Adam(encoder.parameters(), lr=0.02)
-    losses = []
-    for _ in range(150):
-        logits_BL = encoder(ids, mask)[:, encoder.dim :]
-        loss = F.binary_cross_entropy_with_logits(logits_BL, y_BL)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] / 2

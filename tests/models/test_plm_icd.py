@@ -57,20 +57,6 @@ def test_equals_chunk_after_chunk_without_padding(folders, kind, pooling, chunk_
     torch.testing.assert_close(found, by_hand(encoder, ids, mask), rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_padding_changes_nothing(folders, kind):
-    encoder = make(folders[kind]).double().eval()
-    ids, mask = token_batch([7, 2], 7)
-    expected = encoder(ids, mask)
-    for total in (8, 9, 16):
-        longer = torch.full((2, total), 7)
-        longer[:, :7] = torch.where(mask, ids, 9)
-        more = torch.zeros(2, total, dtype=torch.bool)
-        more[:, :7] = mask
-        torch.testing.assert_close(encoder(longer, more), expected, rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(encoder(ids[1:, :2], mask[1:, :2])[0], expected[1], rtol=1e-10, atol=1e-12)
-
-
 def test_more_tokens_than_the_network_has_positions_for(folders):
     encoder = make(folders["roberta"], chunk_length=32).eval()
     ids, mask = token_batch([100, 3], 100)

@@ -78,15 +78,6 @@ def test_the_last_token_of_a_decoder_alone_sees_the_whole_text(folders):
     assert not torch.allclose(last(ids, mask), last(other, mask))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("lora", [None, LoraConfig(r=2)], ids=["all weights", "adapters"])
-def test_every_trained_parameter_sees_a_gradient(folders, kind, lora):
-    encoder = make(folders[kind], "cls" if kind == "bert" else "last", lora=lora)
-    encoder(*token_batch([6, 2, 4], 6)).square().sum().backward()
-    idle = [n for n, p in encoder.named_parameters() if p.requires_grad and p.grad is None]
-    assert idle == []
-
-
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_the_embedding_is_float32(folders, precision):
     encoder = make(folders["llama"], lora=LoraConfig(r=2), weights=precision).eval()

@@ -1,0 +1,185 @@
+"""Every metric of predictions once more, slowly: Python loops over rows and labels, written from definitions.
+
+Labels of a row are a set, and so are its known ones; a class is an integer. Label l is in the band l mod 3.
+NaN stands for a label or row that is left out of a mean.
+"""
+
+import itertools
+import math
+
+from mlcl.evaluation.tasks import BANDS
+from mlcl.testing.metrics import FACTS
+
+
+def divide(part, whole):
+    return part / whole if whole else 0.0
+
+
+def mean(values):
+    values = [value for value in values if not math.isnan(value)]
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def first_highest(values):
+    return values.index(max(values))
+
+
+def columns_of(p, y, known):
+    """Each label's known cells, as (probability, true)."""
+    return [
+        [(q[label], label in labels) for q, labels, told in zip(p, y, known, strict=True) if label in told]
+        for label in range(len(p[0]))
+    ]
+
+
+def counts_of(columns, threshold):
+    """The right, predicted and true cells of each label."""
+    for column in columns:
+        predicted = [true for q, true in column if q >= threshold]
+        yield sum(predicted), len(predicted), sum(true for _, true in column)
+
+
+def of_counts(name, columns, threshold):
+    counts = list(counts_of(columns, threshold))
+    right, predicted, true = map(sum, zip(*counts, strict=True))
+    if name == "micro_f1":
+        return divide(2 * right, predicted + true)
+    if name == "macro_f1":
+        return mean(divide(2 * r, p + t) for r, p, t in counts)
+    if name == "hamming_loss":
+        return (predicted + true - 2 * right) / sum(map(len, columns))
+    precision, recall = mean(divide(r, p) for r, p, _ in counts), mean(divide(r, t) for r, _, t in counts)
+    return divide(2 * precision * recall, precision + recall)
+
+
+COUNTED = ("micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss")
+
+
+def average_precision(column):
+    """The mean over true cells of the precision among the cells that score as high or higher."""
+    return mean(
+        sum(true for q, true in column if q >= at) / sum(q >= at for q, _ in column)
+        for at, is_true in column
+        if is_true
+    )
+
+
+def auc(column):
+    """The share of pairs of a true and another cell in which the true one scores higher; ties count half."""
+    own, other = ([q for q, true in column if true is kind] for kind in (True, False))
+    return mean((a > b) + (a == b) / 2 for a, b in itertools.product(own, other))
+
+
+def of_row(name, q, y, threshold):
+    """The value of one row, from the probabilities and truths of its known labels in their order."""
+    order = sorted(range(len(q)), key=lambda label: (-q[label], label))
+    n = sum(y)
+    if name.startswith("precision_at_"):
+        k = int(name.rpartition("_")[2])
+        return sum(y[label] for label in order[:k]) / k if len(q) >= k else math.nan
+    if name == "subset_accuracy":
+        return float([a >= threshold for a in q] == y) if q else math.nan
+    if not n or (len(q) < 2 and name != "r_precision"):
+        return math.nan
+    if name == "r_precision":
+        return sum(y[label] for label in order[:n]) / n
+    own, other = ([a for a, true in zip(q, y, strict=True) if true is kind] for kind in (True, False))
+    if name == "coverage_error":
+        return float(sum(a >= min(own) for a in q))
+    if name == "ranking_loss":
+        return divide(sum(b >= a for a, b in itertools.product(own, other)), len(own) * len(other))
+    assert name == "ndcg"
+    gain = 0.0
+    for a in own:  # equally probable labels share the discounts of their ranks
+        first, tied = sum(b > a for b in q), sum(b == a for b in q)
+        gain += math.fsum(1 / math.log2(2 + first + rank) for rank in range(tied)) / tied
+    return gain / math.fsum(1 / math.log2(2 + rank) for rank in range(n))
+
+
+def of_labels(name, p, y, known, threshold=0.5):
+    """A metric of label sets."""
+    if name.startswith("hierarchical_"):
+        predicted = [{label for label, q in enumerate(row) if q >= threshold} for row in p]
+        return hierarchical(name, predicted, y)
+    columns = columns_of(p, y, known)
+    band, _, rest = name.partition("_")
+    if band in BANDS:
+        inside = [column for label, column in enumerate(columns) if label % 3 == BANDS.index(band)]
+        return of_counts(rest, inside, threshold)
+    if name in COUNTED:
+        return of_counts(name, columns, threshold)
+    if name == "micro_auc":
+        return auc([cell for column in columns for cell in column])
+    if name in ("map", "labels_scored", "macro_auc", "labels_scored_auc"):
+        values = list(map(auc if name.endswith("auc") else average_precision, columns))
+        return float(sum(not math.isnan(v) for v in values)) if name.startswith("labels") else mean(values)
+    rows = [(q, labels, sorted(told)) for q, labels, told in zip(p, y, known, strict=True)]
+    return mean(of_row(name, [q[n] for n in told], [n in y for n in told], threshold) for q, y, told in rows)
+
+
+def of_classes(name, p, targets):
+    """A metric of classes."""
+    pairs = list(zip([first_highest(q) for q in p], targets, strict=True))
+    band, _, rest = name.partition("_")
+    if band in BANDS:
+        inside = [c for c in range(len(p[0])) if c % 3 == BANDS.index(band)]
+        if rest == "accuracy":
+            return mean(a == y for a, y in pairs if y in inside)
+        counts = [class_counts(pairs, c) for c in inside if class_counts(pairs, c)[1]]
+        if rest == "macro_f1":
+            return mean(2 * right / size for right, size in counts)
+        return 2 * sum(r for r, _ in counts) / sum(s for _, s in counts) if counts else math.nan
+    if name == "accuracy":
+        return mean(a == y for a, y in pairs)
+    if name == "macro_f1":
+        seen = {c for pair in pairs for c in pair}
+        return mean(divide(2 * r, s) for r, s in (class_counts(pairs, c) for c in seen))
+    if name == "lca_distance":
+        return mean(levels_up(a, y) for a, y in pairs)
+    if name == "level_consistency":
+        return mean([first_highest(each) for each in level_sums(q)] == path(first_highest(q)) for q in p)
+    if name == "path_accuracy":
+        return mean(best_path(q) == y for q, y in zip(p, targets, strict=True))
+    return hierarchical(name, [{a} for a, _ in pairs], [{y} for _, y in pairs])
+
+
+def class_counts(pairs, c):
+    return sum(a == y == c for a, y in pairs), sum(a == c for a, _ in pairs) + sum(y == c for _, y in pairs)
+
+
+def path(label):
+    return FACTS.path[label].tolist()
+
+
+def hierarchical(name, predicted, true):
+    def above(labels):
+        return {(level, node) for label in labels for level, node in enumerate(path(label))}
+
+    pairs = [(above(a), above(y)) for a, y in zip(predicted, true, strict=True)]
+    right = sum(len(a & y) for a, y in pairs)
+    precision, recall = (
+        divide(right, sum(len(a) for a, _ in pairs)),
+        divide(right, sum(len(y) for _, y in pairs)),
+    )
+    f1 = divide(2 * precision * recall, precision + recall)
+    return {"precision": precision, "recall": recall, "f1": f1}[name.removeprefix("hierarchical_")]
+
+
+def levels_up(a, y):
+    shared = [level for level in range(3) if path(a)[level] == path(y)[level]]
+    return 2 - max(shared, default=-1)
+
+
+def level_sums(q):
+    """For each level the probability of each of its classes."""
+    paths = [path(c) for c in range(len(q))]
+    nodes = [sorted({each[level] for each in paths}) for level in range(3)]
+    return [
+        [sum(q[c] for c, each in enumerate(paths) if each[level] == node) for node in nodes[level]]
+        for level in range(3)
+    ]
+
+
+def best_path(q):
+    logs = [[math.log(v) if v else -math.inf for v in level] for level in level_sums(q)]
+    return first_highest([sum(logs[n][path(c)[n]] for n in range(3)) for c in range(len(q))])

@@ -1,0 +1,53 @@
+"""The examples in docstrings of losses, models and evaluation run as they are printed."""
+
+import doctest
+import importlib
+import pkgutil
+from typing import Literal
+
+import pytest
+import torch
+
+from mlcl.labels import LabelRows
+
+PACKAGES = ("mlcl.losses", "mlcl.models", "mlcl.evaluation")
+
+
+def modules():
+    for package in map(importlib.import_module, PACKAGES):
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            yield importlib.import_module(found.name), package
+
+
+def examples():
+    """Each docstring with an example, which sees its module's names and those of the package."""
+    for module, package in modules():
+        names = {"torch": torch, "LabelRows": LabelRows, "Literal": Literal, **vars(package), **vars(module)}
+        for test in doctest.DocTestFinder().find(module, globs=names):
+            if test.examples:
+                yield test
+
+
+EXAMPLES = {test.name: test for test in examples()}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_gives_what_it_prints(name):
+    torch.manual_seed(0)
+    runner = doctest.DocTestRunner()
+    printed = []
+    runner.run(EXAMPLES[name], out=printed.append)
+    assert runner.summarize(verbose=False).failed == 0, "".join(printed)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "losses.factory.build_loss",
+        "losses.spec.LossSpec",
+        "evaluation.scores.evaluate",
+        "models.heads.Projection",
+    ],
+)
+def test_what_users_call_first_has_an_example(name):
+    assert f"mlcl.{name}" in EXAMPLES
