@@ -123,8 +123,8 @@ class Tables(World):
     def everything(self) -> dict:
         """What all say, but for ids."""
         (folder,) = (self.home / "tables").glob("mlcl-*")
-        files = {name: (folder / name).read_text() for name in ("table.md", "table.tex")}
-        files["table.json"] = document(folder / "table.json")
+        readers = {"table.md": Path.read_text, "table.tex": Path.read_text, "table.json": document}
+        files = {name: read(folder / name) for name, read in readers.items() if (folder / name).exists()}
         found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
         found |= {"logs": self.logs(), "mlflow": self.mlflow and _stored(self.mlflow)}
         found |= {"ledger": _told(Ledger(folder)), "half files": half_files(self.home)}

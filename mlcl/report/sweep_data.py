@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
-import yaml
 
 from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
+from mlcl.config.safe_yaml import load_yaml
 from mlcl.errors import UserError
 from mlcl.results.comparison import Comparison, compare_settings
 from mlcl.results.frame import frame_of, sweep_trainings
@@ -53,7 +53,7 @@ class SweepData:
     def of(cls, result: SweepResult, history: Histories) -> SweepData:
         """The data of a sweep."""
         job = load_job(result.job)
-        space = load_space(space_file(0), job, yaml.safe_load(result.space))
+        space = load_space(space_file(0), job, load_yaml(result.space))
         frames = {stage: frame_of(trainings) for stage, trainings in sweep_trainings(result).items()}
         return cls(result, job, space, **frames, varied=_varied(space, frames["search"]), history=history)
 

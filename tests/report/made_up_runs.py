@@ -79,12 +79,7 @@ class Store:
         for order, (label, by_seed) in enumerate(settings.items()):
             log = f"{id}.confirm-{order}"
             parent = self.add("sweeps", "confirmation", name=label, parent=sweep, tags={"mlcl.log": log})
-            seeds = tuple(
-                self._training(
-                    f"{label}, seed {seed}", f"{log}-seed{seed}", seed, its, "confirmation", parent
-                )
-                for seed, its in by_seed.items()
-            )
+            seeds = tuple(self._seed(label, log, parent, *its) for its in by_seed.items())
             role = Role.BASELINE if label in baselines or label in fitted else Role.MODEL
             params = {"baseline": label} if label in fitted else {"lr": label}
             setting = SettingResult(
@@ -92,7 +87,8 @@ class Store:
             )
             found.append(setting)
         result = SweepResult(
-            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(found)
+            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(found),
+            lower_is_better=("hamming_loss",),
         )  # fmt: skip
         self.store(sweep, result)
         return sweep

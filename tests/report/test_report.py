@@ -380,6 +380,7 @@ def costly(store, tiny, tmp_path_factory):
         its |= {"seconds": 5000 + 700 * number, "cpu_seconds": 20000 + 3000 * number}
         its |= {"gpu_seconds": 9000 - 1000 * number}
     file.write_text(json.dumps(tree))
+    store.client.log_artifact(report.run_id, str(file))
     folder = world.home / "it"
     made = make_report(Runs(store.tracker), "costly", world.home, folder=folder, embeddings=QUICK, log=False)
     return (made.folder / "report.md").read_text(), tree

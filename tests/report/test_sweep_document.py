@@ -76,7 +76,12 @@ def misnamed(store, tiny, tmp_path_factory):
     """A sweep that is beaten by baselines called as its trials, as what it found, and as the job itself."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(tmp_path_factory.mktemp("misnamed"), patch, store.tracker.uri)
-        world.formula.score = lambda job, _: 1 - job.encoder.dropout + 0.01 * len(job.objective.heads)
+        found = 0.2  # the temperature that the search finds
+        world.formula.score = lambda job, _: (
+            1
+            - job.encoder.dropout
+            + 0.1 * (found in [its.temperature for its in job.objective.heads.values()])
+        )
         own = ("train.epochs=2", "experiment=misnamed", "encoder.dropout=0.5")
         baselines = [
             (name, tiny_job(tiny, "train.epochs=2", "objective.heads={}", f"encoder.dropout={dropout}"))

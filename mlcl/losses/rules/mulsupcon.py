@@ -50,7 +50,7 @@ def mulsupcon_closed(
     *,
     normalization: Normalization = "paper",
 ) -> IncidenceWeights:
-    """The same weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
+    """The weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
     rows = sets.drop_unique_labels().rows
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
