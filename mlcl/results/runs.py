@@ -14,7 +14,7 @@ from mlcl.results.provenance import log_start
 from mlcl.results.stores import ClientRuns, FileRuns, RunSource
 from mlcl.store import home_records
 from mlcl.tracking.names import Tag
-from mlcl.tracking.preflight import check_sqlite
+from mlcl.tracking.network import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 if TYPE_CHECKING:

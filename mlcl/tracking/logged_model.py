@@ -9,6 +9,8 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
 
+from mlcl.tracking.mlflow_private import last_points
+
 NAME = "exported"
 """The name of the model among those of its run."""
 EVALUATED = ("val/", "test/")
@@ -67,6 +69,6 @@ def _figures(run: Run, model: LoggedModel) -> list[Metric]:
             dataset_digest=data and data.digest,
             run_id=run.info.run_id,
         )
-        for point in run.data._metric_objs
+        for point in last_points(run)
         if any(part in point.key for part in EVALUATED)
     ]

@@ -27,12 +27,12 @@ from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS as VERSIONS
 from PIL import Image
 
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 from mlcl.tracking.logged_model import log_model
+from mlcl.tracking.mlflow_private import VERSIONS_TAG
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
 from mlcl.training.export.model_index import INDEX
@@ -104,7 +104,7 @@ def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: s
         versions[name] = str(made.version)
         # For the model's page: a server does this itself, a store that is a file does not.
         listed = [{"name": its, "version": version} for its, version in versions.items()]
-        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS: json.dumps(listed)})
+        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS_TAG: json.dumps(listed)})
     return versions[name]
 
 

@@ -15,14 +15,12 @@ from mlcl.service.doctor.locks import folder_locks, hold_locks, is_locked, log_l
 from mlcl.service.engine.recovery import KILLED
 from mlcl.store import RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.cursor import Cursor, pending_entries, undelivered_logs
 from mlcl.tracking.delivery import deliver_all
-from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.undelivered import pending_entries
-from mlcl.tracking.uri import is_stored_uri, sqlite_file
+from mlcl.tracking.uri import sqlite_file, stored_uri
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
@@ -31,24 +29,18 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
 
-    for path in sorted((scope.home / "logs").glob(f"*/{LOG}")):
-        cursor = Cursor.read(path.parent)
-        entries = pending_entries(path.parent, cursor)
-        if entries == 0:
-            continue
-        log, count = str(path.parent), f"{entries} entries are not delivered"
-        store = first_entry(path).get("uri")
-        if is_locked(*log_locks(scope.home, path.parent.name)):
-            yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
-        elif not is_stored_uri(store, scope.uri, scope.home):
-            yield Finding(
-                log, f"{count}: they are for {store}", "set MLFLOW_TRACKING_URI to that store, then --fix"
-            )
-        elif cursor.undeliverable:
-            why = f"{count}: MLflow refused them ({cursor.undeliverable})"
-            yield Finding(log, why, "tried again; where MLflow refuses again, the log stays", mend)
+    for log in undelivered_logs(scope.home):
+        what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
+        if is_locked(*log_locks(scope.home, log.id)):
+            yield Finding(what, f"{count}: its command is at it", "none is needed", note=True)
+        elif log.uri != stored_uri(scope.uri, scope.home):
+            cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
+            yield Finding(what, f"{count}: they are for {log.uri}", cure)
+        elif log.refusal:
+            why = f"{count}: MLflow refused them ({log.refusal})"
+            yield Finding(what, why, "tried again; where MLflow refuses again, the log stays", mend)
         else:
-            yield Finding(log, count, "delivered", mend)
+            yield Finding(what, count, "delivered", mend)
 
 
 PAGE = 1000
