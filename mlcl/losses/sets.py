@@ -17,6 +17,7 @@ from mlcl.labels import LabelRows, sent
 from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.tiling import tiles
+from mlcl.losses.weights.base import BatchRanks
 
 FEW = 256
 """Most labels of which a tile's table has all; with more it has those that both sides of the tile have."""
@@ -24,12 +25,9 @@ FEW = 256
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The label sets of B rows.
+    """The label sets of B rows: `rows` as sparse rows, or `ratings` (B, A) float64 as graded sets.
 
-    Args:
-        rows: The sets as sparse rows, or None.
-        ratings: Graded sets (B, A) float64, or None.
-        sizes: |S|, for ratings sum_a r_a, (B,) float64.
+    `sizes` (B,) float64 are |S|, for ratings sum_a r_a.
     """
 
     rows: LabelRows | None
@@ -145,13 +143,11 @@ class DistinctSets:
     `own_index` (N,) of each own row; own rows have the first `own` sets.
     """
 
-    def __init__(
-        self, sets: LabelSets, own_rows: int, dtype: torch.dtype, device: torch.device | None = None
-    ) -> None:
-        device = device or sets.sizes.device
+    def __init__(self, sets: LabelSets, ranks: BatchRanks) -> None:
+        own_rows, device = ranks.own, ranks.device or sets.sizes.device
         distinct, index = sets.distinct()
         self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
-        self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(dtype), device)
+        self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
         self.index, self.sets = sent(index, device), distinct.to(device)
         self.own_index = self.index[:own_rows]
         self.reduced = distinct.drop_unique_labels().to(device)

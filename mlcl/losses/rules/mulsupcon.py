@@ -43,15 +43,10 @@ def mulsupcon_weights(
 
 
 def mulsupcon_closed(
-    sets: LabelSets,
-    own: int,
-    _ranks: BatchRanks,
-    dtype: torch.dtype,
-    *,
-    normalization: Normalization = "paper",
+    sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization = "paper"
 ) -> IncidenceWeights:
     """The same weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
-    rows = sets.drop_unique_labels().rows
+    rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
     factor_B = _factors(sets, rows.counts(), normalization).to(dtype)
@@ -60,7 +55,7 @@ def mulsupcon_closed(
     row_sums_N = rows.counts()[:own] * factor_B[:own]
 
     def overlapping() -> Tensor:
-        return count_overlapping(DistinctSets(sets, own, dtype))
+        return count_overlapping(DistinctSets(sets, BatchRanks(own, dtype)))
 
     return IncidenceWeights(incidence, row_sums_N, overlapping, own)
 

@@ -17,19 +17,20 @@ Number = float | Tensor
 
 
 class BatchRanks:
-    """The processes that share a batch; all of them make the same calls in one order.
+    """The processes that share a batch, and this process's own rows, which are the first and its anchors.
 
-    This class is one process that holds a batch alone; `batch.ManyRanks` are several. `size` is their number.
-
-    Args:
-        device: The device of the embeddings; labels may still be in the host's memory, see
-            `LossSpec.on_host`. None stands for the labels' device.
+    All processes make the same calls in one order. This class is one process that holds a batch alone;
+    `batch.ManyRanks` are several. `size` is their number, `own` the number of own rows, `dtype` and `device`
+    are those of the embeddings. Labels may still be in the host's memory, see `LossSpec.on_host`; a device of
+    None stands for the labels' device.
     """
 
     size = 1
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.device = device
+    def __init__(
+        self, own: int = 0, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> None:
+        self.own, self.dtype, self.device = own, dtype, device
 
     def share(self, own: Tensor) -> Tensor:
         """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
