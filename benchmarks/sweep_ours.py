@@ -17,7 +17,7 @@ from sweep_clock import Case, Sweep, Training
 from mlcl.config import JobConfig, Space, dump_job
 
 if TYPE_CHECKING:
-    from mlcl.service.search.summary import SweepReport
+    from mlcl.results.sweep_result import SweepResult
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def run_ours(case: Case, job: JobConfig, space: Space, trials: int, home: Path) 
     return Sweep(began, ended, case.at_once, _trainings(report, home)), drawn
 
 
-def _trainings(report: SweepReport, home: Path) -> tuple[Training, ...]:
+def _trainings(report: SweepResult, home: Path) -> tuple[Training, ...]:
     """When, by the ledger; how long they trained, by MLflow."""
     from mlflow import MlflowClient
 

@@ -17,14 +17,16 @@ import yaml
 from builders import job_tree
 from mlflow import MlflowClient
 from mortal import Killed, Mortal, tear_file
-from sweep_contents import TIME_TAGS, half_files
+from sweep_contents import TIME_TAGS, document, half_files
 from sweeps import World
 
 from mlcl.config.table import load_table
 from mlcl.files import replace_text
+from mlcl.results import documents
+from mlcl.results.table_result import TableResult
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
-from mlcl.service.tables import TablePlan, TableReport, run_table, table_log
+from mlcl.service.tables import TablePlan, run_table, table_log
 from mlcl.store import RunFolders
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
@@ -89,7 +91,8 @@ class Tables(World):
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
-            patch.setattr(table_log, "replace_text", mortal.write(replace_text, tear_file))
+            for module in (table_log, documents):
+                patch.setattr(module, "replace_text", mortal.write(replace_text, tear_file))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)
@@ -120,7 +123,8 @@ class Tables(World):
     def everything(self) -> dict:
         """What all say, but for ids."""
         (folder,) = (self.home / "tables").glob("mlcl-*")
-        files = {file.name: file.read_text() for file in sorted(folder.glob("table.*"))}
+        readers = {"table.md": Path.read_text, "table.tex": Path.read_text, "table.json": document}
+        files = {name: read(folder / name) for name, read in readers.items() if (folder / name).exists()}
         found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
         found |= {"logs": self.logs(), "mlflow": self.mlflow and _stored(self.mlflow)}
         found |= {"ledger": _told(Ledger(folder)), "half files": half_files(self.home)}
@@ -130,9 +134,9 @@ class Tables(World):
         return json.loads(text)
 
 
-def content(report: TableReport) -> tuple:
+def content(report: TableResult) -> tuple:
     """What a table says, but for where its runs and files are."""
-    cells = [replace(cell, runs=len(cell.runs)) for cell in report.cells]
+    cells = [replace(cell, runs=len(cell.runs), trainings=len(cell.trainings)) for cell in report.cells]
     return cells, report.ranks, report.state, report.reason, report.higher, report.title
 
 

@@ -13,6 +13,11 @@ from mlcl.store import RunFolder
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
 
+OF_COMMANDS = (
+    *("seconds", "cpu_seconds", "gpu_seconds", "started", "spent"),
+    *("mlflow_run_id", "undelivered", "registered"),
+)
+"""Keys of a document that differ between commands that come to the same."""
 TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep.spent")
 
 
@@ -20,6 +25,7 @@ def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) 
     """What all say about the sweep, but for times and ids that no two sweeps share."""
     logs = {path.name: _logged(path) for path in sorted((home / "logs").iterdir())}
     found = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
+    found["document"] = document(folder / "sweep.json")
     if mlflow is not None:
         found["mlflow"] = _stored(mlflow, folder.name)
     text = json.dumps(found, default=str)
@@ -29,6 +35,17 @@ def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) 
 def half_files(home: Path) -> list[str]:
     """What writers that were killed have left."""
     return [str(path.relative_to(home)) for path in home.rglob("*.partial")]
+
+
+def document(file: Path) -> object:
+    """What a document says, but for times and ids that no two commands share."""
+
+    def without(tree: object) -> object:
+        if isinstance(tree, dict):
+            return {key: without(value) for key, value in tree.items() if key not in OF_COMMANDS}
+        return list(map(without, tree)) if isinstance(tree, list) else tree
+
+    return without(json.loads(file.read_text()))
 
 
 def _told(folder: Path) -> dict:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mlcl.config import Goal
-from mlcl.service.search.summary import Confirmed, SweepReport, Trained
+from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
 from mlcl.tracking import State
 
 TEMPERATURE = "objective.heads.topic.temperature"
@@ -12,12 +12,12 @@ TEMPERATURE = "objective.heads.topic.temperature"
 def trained(number, state=State.COMPLETE, score=None, **how):
     how = {"settings": {TEMPERATURE: 0.1 * (number + 1)}, "run_id": f"run{number}", **how}
     values = () if score is None else (score,)
-    return Trained(f"t{number}", f"trial {number}", state, score=score, **{"values": values, **how})
+    return TrainingResult(f"t{number}", f"trial {number}", state, score=score, **{"values": values, **how})
 
 
 def seed(number, state=State.COMPLETE, **metrics):
     named = {name.replace("__", "/"): value for name, value in metrics.items()}
-    return Trained(f"s{number}", f"best found, seed {number}", state, {}, metrics=named)
+    return TrainingResult(f"s{number}", f"best found, seed {number}", state, {}, metrics=named)
 
 
 def report(**how):
@@ -37,9 +37,8 @@ def report(**how):
         "score": "knn_best/val/accuracy",
         "mode": "max",
         "trials": trials,
-        "best": trials[2],
     }
-    return SweepReport(**{**fields, **how})
+    return SweepResult(**{**fields, **how})
 
 
 def two_goals(**how):
@@ -48,8 +47,8 @@ def two_goals(**how):
         trained(4, score=0.25, values=(0.25, 0.0625), run_id=None),
     )
     goals = (Goal("val/accuracy", "max"), Goal("val/hamming_loss", "min"))
-    return report(goals=goals, score="val/accuracy", trials=(*front, trained(5)), front=front, **how)
+    return report(goals=goals, score="val/accuracy", trials=(*front, trained(5)), **how)
 
 
 def confirmed(label, *seeds, run_id="group"):
-    return Confirmed("c0", label, State.COMPLETE, {TEMPERATURE: 0.1}, seeds, run_id)
+    return SettingResult("c0", (label,), State.COMPLETE, {TEMPERATURE: 0.1}, seeds, run_id=run_id)

@@ -16,16 +16,17 @@ from types import SimpleNamespace
 import optuna
 import pytest
 from formula import Formula, in_process
-from mortal import Killed, Mortal
+from mortal import Killed, Mortal, tear_file
 from sweep_contents import contents
 
 from mlcl.config import JobConfig, load_space
 from mlcl.files import replace_text
+from mlcl.results import documents
 from mlcl.service.engine import command, engine, packing, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.process.signals import StopRequest
-from mlcl.service.search import best_model
+from mlcl.service.search import best_model, summary
 from mlcl.service.search.study import build_study
 from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -116,6 +117,7 @@ class World:
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
         patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])
         patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
+        patch.setattr(summary, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else _AtOnce)
@@ -179,6 +181,7 @@ class World:
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
+            patch.setattr(documents, "replace_text", mortal.write(replace_text, tear_file))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)

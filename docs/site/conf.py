@@ -11,7 +11,7 @@ logging.getLogger("faiss.loader").setLevel(logging.WARNING)
 project = "mlcl"
 release = __version__
 copyright = "the authors of mlcl, Apache-2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "docs/site/index"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md"]
 source_suffix = {".md": "markdown"}

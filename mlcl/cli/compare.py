@@ -40,10 +40,10 @@ def compare(
     """Compare settings by a metric, paired by seed: difference, interval, tests, and what would decide."""
     if markdown + latex + json > 1:
         raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
-    from mlcl.report.comparison import compare_settings
-    from mlcl.report.comparison_tables import HEADS, RANKS, as_dict, as_latex, as_markdown, grid, notes, title
-    from mlcl.report.run_lookup import find_settings
-    from mlcl.report.runs import Runs
+    from mlcl.results.comparison import compare_settings
+    from mlcl.results.comparison_text import HEADS, RANKS, as_dict, as_latex, as_markdown, grid, notes, title
+    from mlcl.results.runs import Runs
+    from mlcl.results.settings import find_settings
 
     found = compare_settings(find_settings(Runs.quickly(home), what), metric or "")
     if json:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from mlcl.service.engine.entries import Entry
+    from mlcl.results.sweep_result import TrainingResult
 
 ROWS = 9
 """Values of the key that are printed."""
@@ -43,14 +43,14 @@ def effect(
 ) -> None:
     """The score expected over a key: a Gaussian process through the complete trials."""
     from mlcl.cli.local_runs import local_run
-    from mlcl.service.engine.ledger import Ledger
+    from mlcl.results.documents import local_sweep
 
     its = local_run(home, sweep)
     if its.kind != "sweep":
         raise UserError("is no sweep", key="SWEEP", found=its.name)
-    ledger = Ledger(its.folder)
-    score, mode = ledger.head["scores"][0], ledger.head["modes"][0]
-    frame = _frame([each for each in ledger.counted() if each.state is State.COMPLETE])
+    found = local_sweep(its.folder)
+    score, mode = found.score, found.mode
+    frame = _frame([each for each in found.trials if each.state is State.COMPLETE])
     own, *_ = names = [_key(key, frame)]
     fixed = dict[str, float]()
     for name, value in (parse_override(text) for text in at or []):
@@ -67,7 +67,7 @@ def effect(
     tell(f"best near {own} {best['value']:.4g}: {best['expected']:.4f} ± {best['deviation']:.4f}")
 
 
-def _frame(trials: Sequence[Entry]) -> pd.DataFrame:
+def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
     """A row for each trial with a score: the numbers among its settings that vary, and SCORE."""
     import pandas as pd
 
@@ -90,7 +90,7 @@ def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) ->
     import numpy as np
     import pandas as pd
 
-    from mlcl.report.plots.gaussian_process import FEWEST, expected_scores
+    from mlcl.results.gaussian_process import FEWEST, expected_scores
 
     known = frame[[*names, SCORE]].dropna()
     if len(known) < FEWEST:

@@ -13,7 +13,7 @@ from mlcl.cli.output import metrics_table, print_json, results
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.report.export import ExportResult
+    from mlcl.service.export_run import ExportResult
 
 
 def export(
@@ -38,7 +38,7 @@ def export(
     """Write a run's model, preprocessing, labels and neighbours as a folder that opens without the rest."""
     if alias is not None and register is None:
         raise UserError("goes with --register", key="--alias", found=alias)
-    from mlcl.report.export import ALIAS, export_run
+    from mlcl.service.export_run import ALIAS, export_run
     from mlcl.tracking import Tracker
 
     tracker = Tracker.existing(home)

@@ -17,7 +17,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 
 if TYPE_CHECKING:
-    from mlcl.report.posthoc import PosthocScores
+    from mlcl.results.posthoc import PosthocScores
 
 
 def posthoc(
@@ -27,9 +27,9 @@ def posthoc(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
-    from mlcl.report.posthoc import score_posthoc
-    from mlcl.report.run_lookup import find_settings
-    from mlcl.report.runs import Runs
+    from mlcl.results.posthoc import score_posthoc
+    from mlcl.results.runs import Runs
+    from mlcl.results.settings import find_settings
     from mlcl.tracking import Tracker
 
     if csv is not None:

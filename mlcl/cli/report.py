@@ -39,7 +39,7 @@ def report(
     """Write a report: one page that opens anywhere, Markdown, and every plot as a file."""
     from mlcl.report.embedding_plots import EmbeddingOptions
     from mlcl.report.report import make_report
-    from mlcl.report.runs import Runs
+    from mlcl.results.runs import Runs
     from mlcl.service.local.service import mlflow_address
     from mlcl.tracking import Tracker
 

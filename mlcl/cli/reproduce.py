@@ -28,7 +28,8 @@ from mlcl.config.table import Table, cells_of, find_table, load_table, table_fil
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.tables import TablePlan, TableReport
+    from mlcl.results.table_result import TableResult
+    from mlcl.service.tables import TablePlan
 
 
 def reproduce(
@@ -96,7 +97,7 @@ def _run(
     *,
     strict_code: bool,
     as_json: bool,
-) -> TableReport:
+) -> TableResult:
     """Trains what is missing, and writes the figures of cells where asked."""
     from mlcl.cli.sweep_live import progress_view
     from mlcl.service.tables import check_folder, run_table, write_cells
@@ -155,15 +156,16 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
     }
 
 
-def _tell(report: TableReport, home: Path, *, as_json: bool) -> None:
+def _tell(report: TableResult, home: Path, *, as_json: bool) -> None:
     """The table to standard output, what to do about it to standard error."""
-    from mlcl.service.tables.rendering import as_dict, markdown
+    from mlcl.results.documents import table_document
+    from mlcl.service.tables.rendering import markdown
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
     way, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**as_dict(report), "dashboard": way, "views": views})
+        print_json({**table_document(report), "dashboard": way, "views": views})
     else:
         typer.echo(markdown(report))
         typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")

@@ -81,14 +81,14 @@ def open_page(
 def _trials(its: LocalRun) -> None:
     """The best complete trials of a sweep."""
     from mlcl.cli.sweep_tables import BEST_SHOWN, drawn_text
-    from mlcl.service.engine.ledger import Ledger
-    from mlcl.service.search.confirmation import ranked
+    from mlcl.results.documents import local_sweep
+    from mlcl.results.sweep_result import ranked
 
-    ledger = Ledger(its.folder)
-    best = ranked(ledger.counted(), ledger.head["modes"][0])[:BEST_SHOWN]
+    sweep = local_sweep(its.folder)
+    best = ranked(sweep.trials, sweep.mode)[:BEST_SHOWN]
     columns = [
         Column("trial", [trial.label for trial in best]),
-        Column(ledger.head["scores"][0], [f"{trial.score:.4f}" for trial in best]),
+        Column(sweep.score, [f"{trial.score:.4f}" for trial in best]),
         Column("settings", [drawn_text({**trial.settings, **trial.chosen}) for trial in best], texts=True),
     ]
     results.print(fitted_table(columns))

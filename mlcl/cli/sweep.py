@@ -36,7 +36,7 @@ from mlcl.config import JobConfig, load_job, load_space
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.search.summary import SweepReport
+    from mlcl.results.sweep_result import SweepResult
     from mlcl.service.search.sweep_plan import SweepPlan
 
 SHARED = ("train.", "data.", "encoder.", "evaluation.")
@@ -152,15 +152,15 @@ def _baselines(
     return named + [each for each in fitted if each[0] not in names]
 
 
-def _finish(plan: SweepPlan, report: SweepReport, home: Path, *, as_json: bool) -> None:
+def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> None:
     """Prints the report, and exits with the status of its state."""
-    from mlcl.cli.sweep_document import document
+    from mlcl.results.documents import sweep_document
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**document(report, pages), "views": views})
+        print_json({**sweep_document(report), "dashboard": pages, "views": views})
     else:
         _print(report, pages)
         for name, link in views.items():
@@ -169,7 +169,7 @@ def _finish(plan: SweepPlan, report: SweepReport, home: Path, *, as_json: bool) 
     raise typer.Exit(EXIT_OF[report.state])
 
 
-def _print(report: SweepReport, dashboard: str) -> None:
+def _print(report: SweepResult, dashboard: str) -> None:
     """Results, for standard output."""
     from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
 
@@ -187,7 +187,7 @@ def _print(report: SweepReport, dashboard: str) -> None:
     tell(f"mlcl report {report.name}; dashboard: {dashboard}")
 
 
-def _say_next(plan: SweepPlan, report: SweepReport, home: Path) -> None:
+def _say_next(plan: SweepPlan, report: SweepResult, home: Path) -> None:
     """What is left to do, for standard error."""
     say_undelivered(report.undelivered, home)
     if report.state == "COMPLETE" and plan.most < plan.trials:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from mlcl.cli.output import errors, say
-from mlcl.cli.sweep_document import finite
+from mlcl.results.documents import finite
 from mlcl.service.engine.progress import Progress, ProgressEvent, Row
 
 PLAIN_EVERY = 10.0

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mlcl.cli.output import Column, fitted_table, results
 from mlcl.cli.sweep_progress import duration
-from mlcl.service.search.summary import Confirmed, SweepReport, Trained
+from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult, ranked
 from mlcl.tracking import State
 
 BEST_SHOWN = 5
@@ -28,7 +28,7 @@ FIGURES = {
 """What a confirmation says of a metric, by the metric's prefix."""
 
 
-def trials_table(report: SweepReport, console: Console = results) -> Table:
+def trials_table(report: SweepResult, console: Console = results) -> Table:
     """The best complete trials with their settings; with several goals, the Pareto front."""
     several = len(report.goals) > 1
     title = f"{report.name}: {_counts(report.trials)}"
@@ -38,7 +38,8 @@ def trials_table(report: SweepReport, console: Console = results) -> Table:
         rows = [(trial, trial.values) for trial in report.front]
     else:
         names = [report.score]
-        rows = [(trial, (score,)) for trial, score in _best(report)[:BEST_SHOWN]]
+        best = ranked(report.trials, report.mode)[:BEST_SHOWN]
+        rows = [(trial, (trial.score or 0.0,)) for trial in best]
     columns = [
         Column("trial", [trial.label for trial, _ in rows]),
         *(Column(name, [f"{its[at]:.4f}" for _, its in rows], rank=at) for at, name in enumerate(names)),
@@ -47,7 +48,7 @@ def trials_table(report: SweepReport, console: Console = results) -> Table:
     return fitted_table(columns, title, console)
 
 
-def failures(report: SweepReport) -> list[str]:
+def failures(report: SweepResult) -> list[str]:
     """A line for each of the first failed trainings, seeds of confirmations among them."""
     seeds = (seed for group in report.confirmations for seed in group.seeds)
     trainings = [*report.trials, *report.baseline_trials, *seeds]
@@ -57,7 +58,7 @@ def failures(report: SweepReport) -> list[str]:
     return [*lines, f"and {more} more that FAILED"] if more else lines
 
 
-def confirmation_table(report: SweepReport, console: Console = results) -> Table:
+def confirmation_table(report: SweepResult, console: Console = results) -> Table:
     """Settings over fresh seeds: the classifier alone and with neighbours, validation and test."""
     groups = report.confirmations
     columns = _figures(report)
@@ -73,7 +74,7 @@ def confirmation_table(report: SweepReport, console: Console = results) -> Table
     )
 
 
-def settings_text(trial: Trained) -> str:
+def settings_text(trial: TrainingResult) -> str:
     """`section.temperature 0.08, knn.k 5`: keys without the part that all share, then what was chosen."""
     chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
     return drawn_text({**trial.settings, **chosen})
@@ -90,17 +91,12 @@ def _short(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _counts(trials: Sequence[Trained]) -> str:
+def _counts(trials: Sequence[TrainingResult]) -> str:
     states = [trial.state.value for trial in trials]
     return ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states))) or "no trial"
 
 
-def _best(report: SweepReport) -> list[tuple[Trained, float]]:
-    complete = [(t, t.score) for t in report.trials if t.state is State.COMPLETE and t.score is not None]
-    return sorted(complete, key=lambda pair: pair[1], reverse=report.mode == "max")
-
-
-def _figures(report: SweepReport) -> dict[str, str]:
+def _figures(report: SweepResult) -> dict[str, str]:
     """Metrics of the confirmation table that a seed has, each with its title."""
     known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
     asked = {goal.metric for goal in report.goals}
@@ -118,8 +114,8 @@ def _figures(report: SweepReport) -> dict[str, str]:
     return {metric: title for metric, title in columns.items() if metric in known}
 
 
-def _mean(group: Confirmed, metric: str) -> str:
-    values = group.values(metric)
+def _mean(group: SettingResult, metric: str) -> str:
+    values = group.metric_values(metric)
     if not values:
         return "-"
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""

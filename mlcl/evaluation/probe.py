@@ -113,7 +113,7 @@ def linear_probe(
     and unknown entries are left out; the bias has no weight decay. Of equal configurations the first wins.
 
     With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
-    but for the rounding of sums, equal those of one process. Every process returns the same result.
+    but for the rounding of sums, equal the results of one process. Every process returns the same result.
     Source: Similarity-Dissimilarity, appendix D (a linear layer on the frozen encoder).
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mlcl.report.plots.plot import Plot
+    from mlcl.report.plots.charts import Plot
 
 DIGITS = 4
 
@@ -135,3 +135,16 @@ def number_cell(
 def text_row(*texts: str) -> tuple[Cell, ...]:
     """A row of text."""
     return tuple(map(Cell, texts))
+
+
+def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store: str) -> Table:
+    """Where results come from: the tracking store, the run, and the provenance by title."""
+    rows = {"tracking store": [store], "MLflow run": [run_id], **provenance}
+    texts = tuple(text_row(title, ", ".join(values)) for title, values in rows.items())
+    return Table(("what", "value"), texts, left=(0, 1))
+
+
+def data_sections(notes: Mapping[str, Sequence[str]]) -> list[Section]:
+    """The section with the notes on data sets, by the data set's name; empty without a note."""
+    found = [Text(f"{name}: {note}") for name, its in notes.items() for note in its]
+    return [Section("Data", tuple(found))] if found else []

@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlcl.errors import UserError
-from mlcl.report.plots import neighbourhood, tsne
-from mlcl.report.plots.neighbours import neighbour_plots
-from mlcl.report.plots.plot import PlotCollection, build_plots
-from mlcl.report.run_artifacts import JobDataCache, fetch_all
-from mlcl.report.runs import Runs
+from mlcl.report.plots import tsne
+from mlcl.report.plots.charts import PlotCollection, build_plots
+from mlcl.report.plots.knn_plots import neighbour_plots
+from mlcl.results.knn_scores import JobDataCache, fetch_all
+from mlcl.results.runs import Runs
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -47,8 +47,8 @@ def representation_plots(
     split = "test" if all(run.tested for run in runs.values()) else "validation"
     plots, reasons = build_plots(
         {
-            tsne.NAME: lambda: tsne.tsne_plot(runs, split, classes, seed=seed),
-            neighbourhood.NAME: lambda: neighbourhood.neighbourhood_plot(runs, split, instance, seed=seed),
+            tsne.TSNE_NAME: lambda: tsne.tsne_plot(runs, split, classes, seed=seed),
+            tsne.NEIGHBOURHOOD_NAME: lambda: tsne.neighbourhood_plot(runs, split, instance, seed=seed),
         }
     )
     return plots, left + reasons

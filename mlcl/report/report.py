@@ -8,22 +8,37 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import yaml
 from mlflow.entities import Run
 
 from mlcl.files import locked_folder
-from mlcl.report.document import Document
+from mlcl.report.document import (
+    Cell,
+    Code,
+    Details,
+    Document,
+    Section,
+    Table,
+    Text,
+    data_sections,
+    number_cell,
+    plot_blocks,
+    provenance_table,
+    text_row,
+)
 from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
-from mlcl.report.markdown import blocks_as_markdown
-from mlcl.report.report_files import PAGE, report_folder, write_report
-from mlcl.report.run_document import run_document
-from mlcl.report.runs import GROUPS, Runs, kind
-from mlcl.report.sweep_data import read_sweep
+from mlcl.report.plots.charts import build_plots
+from mlcl.report.plots.learning_curves import learning_plot
+from mlcl.report.report_files import PAGE, blocks_as_markdown, report_folder, write_report
+from mlcl.report.sweep_data import SweepConclusion, SweepData
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.sweep_plots import sweep_plots
-from mlcl.report.sweep_result import sweep_result
-from mlcl.report.table_data import read_table
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
+from mlcl.results.provenance import data_notes, provenance_of
+from mlcl.results.runs import GROUPS, Runs, kind
+from mlcl.results.stored import read_sweep, read_table
+from mlcl.tracking import written
 from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
@@ -33,6 +48,7 @@ ARTIFACT, REPORTS = "report", "reports"
 """The artifact of a report, and the folder of all reports under the home."""
 END = "Written by `mlcl report`."
 """Ends every note that is written here; any other note is a user's and stays."""
+SPLITS = ("val", "test")
 MOST = 4500
 """Most characters of a note: MLflow keeps no longer tags."""
 
@@ -79,7 +95,7 @@ def make_report(
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
-        read = {"sweep": _sweep, "table": _table}.get(kind(group), run_document)
+        read = {"sweep": _sweep, "table": _table}.get(kind(group), _run)
         document = read(runs, group, draw_embeddings)
         with locked_folder(folder, home / REPORTS):
             write_report(document, folder, link, made)
@@ -105,15 +121,58 @@ def _reported(runs: Runs, word: str) -> Run:
 
 
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
-    sweep = read_sweep(runs, group)
-    result = sweep_result(runs, sweep)
-    plots = sweep_plots(sweep, draw_embeddings, result.setting)
-    return sweep_document(runs, sweep, result, plots, draw_embeddings.knn)
+    sweep = SweepData.of(read_sweep(runs, group), runs.history)
+    conclusion = SweepConclusion.of(sweep)
+    plots = sweep_plots(sweep, draw_embeddings, conclusion.setting)
+    return sweep_document(sweep, conclusion, plots, draw_embeddings.knn, runs.tracker.shown)
 
 
 def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     table = read_table(runs, group)
-    return table_document(runs, table, group_plots(runs, table, draw_embeddings))
+    plots = group_plots(table, draw_embeddings, runs.history)
+    return table_document(table, plots, runs.tracker.shown)
+
+
+def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
+    """The report of a single run: its metrics, its learning curve, its embeddings, where it comes from."""
+    id, tags = str(run.info.run_id), run.data.tags
+    metric = run.data.params.get("evaluation.metric", "")
+    name = str(tags.get(Tag.ID, id))
+    curves, left = build_plots({"learning": lambda: learning_plot(metric, {name: [id]}, runs.history)})
+    pictures, missing = draw_embeddings({name: [id]})
+    knn = draw_embeddings.knn.get(name)
+    said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
+    said += [f"The best neighbours on validation: {knn}."] if knn else []
+    keys = written(run.data.params)
+    sections = (
+        Section("Result", (*map(Text, said), _metrics(run))),
+        Section("Plots", plot_blocks([*curves, *pictures], [*left, *missing])),
+        Section("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
+        *data_sections(data_notes([tags])),
+        Section("Where it comes from", (provenance_table(provenance_of(tags, []), id, runs.tracker.shown),)),
+    )
+    about = f"Run {name}, {tags.get(Tag.STATE, '')}, seed {tags.get(Tag.SEED, '')}"
+    return Document(f"Run of {tags.get(Tag.DATA, 'its data')}", about, sections, (*left, *missing))
+
+
+def _metrics(run: Run) -> Table:
+    """A row for each figure, on validation and on test."""
+    found: dict[str, dict[str, str]] = {}
+    for metric in sorted(run.data.metrics):
+        parts = metric.split("/")
+        for split in SPLITS:
+            if split in parts:
+                found.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
+    if not found:
+        return Table(("metric",), tuple(text_row(name) for name in sorted(run.data.metrics)))
+    rows = [
+        (Cell(name), *(_figure(run, its.get(split, "")) for split in SPLITS)) for name, its in found.items()
+    ]
+    return Table(("metric", "validation", "test"), tuple(rows))
+
+
+def _figure(run: Run, metric: str) -> Cell:
+    return number_cell(run.data.metrics.get(metric), metric, [str(run.info.run_id)])
 
 
 def run_link(server: str, experiment_id: str, run_id: str) -> str:

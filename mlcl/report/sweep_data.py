@@ -1,75 +1,76 @@
-"""A sweep, read from MLflow: what was asked, and its trainings."""
+"""A sweep as its report needs it: frames of its trainings, its conclusion, and what to do next."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pandas as pd
-from mlflow.entities import Run
 
 from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
-from mlcl.report.compared_settings import seed_groups, setting_label
-from mlcl.report.frame import LabelledRun, frame_of
-from mlcl.report.runs import Runs, kind
-from mlcl.tracking import State
-from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag, space_file
-from mlcl.training.run_files import JOB
+from mlcl.config.safe_yaml import load_yaml
+from mlcl.errors import UserError
+from mlcl.results.comparison import Comparison, compare_settings
+from mlcl.results.frame import frame_of, sweep_trainings
+from mlcl.results.settings import ComparedSetting, confirmed_settings
+from mlcl.results.sweep_result import SweepResult
+from mlcl.significance.baseline_verdict import BaselineVerdict, compare_baselines
+from mlcl.store import State
+from mlcl.tracking.names import space_file
+
+MOST_SEEDS = 50
+"""Most seeds in a next command."""
+FIRST_SEEDS = 5
+"""Fresh seeds in a next command where there are none yet."""
+Histories = Callable[[str, str], list[tuple[int, float]]]
+"""Gives the points (step, value) of a metric by the run's id and the metric's name."""
 
 
 @dataclass(frozen=True)
 class SweepData:
-    """A sweep. `search`, `dropped`, `baselines` and `confirmation` are frames of trainings, see `frame_of`.
+    """A sweep with frames of its trainings, see `frame_of`.
 
-    `search` has the search trials, `dropped` those that do not fit the latest space, `baselines` those of the
-    searches of baselines. `varied` are the job's keys in which search trials differ. `confirmed`: the label
-    of the confirmed setting that has a trial's job, by the trial's run id. `groups`: the id of the run that
-    holds the seeds of a setting, by label. `history` gives the points (step, value) of a metric by run id and
-    name.
+    Attributes:
+        search: The search trials; `dropped` those that do not fit the latest space.
+        baselines: The trials of the searches of baselines.
+        confirmation: The trainings on fresh seeds.
+        varied: The job's keys in which search trials differ.
+        history: Gives the points of a metric of a run.
     """
 
-    run: Run
+    result: SweepResult
     job: JobConfig
     space: Space
-    space_text: str
     search: pd.DataFrame
-    confirmation: pd.DataFrame
-    varied: tuple[str, ...]
     dropped: pd.DataFrame
     baselines: pd.DataFrame
-    confirmed: Mapping[str, str]
-    groups: Mapping[str, str]
-    history: Callable[[str, str], list[tuple[int, float]]]
+    confirmation: pd.DataFrame
+    varied: tuple[str, ...]
+    history: Histories
 
-    @property
-    def name(self) -> str:
-        """The name of the sweep."""
-        return str(self.run.data.tags[Tag.NAME])
+    @classmethod
+    def of(cls, result: SweepResult, history: Histories) -> SweepData:
+        """The data of a sweep."""
+        job = load_job(result.job)
+        space = load_space(space_file(0), job, load_yaml(result.space))
+        frames = {stage: frame_of(trainings) for stage, trainings in sweep_trainings(result).items()}
+        return cls(result, job, space, **frames, varied=_varied(space, frames["search"]), history=history)
 
     @property
     def score(self) -> str:
         """The metric that ranks trials."""
-        return str(self.run.data.params[SWEEP_SCORE])
+        return self.result.score
 
     @property
     def mode(self) -> str:
         """max or min, for the score."""
-        return str(self.run.data.params[SWEEP_MODE])
+        return self.result.mode
 
     @property
     def goals(self) -> tuple[Goal, ...]:
-        """All metrics that are searched for; without a word on them, the score."""
-        told = json.loads(self.run.data.tags.get(Tag.SWEEP_GOALS, "[]")) or [[self.score, self.mode]]
-        return tuple(Goal(metric, mode) for metric, mode in told)
-
-    @property
-    def conclusions(self) -> tuple[str, ...]:
-        """Whether the best model beats the best baseline, as its command said; empty where it did not."""
-        said = self.run.data.tags.get(Tag.SWEEP_VERDICT)
-        return (said,) if said else ()
+        """All metrics that are searched for."""
+        return self.result.goals
 
     @property
     def pruned_by(self) -> str:
@@ -99,87 +100,18 @@ class SweepData:
         return None if self.complete.empty else self.best_first.iloc[0]
 
     @property
+    def confirmed(self) -> dict[str, str]:
+        """The name of the confirmed setting with a trial's job, by the trial's label."""
+        names = {setting.job_hash: setting.name for setting in self.result.settings}
+        return {each.label: names[each.job_hash] for each in self.result.trials if each.job_hash in names}
+
+    @property
     def complete_runs(self) -> dict[str, list[str]]:
         """The ids of the complete runs of each confirmed setting; without one, that of the best trial."""
         done = self.confirmation[self.confirmation["state"] == State.COMPLETE]
         if done.empty:
             done = self.best_first.head(1)
         return {str(name): list(runs["run_id"]) for name, runs in done.groupby("setting", sort=False)}
-
-
-def read_sweep(runs: Runs, sweep: Run) -> SweepData:
-    """Reads a sweep with its trainings. Raises UserError where its artifacts are gone."""
-    generation = int(sweep.data.tags.get(Tag.SWEEP_GENERATION, "0"))
-    job_text, space_text = runs.text(sweep, JOB), runs.text(sweep, space_file(generation))
-    job, space = _parsed(job_text, space_text)
-    trials, dropped = search_runs(runs, sweep)
-    groups = seed_groups(runs, sweep)
-    search = frame_of(trials)
-    return SweepData(
-        run=sweep,
-        job=job,
-        space=space,
-        space_text=space_text,
-        search=search,
-        confirmation=frame_of(confirmation_runs(runs, sweep)),
-        varied=_varied(space, search),
-        dropped=frame_of(dropped),
-        baselines=frame_of(baseline_runs(runs, sweep)),
-        confirmed=_confirmed(groups, [run for _, _, run in trials]),
-        groups={setting_label(group): str(group.info.run_id) for group in groups},
-        history=runs.history,
-    )
-
-
-def search_runs(runs: Runs, sweep: Run) -> tuple[list[LabelledRun], list[LabelledRun]]:
-    """The search trials by number: those that fit the latest space, then the dropped ones."""
-    kept, dropped = list[LabelledRun](), list[LabelledRun]()
-    trials = [run for run in _trials(runs, sweep) if Tag.SCOPE not in run.data.tags]
-    for run in sorted(trials, key=lambda run: int(run.data.tags[Tag.TRIAL])):
-        its = dropped if run.data.tags.get(Tag.DROPPED) else kept
-        its.append(("search", str(run.info.run_name), run))
-    return kept, dropped
-
-
-def baseline_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
-    """The search trials of baselines, search by search, by number."""
-    trials = [run for run in _trials(runs, sweep) if Tag.SCOPE in run.data.tags]
-    ordered = sorted(trials, key=lambda run: (run.data.tags[Tag.SCOPE], int(run.data.tags[Tag.TRIAL])))
-    return [("baseline search", str(run.info.run_name), run) for run in ordered]
-
-
-def _trials(runs: Runs, sweep: Run) -> list[Run]:
-    return [run for run in runs.children(sweep) if kind(run) == "trial"]
-
-
-def confirmation_runs(runs: Runs, sweep: Run) -> list[LabelledRun]:
-    """The trainings on fresh seeds by setting and seed."""
-    return [
-        ("confirmation", setting_label(group), run)
-        for group in seed_groups(runs, sweep)
-        for run in sorted(runs.children(group), key=lambda run: int(run.data.tags[Tag.SEED]))
-    ]
-
-
-def trainings_of(runs: Runs, sweep: Run) -> list[LabelledRun]:
-    """Search trials, those of baselines, and confirmations."""
-    return [*search_runs(runs, sweep)[0], *baseline_runs(runs, sweep), *confirmation_runs(runs, sweep)]
-
-
-def _confirmed(groups: Sequence[Run], trials: Sequence[Run]) -> dict[str, str]:
-    """The label of the confirmed setting with a trial's job, by the trial's run id."""
-    names = {run.data.tags.get(Tag.JOB_HASH): setting_label(run) for run in groups}
-    jobs = {str(run.info.run_id): run.data.tags.get(Tag.JOB_HASH) for run in trials}
-    return {id: names[job] for id, job in jobs.items() if job in names}
-
-
-def _parsed(job_text: str, space_text: str) -> tuple[JobConfig, Space]:
-    with TemporaryDirectory(prefix="mlcl-") as folder:
-        files = [Path(folder, name) for name in (JOB, space_file(0))]
-        for file, text in zip(files, (job_text, space_text), strict=True):
-            file.write_text(text, encoding="utf-8")
-        job = load_job(files[0])
-        return job, load_space(files[1], job)
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
@@ -190,3 +122,97 @@ def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
         differing = [name for name in inside if search[name].nunique(dropna=False) > 1]
         found += inside if f"{key}.0" in inside else differing or [key]
     return tuple(name for name in dict.fromkeys(found) if name in search.columns)
+
+
+@dataclass(frozen=True)
+class SweepConclusion:
+    """The confirmed settings, the best baseline first, and how they compare.
+
+    `setting` is the name of the one to use: the better one of the best model and the best baseline where
+    that is decided, else the best model; of a sweep without fresh seeds its best trial. None where no trial
+    is complete. `problem` says why nothing could be compared.
+    """
+
+    settings: tuple[ComparedSetting, ...]
+    setting: str | None
+    verdict: BaselineVerdict | None
+    comparison: Comparison | None
+    problem: str = ""
+
+    @classmethod
+    def of(cls, data: SweepData) -> SweepConclusion:
+        """The conclusion from the confirmation of a sweep."""
+        found = [each for each in confirmed_settings(data.result, data.result.name) if each.runs]
+        metric = next(iter(headline_metrics(data.confirmation, data.score)), "")
+        contenders = [each.contender() for each in found if each.candidate]
+        verdict = compare_baselines(contenders, f"test/{metric.rpartition('/')[2]}", data.mode)
+        reference = "" if verdict is None else verdict.baseline
+        settings = sorted(found, key=lambda each: each.label != reference)
+        comparison, problem = None, ""
+        if len(settings) > 1:
+            try:
+                comparison = compare_settings(settings)
+            except UserError as error:
+                problem = f"No test: {error.line()}."
+        return cls(tuple(settings), _chosen(data, verdict), verdict, comparison, problem)
+
+
+def _chosen(data: SweepData, verdict: BaselineVerdict | None) -> str | None:
+    if verdict is not None:
+        return verdict.baseline if verdict.result == "loses to" else verdict.model
+    if data.best is None:
+        return None
+    label = str(data.best["setting"])
+    return data.confirmed.get(label, label)
+
+
+def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
+    """The columns with the score's metric on test, or on validation where nothing was tested.
+
+    There may be four: with the neighbours of the grid, with those of the job, without, and of the probe. The
+    score's own column comes first.
+    """
+    metric = score.rpartition("/")[2]
+    for split in ("test", "val"):
+        found = [f"{prefix}{split}/{metric}" for prefix in ("knn_best/", "knn/", "", "probe/")]
+        there = [name for name in found if name in runs.columns]
+        if there:
+            own = score.replace("val/", f"{split}/")
+            return sorted(there, key=lambda name: name != own)
+    return []
+
+
+def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, object]:
+    """The values of the varied keys of a setting, and one choice of its neighbours.
+
+    `knn` is the choice by the mean over fresh seeds; without it, the one that most seeds made.
+    """
+    fresh, searched = (
+        runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]
+        for runs in (data.confirmation, data.search)
+    )
+    its = fresh if len(fresh) else searched
+    found = {key: its[key].iloc[0] for key in data.varied if key in its and pd.notna(its[key].iloc[0])}
+    answered = [key for key in data.answered if key in its]
+    choices = Counter(its[answered].dropna().itertuples(index=False, name=None)) if answered else Counter()
+    if knn:
+        found["neighbours"] = knn
+    elif choices:
+        found |= dict(zip(answered, choices.most_common(1)[0][0], strict=True))
+    return found
+
+
+def next_command(data: SweepData, conclusion: SweepConclusion) -> tuple[str, str]:
+    """What to do next and the command for it; JOB and SPACE stand for the sweep's files."""
+    name, asked, verdict = data.result.name, data.result.asked, conclusion.verdict
+    trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
+    sweep = f"mlcl sweep JOB SPACE --name {name}"
+    if not seeds:
+        return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}"
+    if verdict is not None and verdict.paired is not None and verdict.result == "undecided":
+        further = verdict.paired.further_seeds()
+        if further is not None and seeds + further <= MOST_SEEDS:
+            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {seeds + further}"
+    if verdict is None or verdict.result == "beats":
+        return "Export the model", f"mlcl export {name}"
+    return "Search on", f"{sweep} --trials {2 * trials} --seeds {seeds}"

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 import yaml
 
-from mlcl.config import dump_job
-from mlcl.report.comparison_tables import comparison_blocks
+from mlcl.markup import counted
 from mlcl.report.document import (
     Block,
     Cell,
@@ -19,19 +18,17 @@ from mlcl.report.document import (
     Section,
     Table,
     Text,
+    data_sections,
+    number_cell,
     plot_blocks,
+    provenance_table,
     text_row,
 )
+from mlcl.report.plots.charts import PlotCollection
 from mlcl.report.plots.comparison_plots import forest_plot
-from mlcl.report.plots.plot import PlotCollection
-from mlcl.report.plots.search_plots import front_of
-from mlcl.report.provenance import data_sections, provenance_table
-from mlcl.report.runs import Runs
-from mlcl.report.sweep_data import SweepData, trainings_of
-from mlcl.report.sweep_result import SweepResult, chosen_settings, next_command
+from mlcl.report.sweep_data import SweepConclusion, SweepData, chosen_settings, headline_metrics, next_command
 from mlcl.report.sweep_tables import (
     budget_table,
-    headline_metrics,
     mean_and_spread,
     metrics_table,
     run_figure,
@@ -40,8 +37,9 @@ from mlcl.report.sweep_tables import (
     trials_table,
     value_text,
 )
-from mlcl.tracking import State
-from mlcl.tracking.names import Tag
+from mlcl.results.comparison import Comparison, ComparisonRow
+from mlcl.results.comparison_text import DIGITS, HEADS, LEFT, general_notes, grid, notes, title
+from mlcl.store import State
 
 FLATTERS = "It was selected by that figure, which therefore flatters it; fresh seeds were not."
 TOP = 10
@@ -49,44 +47,54 @@ TOP = 10
 
 
 def sweep_document(
-    runs: Runs, data: SweepData, result: SweepResult, collection: PlotCollection, knn: Mapping[str, str]
+    data: SweepData,
+    conclusion: SweepConclusion,
+    collection: PlotCollection,
+    knn: Mapping[str, str],
+    store: str,
 ) -> Document:
-    """The report. Figures of the search and of fresh seeds are in different sections.
+    """The report. Metrics of the search and of fresh seeds are in different sections.
 
-    `knn` has the choice of the neighbours by the mean over a setting's fresh seeds, by setting.
+    `knn` has the choice of the neighbours by the mean over a setting's fresh seeds, by setting; `store` is
+    the tracking store.
     """
     plots, missing = collection
-    inside = [run for _, _, run in trainings_of(runs, data.run)]
+    result = data.result
     sections = [
-        Section("Result", _result(data, result, knn)),
-        Section("On fresh seeds", _fresh(data, result)),
+        Section("Result", _result(data, conclusion, knn)),
+        Section("On fresh seeds", _fresh(data, conclusion)),
         Section("Found by the search", _found(data)),
         Section("Plots", plot_blocks(plots, missing)),
         Section("What was asked", _asked(data)),
         Section("What it took", _costs(data)),
-        *data_sections(inside),
-        Section("Where it comes from", (provenance_table(data.run, inside, runs.tracker.shown),)),
+        *data_sections({result.data.name: result.data.notes} if result.data else {}),
+        Section("Where it comes from", (provenance_table(result.provenance, result.run_id or "", store),)),
     ]
-    tags = data.run.data.tags
-    reason = tags.get(Tag.REASON, "")
-    about = f"Sweep {tags[Tag.ID]}, {tags.get(Tag.STATE, '')}" + (f": {reason}" if reason else "")
-    return Document(f"Sweep {data.name}", about, tuple(sections), tuple(missing), data.conclusions)
+    about = f"Sweep {result.id}, {result.state}" + (f": {result.reason}" if result.reason else "")
+    return Document(f"Sweep {result.name}", about, tuple(sections), tuple(missing), _conclusions(data))
 
 
-def _result(data: SweepData, result: SweepResult, knn: Mapping[str, str]) -> tuple[Block, ...]:
+def _conclusions(data: SweepData) -> tuple[str, ...]:
+    """Whether the best model beats the best baseline, as its command said; empty where it did not."""
+    verdict = data.result.verdict
+    return () if verdict is None else (verdict.sentence,)
+
+
+def _result(data: SweepData, conclusion: SweepConclusion, knn: Mapping[str, str]) -> tuple[Block, ...]:
     """The verdict, the differences as a picture, what to use and the next command."""
-    if result.setting is None:
+    if conclusion.setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
-    said = data.conclusions or ((result.verdict.sentence,) if result.verdict else ())
+    verdict = conclusion.verdict
+    said = _conclusions(data) or ((verdict.sentence,) if verdict else ())
     blocks: list[Block] = [*map(Text, said), *_front(data)]
     if not len(data.confirmation):
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
-    if result.comparison is not None:
-        blocks.append(Picture(forest_plot(result.comparison)))
-    settings = chosen_settings(data, result.setting, knn.get(result.setting, ""))
+    if conclusion.comparison is not None:
+        blocks.append(Picture(forest_plot(conclusion.comparison)))
+    settings = chosen_settings(data, conclusion.setting, knn.get(conclusion.setting, ""))
     rows = tuple(text_row(key, value_text(value)) for key, value in settings.items())
-    what, command = next_command(data, result)
-    blocks += [Text(f"Use {result.setting}:"), Table(("key", "value"), rows, left=(0, 1))]
+    what, command = next_command(data, conclusion)
+    blocks += [Text(f"Use {conclusion.setting}:"), Table(("key", "value"), rows, left=(0, 1))]
     return (*blocks, Text(f"{what}:"), Code(command))
 
 
@@ -94,14 +102,14 @@ def _front(data: SweepData) -> list[Block]:
     """The trials on the Pareto front; empty for a single goal."""
     if len(data.goals) < 2:
         return []
-    front = data.search[data.search["number"].isin(front_of(data))]
+    front = ", ".join(trial.label for trial in data.result.front)
     goals = " and ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals)
-    return [Text(f"On the Pareto front of {goals}: {', '.join(front['setting'])}.")]
+    return [Text(f"On the Pareto front of {goals}: {front}.")]
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
     """Under which name the best trial was confirmed, where that is not its own."""
-    name = data.confirmed.get(best["run_id"])
+    name = data.confirmed.get(best["setting"])
     if name is None:
         return [Text(f"{best['setting']} was not trained on fresh seeds.")]
     if name != best["setting"]:
@@ -115,31 +123,30 @@ def _shrinkage(data: SweepData) -> list[Block]:
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None:
         return []
-    mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["run_id"])], data.score)
+    mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["setting"])], data.score)
     if mean.value is None:
         return []
     change = Cell(f"{mean.value - float(best['score']):+.4f}")
     row = (run_figure(best, "score", data.score), mean, change)
-    heads = ("when it was selected", f"mean of {_counted(len(mean.runs), 'fresh seed')}", "change")
+    heads = ("when it was selected", f"mean of {counted(len(mean.runs), 'fresh seed')}", "change")
     return [Text(f"{data.score} of {best['setting']}:"), Table(heads, (row,), left=())]
 
 
 def _asked(data: SweepData) -> tuple[Block, ...]:
-    tags = data.run.data.tags
+    asked = data.result.asked
     said = {
         "score": f"{data.score} ({data.mode})",
         "goals": ", ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals),
-        "trials": tags.get(Tag.SWEEP_TRIALS, ""),
-        "fresh seeds": tags.get(Tag.SWEEP_SEEDS, ""),
-        "settings confirmed": tags.get(Tag.SWEEP_CONFIRM, ""),
-        "budget": tags.get(Tag.SWEEP_BUDGET, "") or "none",
     }
+    if asked is not None:
+        said |= {"trials": str(asked.trials), "fresh seeds": str(asked.seeds)}
+        said |= {"settings confirmed": str(asked.confirm), "budget": asked.budget or "none"}
     if len(data.goals) < 2:
         said.pop("goals")
-    job = yaml.safe_dump(dump_job(data.job), sort_keys=False)
+    job = yaml.safe_dump(dict(data.result.job), sort_keys=False)
     return (
         Table(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
-        Details("The space", (Code(data.space_text),)),
+        Details("The space", (Code(data.result.space),)),
         Details("The job", (Code(job),)),
     )
 
@@ -150,16 +157,18 @@ _ONE_PAIR = Text(
 )
 
 
-def _fresh(data: SweepData, result: SweepResult) -> tuple[Block, ...]:
+def _fresh(data: SweepData, conclusion: SweepConclusion) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
     metrics = headline_metrics(data.confirmation, data.score)
-    compared: tuple[Block, ...] = (Text(result.problem),) if result.problem else ()
-    if result.comparison is not None:
-        compared = (*((_ONE_PAIR,) if result.verdict else ()), *comparison_blocks(result.comparison))
+    compared: tuple[Block, ...] = (Text(conclusion.problem),) if conclusion.problem else ()
+    if conclusion.comparison is not None:
+        pair = (_ONE_PAIR,) if conclusion.verdict else ()
+        compared = (*pair, *comparison_blocks(conclusion.comparison))
+    groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
-        settings_table(data.confirmation, [data.score, *metrics], data.groups),
+        settings_table(data.confirmation, [data.score, *metrics], groups),
         *compared,
         *_called(data, best),
         *_shrinkage(data),
@@ -171,7 +180,7 @@ def _fresh(data: SweepData, result: SweepResult) -> tuple[Block, ...]:
 
 def _found(data: SweepData) -> tuple[Block, ...]:
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
-    said = f"{_counted(len(data.search), 'search trial')}: {counts}."
+    said = f"{counted(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):
         said += f" {len(data.dropped)} more do not fit the latest space, and are left out."
     how = "" if data.pruned_by == data.score else f" by {data.pruned_by}"
@@ -191,6 +200,27 @@ def _found(data: SweepData) -> tuple[Block, ...]:
     )
 
 
+def comparison_blocks(found: Comparison) -> tuple[Block, ...]:
+    """All settings compared with the reference: the table, its notes, and those on each setting hidden."""
+    general = general_notes(found)
+    each = tuple(map(Text, notes(found)[len(general) :]))
+    hidden = (Details("What each setting differs in, and how many seeds would decide", each),) if each else ()
+    return (Text(title(found)), _table(found), *map(Text, general), *hidden)
+
+
+def _table(found: Comparison) -> Table:
+    texts = grid(found)
+    first, *others = (list(map(Cell, row)) for row in texts)
+    for cells, row in zip(others, found.rows, strict=True):
+        cells[3] = _difference(found, row)
+    return Table(HEADS, (tuple(first), *map(tuple, others)), left=LEFT)
+
+
+def _difference(found: Comparison, row: ComparisonRow) -> Cell:
+    pairs = [setting.runs[seed].run_id for setting in (found.reference, row.setting) for seed in row.seeds]
+    return number_cell(row.paired.difference, found.metric, pairs, "difference", form=f"+.{DIGITS}f")
+
+
 def _failures(runs: pd.DataFrame) -> list[Block]:
     """The reasons of failed trainings; empty without one."""
     failed = runs[runs["state"] == State.FAILED]
@@ -204,12 +234,7 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
 
 
 def _costs(data: SweepData) -> tuple[Block, ...]:
-    tags = data.run.data.tags
-    asked, spent = tags.get(Tag.SWEEP_BUDGET, ""), tags.get(Tag.SWEEP_SPENT, "")
+    asked, spent = data.result.asked and data.result.asked.budget, data.result.spent
     said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
     return (Text(said), Text(hours), budget_table(data))
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

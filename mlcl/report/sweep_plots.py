@@ -6,17 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from mlcl.report.embedding_plots import MOST_SETTINGS, EmbeddingPlots
+from mlcl.report.plots.charts import Plot, PlotCollection, build_plots
 from mlcl.report.plots.learning_curves import confirmation_plots
-from mlcl.report.plots.plot import Plot, PlotCollection, build_plots
-from mlcl.report.plots.response import gamma_plot, response_plots
-from mlcl.report.plots.search_plots import (
-    contour_plots,
-    history_plot,
-    importance_plot,
-    parallel_plot,
-    pareto_plot,
-)
-from mlcl.report.plots.ternary import ternary_plot
+from mlcl.report.plots.search_plots import gamma_plot, history_plot, pareto_plots, response_plots
 from mlcl.report.sweep_data import SweepData
 
 
@@ -24,13 +16,9 @@ def search_plots(data: SweepData) -> PlotCollection:
     """The plots of the search."""
     builders: dict[str, Callable[[SweepData], Plot | list[Plot]]] = {
         "history": history_plot,
-        "pareto": pareto_plot,
+        "pareto": pareto_plots,
         "response": response_plots,
         "gamma": gamma_plot,
-        "importance": importance_plot,
-        "parallel": parallel_plot,
-        "contour": contour_plots,
-        "ternary": ternary_plot,
     }
     return build_plots({name: partial(make, data) for name, make in builders.items()})
 

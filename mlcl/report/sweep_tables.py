@@ -8,28 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import pandas as pd
 
 from mlcl.report.document import DIGITS, Cell, Table, number_cell, text_row
-from mlcl.report.frame import COSTS
 from mlcl.report.sweep_data import SweepData
-from mlcl.tracking import State
+from mlcl.results.frame import COSTS
+from mlcl.store import State
 
 TEST = "test/"
 HOURS = 3600
-
-
-def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
-    """The columns with the score's metric on test, or on validation where nothing was tested.
-
-    There may be four: with the neighbours of the grid, with those of the job, without, and of the probe. The
-    score's own column comes first.
-    """
-    metric = score.rpartition("/")[2]
-    for split in ("test", "val"):
-        found = [f"{way}{split}/{metric}" for way in ("knn_best/", "knn/", "", "probe/")]
-        there = [name for name in found if name in runs.columns]
-        if there:
-            run_figure = score.replace("val/", f"{split}/")
-            return sorted(there, key=lambda name: name != run_figure)
-    return []
 
 
 def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]) -> Table:

@@ -1,6 +1,11 @@
-"""The report of a reproduced table: our figures beside the printed ones, every seed, paired tests."""
+"""The report of a table: matrices, ranks, tests, searches, every cell and every seed."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from mlcl.report.document import (
     Block,
@@ -12,74 +17,259 @@ from mlcl.report.document import (
     Section,
     Table,
     Text,
+    data_sections,
     number_cell,
     plot_blocks,
+    provenance_table,
+    text_row,
 )
-from mlcl.report.plots.plot import PlotCollection
-from mlcl.report.provenance import data_sections, provenance_table
-from mlcl.report.runs import Runs
-from mlcl.report.table_data import TableData, TableFigure
-from mlcl.report.table_plots import cell_plots
-from mlcl.report.table_sections import matrix_blocks, paired_test_blocks, rank_sections, search_sections
+from mlcl.report.plots.charts import Plot, PlotCollection
+from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
+from mlcl.report.table_plots import CellGroup, cell_plots, comparable_cells, plot_name
+from mlcl.results.comparison_text import smallest_p_note
+from mlcl.results.table_result import CellResult, FigureResult, SearchResult, TableResult
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
+
+RANK = "average rank"
+ABOUT = (
+    "Scores are on validation: of the median and the best complete trial, which have one seed, and the mean "
+    "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
+    "that is left on fresh seeds; below 0 the best was no better than the median."
+)
+TEST_HEADS = (
+    *("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)", "over all"),
+)
+HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
 
 
-def table_document(runs: Runs, data: TableData, collection: PlotCollection) -> Document:
-    """The report with its plots."""
+def table_document(table: TableResult, collection: PlotCollection, store: str) -> Document:
+    """The report with its plots; `store` is the tracking store."""
     plots, missing = collection
-    said = map(Text, (*data.verdicts, data.about or data.title))
-    matrices = [block for name in data.names for block in matrix_blocks(data, name)]
+    conclusions = table.conclusions
+    said = map(Text, (*conclusions, table.about or table.title))
+    matrices = [block for name in table.figure_names for block in matrix_blocks(table, name)]
+    provenance = provenance_table(table.provenance, table.run_id or "", store)
     sections = [
         Section("Result", (*said, *matrices)),
-        *rank_sections(data.ranks),
-        Section("Tests", paired_test_blocks(data)),
-        *search_sections(data),
-        Section("Every cell", (_results(data), *map(Picture, cell_plots(data)))),
-        Section("Every seed", (_seeds(data),)),
+        *rank_sections(table.ranks),
+        Section("Tests", paired_test_blocks(table)),
+        *search_sections(table),
+        Section("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
+        Section("Every seed", (_seeds(table),)),
         Section("Plots", plot_blocks(plots, missing)),
-        *data_sections(data.trainings),
-        Section("Where it comes from", _source(runs, data)),
+        *data_sections(table.notes),
+        Section("Where it comes from", (provenance, Details("The command", (Code(table.command),)))),
     ]
-    source = f"{data.source}. Table {data.id} ({data.name}), {data.state}"
-    return Document(data.title, source, tuple(sections), tuple(missing), data.verdicts)
+    source = f"{table.source}. Table {table.id} ({table.name}), {table.state}"
+    return Document(table.title, source, tuple(sections), tuple(missing), tuple(conclusions))
 
 
-def _label(data: TableData, each: TableFigure) -> str:
-    return f"{each.row}, {each.column}" + (f", {each.name}" if len(data.names) > 1 else "")
+def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
+    """The matrix of the figure `name`: means over seeds ± sample standard deviation.
+
+    Cells that saw the same data are compared: the best one is bold, and a cell is shaded the more, the nearer
+    it is to it. Where all rows or all columns are data sets without a missing cell, the methods on the other
+    side have average ranks, 1 the best.
+    """
+    figures = {
+        (cell.row, cell.column): (cell, figure)
+        for cell in table.cells
+        for figure in cell.figures
+        if figure.name == name
+    }
+    frame = pd.DataFrame(
+        [(*place, cell.data, figure.mean) for place, (cell, figure) in figures.items()],
+        columns=["row", "column", "data", "mean"],
+    ).astype({"mean": float})
+    sign = 1.0 if table.higher[name] else -1.0
+    scores = (sign * frame["mean"]).groupby(frame["data"])
+    low, high = scores.transform("min"), scores.transform("max")
+    spread = high - low
+    frame["best"] = (sign * frame["mean"] == high) & (spread > 0)
+    frame["shade"] = ((sign * frame["mean"] - low) / spread.where(spread > 0)).fillna(0.0)
+    frame["rank"] = scores.rank(ascending=False)
+    looks = zip(frame["best"].tolist(), frame["shade"].tolist(), strict=True)
+    look = {place: _matrix_cell(*figures[place], *its) for place, its in zip(figures, looks, strict=True)}
+    rows, columns = (list(dict.fromkeys(frame[side])) for side in ("row", "column"))
+    row_ranks, column_ranks = _ranks(frame, "row", "column"), _ranks(frame, "column", "row")
+    body = [
+        [Cell(row), *(look.get((row, each), Cell("")) for each in columns), *_rank_cells(row_ranks, [row])]
+        for row in rows
+    ]
+    if len(column_ranks):
+        body.append([Cell(RANK), *_rank_cells(column_ranks, columns)])
+    heads = (name, *columns, *([RANK] if len(row_ranks) else []))
+    better = "higher" if table.higher[name] else "lower"
+    about = Text(f"{name} in {table.unit}, mean ± sd over seeds; {better} is better.")
+    return (about, Table(heads, tuple(map(tuple, body))))
 
 
-def _results(data: TableData) -> Table:
-    heads = ("cell", "seeds", f"mean ({data.unit})", "± sd", "printed", "difference", "verdict")
-    return Table(heads, tuple(_result(data, each) for each in data.figures), left=(0, 6))
+def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
+    """The average rank of each of the `methods`, row or column; empty where the `sets` are no data sets."""
+    several = min(frame[methods].nunique(), frame[sets].nunique()) > 1
+    whole = len(frame) == frame[methods].nunique() * frame[sets].nunique() and bool(
+        frame["mean"].notna().all()
+    )
+    same = bool((frame.groupby(sets)["data"].nunique() == 1).all())
+    if not (several and whole and same):
+        return pd.Series(dtype=float)
+    return frame.groupby(methods)["rank"].mean()
 
 
-def _result(data: TableData, each: TableFigure) -> tuple[Cell, ...]:
-    mean, printed = each.mean, each.printed
-    return (
-        Cell(_label(data, each)),
-        Cell(f"{len(each.by_seed)} of {len(each.values)}"),
-        number_cell(mean, each.metric, each.run_ids, "mean", form=f".{each.digits}f"),
-        number_cell(each.deviation, each.metric, each.run_ids, "sd", form=f".{each.digits}f"),
-        Cell("" if printed is None else f"{printed:.{each.digits}f}"),
-        Cell("" if mean is None or printed is None else f"{mean - printed:+.{each.digits}f}"),
-        Cell(each.verdict),
+def _rank_cells(ranks: pd.Series[float], names: list[str]) -> list[Cell]:
+    return [
+        Cell(f"{ranks[each]:.2f}", best=bool(ranks[each] == ranks.min())) for each in names if each in ranks
+    ]
+
+
+def _matrix_cell(cell: CellResult, figure: FigureResult, best: bool, shade: float) -> Cell:
+    if figure.mean is None:
+        return Cell("")
+    its = number_cell(figure.mean, figure.metric, cell.run_ids(figure), "mean", form=f".{figure.digits}f")
+    spread = "" if figure.deviation is None else f" ± {figure.deviation:.{figure.digits}f}"
+    return Cell(its.text + spread, its.run_id, its.value, its.metric, its.runs, its.statistic, best, shade)
+
+
+def search_sections(table: TableResult) -> list[Section]:
+    """One section, none without tuned cells."""
+    rows = tuple(_search_row(cell, cell.search) for cell in table.cells if cell.search is not None)
+    if not rows:
+        return []
+    blocks: tuple[Block, ...] = (Text(ABOUT), Table(HEADS, rows, left=(0, 1, 2, 7)))
+    return [Section("Searches", blocks)]
+
+
+def _search_row(cell: CellResult, search: SearchResult) -> tuple[Cell, ...]:
+    scores = ("" if each is None else f"{each:.4f}" for each in (search.median, search.best, search.fresh))
+    return text_row(
+        cell.label,
+        f"{search.metric} ({search.mode})",
+        ", ".join(f"{count} {state}" for state, count in search.trials.items()),
+        *scores,
+        "" if search.kept is None else f"{search.kept:.0%}",
+        ", ".join(f"{key}={_value(value)}" for key, value in (cell.settings or {}).items()),
     )
 
 
-def _seeds(data: TableData) -> Table:
-    most = max(len(each.values) for each in data.figures)
-    heads = ("cell", *(f"seed {place}" for place in range(most)))
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def paired_test_blocks(table: TableResult) -> tuple[Block, ...]:
+    """Each cell against the control of its group, or else the first one, with p after Holm twice.
+
+    The corrections are over the tests of a figure in the group, and over those of the whole table.
+    """
+    control = table.ranks[0].get("control", "") if table.ranks else ""
+    tests = [test for group in comparable_cells(table) for test in _tests(group, control)]
+    if not tests:
+        return (Text("No two cells that saw the same rows share two seeds: there is nothing to test."),)
+    frame = pd.DataFrame([(each.group, each.figure.name, each.paired.p) for each in tests])
+    families = frame.groupby([0, 1])[2]
+    corrected = families.transform(lambda ps: pd.Series(holm(ps.tolist()), ps.index))
+    adjusted = zip(tests, corrected, holm(frame[2].tolist()), strict=True)
+    rows = [_test_row(test, ps, several=len(table.figure_names) > 1) for test, *ps in adjusted]
+    about = (
+        f"Cells whose seeds saw the same rows, each against {control or 'the first of them'}, over the seeds "
+        "that both have. Holm's correction is over the rows with the same cells, in the last column over all."
+    )
+    said = smallest_p_note([test.paired.n for test in tests])
+    return (Text(about), Table(TEST_HEADS, tuple(rows), left=(0, 1, 2)), Text(said))
+
+
+class _Test(NamedTuple):
+    """A figure of a cell compared with that of its name in the cell `against` of its group."""
+
+    group: str
+    against: str
+    of: str
+    figure: FigureResult
+    paired: Paired
+
+
+def _tests(group: CellGroup, control: str) -> Iterator[_Test]:
+    against = control if control in group.cells else next(iter(group.cells))
+    for name, cell in group.cells.items():
+        if name == against:
+            continue
+        for reference, figure in zip(group.cells[against].figures, cell.figures, strict=True):
+            seeds = sorted(reference.by_seed.keys() & figure.by_seed.keys())
+            if len(seeds) > 1:
+                values = ([each.by_seed[seed] for seed in seeds] for each in (reference, figure))
+                yield _Test(group.title, against, name, figure, compare_paired(*values))
+
+
+def _test_row(test: _Test, adjusted: Sequence[float], *, several: bool) -> tuple[Cell, ...]:
+    paired, digits = test.paired, test.figure.digits + 1
+    interval = paired.interval
+    between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
+    cells = test.group + (f", {test.figure.name}" if several else "")
+    difference = f"{paired.difference:+.{digits}f}"
+    ps = (f"{each:.3g}" for each in (paired.p, *adjusted))
+    return text_row(cells, test.of, test.against, str(paired.n), difference, between, *ps)
+
+
+def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """A section for each figure, with its diagram where it was ranked."""
+    return [Section(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
+
+
+def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:
+    said: tuple[Block, ...] = tuple(map(Text, its["sentences"]))
+    if "test" not in its:
+        return said
+    tables = [Table(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in its["tables"]]
+    return (*said, Picture(_diagram(its)), *tables)
+
+
+def _diagram(its: Mapping[str, Any]) -> Plot:
+    test = its["test"]
+    groups = tuple(tuple(group) for group in test["groups"])
+    return rank_plot(
+        plot_name("ranks", its["metric"]),
+        f"{its['metric']}: average ranks over {test['n']} data sets",
+        "The best is on the right. Thick bars join methods whose average ranks are less than Nemenyi's "
+        "critical difference apart; its length is drawn on top.",
+        RankDiagram(tuple(its["methods"]), tuple(test["ranks"]), groups, test["critical_difference"]),
+    )
+
+
+def _figures(table: TableResult) -> list[tuple[CellResult, FigureResult]]:
+    return [(cell, figure) for cell in table.cells for figure in cell.figures]
+
+
+def _label(table: TableResult, cell: CellResult, figure: FigureResult) -> str:
+    return cell.label + (f", {figure.name}" if len(table.figure_names) > 1 else "")
+
+
+def _results(table: TableResult) -> Table:
+    heads = ("cell", "seeds", f"mean ({table.unit})", "± sd", "printed", "difference", "verdict")
+    return Table(heads, tuple(_result(table, *each) for each in _figures(table)), left=(0, 6))
+
+
+def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[Cell, ...]:
+    form, runs = f".{figure.digits}f", cell.run_ids(figure)
+    return (
+        Cell(_label(table, cell, figure)),
+        Cell(f"{len(figure.by_seed)} of {len(figure.values)}"),
+        number_cell(figure.mean, figure.metric, runs, "mean", form=form),
+        number_cell(figure.deviation, figure.metric, runs, "sd", form=form),
+        Cell("" if figure.printed is None else f"{figure.printed:{form}}"),
+        Cell("" if figure.difference is None else f"{figure.difference:+{form}}"),
+        Cell(figure.verdict),
+    )
+
+
+def _seeds(table: TableResult) -> Table:
+    most = max(len(figure.values) for _, figure in _figures(table))
     rows = [
-        (Cell(_label(data, each)), *(_seed(each, place) for place in range(most))) for each in data.figures
+        (Cell(_label(table, cell, figure)), *(_seed(cell, figure, seed) for seed in range(most)))
+        for cell, figure in _figures(table)
     ]
-    return Table(heads, tuple(rows))
+    return Table(("cell", *(f"seed {seed}" for seed in range(most))), tuple(rows))
 
 
-def _seed(each: TableFigure, place: int) -> Cell:
-    run, value = (each.runs[place], each.values[place]) if place < len(each.values) else (None, None)
-    ids = [] if run is None else [str(run.info.run_id)]
-    return number_cell(value, each.metric, ids, form=f".{each.digits}f")
-
-
-def _source(runs: Runs, data: TableData) -> tuple[Block, ...]:
-    source = provenance_table(data.run, data.trainings, runs.tracker.shown)
-    return (source, Details("The command", (Code(data.command),)))
+def _seed(cell: CellResult, figure: FigureResult, seed: int) -> Cell:
+    value = figure.values[seed] if seed < len(figure.values) else None
+    run_id = cell.run_id(seed)
+    return number_cell(value, figure.metric, [run_id] if run_id else [], form=f".{figure.digits}f")

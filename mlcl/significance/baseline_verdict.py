@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Flag, auto
 from typing import Any, Literal, Self
@@ -16,10 +16,18 @@ Result = Literal["beats", "loses to", "undecided", "same"]
 
 
 class Role(Flag):
-    """What a setting is in the comparison: one that a baseline's search finds, too, has both roles."""
+    """The role of a setting in the comparison. A setting that a baseline's search finds, too, has both."""
 
     MODEL = auto()
     BASELINE = auto()
+
+    @classmethod
+    def named(cls, names: Iterable[str]) -> Role:
+        """The roles with these names in lower case. Raises KeyError for another name."""
+        role = cls(0)
+        for name in names:
+            role |= cls[name.upper()]
+        return role
 
 
 @dataclass(frozen=True)

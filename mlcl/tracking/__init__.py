@@ -11,7 +11,7 @@ from mlcl.store import State
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
 from mlcl.tracking.names import MLFLOW_STATUS
-from mlcl.tracking.params import log_parameters, params_of, written
+from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, written
 from mlcl.tracking.provenance import Provenance, provenance
 from mlcl.tracking.undelivered import UndeliveredLog, undelivered
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
@@ -33,9 +33,11 @@ __all__ = [
     "log_parameters",
     "mlflow_listener",
     "params_of",
+    "plain_parameters",
     "provenance",
     "shown",
     "tracking_uri",
+    "typed_params",
     "undelivered",
     "written",
 ]

@@ -120,8 +120,10 @@ DIFF = "provenance/uncommitted.diff"
 """The uncommitted changes."""
 PACKAGES = "provenance/packages.txt"
 """All installed packages with their versions, one a line."""
+SWEEP_JSON = "sweep.json"
+"""The model of a sweep."""
 TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
-"""A table's figures in three forms."""
+"""The model of a table, and its figures in two more forms."""
 
 
 def space_file(generation: int) -> str:

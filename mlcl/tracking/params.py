@@ -13,33 +13,54 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHOR
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
     """The job's dotted keys as parameters, without `free` keys, whose values are chosen after training."""
+    params = log_parameters(_settings(job, free))
+    weight = job.objective.classifier_weight
+    mix = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
+    return params | mix
+
+
+def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
+    """The parameters of `params_of` that are not derived from others, as numbers, truth values and texts."""
+    return plain_parameters(_settings(job, free))
+
+
+def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
     keys = flatten({name: its for name, its in dump_job(job).items() if name != "tracking"})
     if job.plugins:
         keys["plugins"] = [plugin.label for plugin in job.plugins]
-    params = log_parameters({key: value for key, value in keys.items() if key not in free})
     weight = round(job.objective.classifier_weight, 12)  # 1 less other weights
-    mix = {GAMMA: f"{1 - weight:.4g}"} if job.objective.heads else {}
-    return params | log_parameters({CLASSIFIER_WEIGHT: weight}) | mix
+    return {key: value for key, value in keys.items() if key not in free} | {CLASSIFIER_WEIGHT: weight}
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
     """Dotted keys as parameters: also each item of a list, a short name, and the log10 of what is log-scaled.
 
-    The lists of the evaluation are grids, whose items are not logged: they would only fill the menus.
     MLflow's parallel coordinates and contour plots have linear axes only; `log10.NAME` gives a logarithmic
     one.
     """
     params: dict[str, str] = {}
+    for name, value in plain_parameters(settings).items():
+        params |= {name: param_text(value), **_derived(name, value)}
+    return params
+
+
+def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys and each item of a list, without what is None or empty. A list is given as text.
+
+    The lists of the evaluation are grids, whose items are left out: they would only fill MLflow's menus.
+    """
+    plain: dict[str, Any] = {}
     for key, value in settings.items():
         if value is None or value == {}:
             continue
-        params[key] = _text(value)
-        is_list = isinstance(value, (list, tuple)) and not key.startswith("evaluation.")
-        items = {f"{key}.{place}": item for place, item in enumerate(value)} if is_list else {}
-        params |= {name: _text(item) for name, item in items.items()}
-        for name, item in {key: value, **items}.items():
-            params |= _derived(name, item)
-    return params
+        plain[key] = _plain(value)
+        if isinstance(value, list | tuple) and not key.startswith("evaluation."):
+            plain |= {f"{key}.{index}": _plain(item) for index, item in enumerate(value)}
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, bool | int | float) else param_text(value)
 
 
 def written(params: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +97,8 @@ def _is_log_scaled(key: str) -> bool:
     return key in ("train.lr", "train.encoder_lr") or ".temperature" in key
 
 
-def _text(value: Any) -> str:
+def param_text(value: Any) -> str:
+    """The value as the text that MLflow stores."""
     if isinstance(value, float):
         return repr(value)  # the shortest text that reads back as the same number
     return str(value)[:MAX_PARAM]

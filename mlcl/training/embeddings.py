@@ -73,7 +73,7 @@ class RankRows:
         """Finds the k nearest of all ranks' rows for every query.
 
         Every rank must call this with the same queries. Each searches its own rows and all get the merged
-        neighbours, which equal those of one search in all rows bit by bit.
+        neighbours, which equal the ones that one search in all rows finds, bit by bit.
 
         Args:
             queries_MD: The queries.

@@ -5,8 +5,7 @@ from browser.conftest import visit
 from playwright.sync_api import expect
 
 from mlcl.report.document import Details, Document, Picture, Section, Table, Text, text_row
-from mlcl.report.plots.matplotlib_backend import chart_plot, to_svg
-from mlcl.report.plots.plot import Axis, Chart, Series
+from mlcl.report.plots.charts import Axis, Chart, Series, chart_plot, to_svg
 from mlcl.report.report_files import as_html
 
 LONG = "objective.heads.section.temperature_of_a_long_name"

@@ -18,13 +18,16 @@ from typer.testing import CliRunner
 
 import mlcl
 from mlcl.cli.main import app
+from mlcl.config import Goal
 from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
+from mlcl.results.documents import sweep_document
+from mlcl.results.sweep_result import SweepResult, TrainingResult
 from mlcl.service.local.settings import read_secret
 from mlcl.service.run_job import run_job
-from mlcl.tracking import Tracker
+from mlcl.tracking import State, Tracker
 from mlcl.tracking.logged_model import find_model, log_model
 
 
@@ -101,8 +104,12 @@ def test_people_are_told_how_to_load_it(home, report):
 
 
 def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):
-    made(client, kind="sweep", id="s1", name="seek", best_run_id=report.mlflow_run_id, state="COMPLETE")
-    made(client, kind="sweep", id="s2", name="seek", state="STOPPED")  # later, and without a best trial
+    best = TrainingResult("trial-0000", "trial 0", State.COMPLETE, score=0.5, log=report.id)
+    for id, trials in (("s1", (best,)), ("s2", ())):  # the later one has no best trial
+        run_id = made(client, kind="sweep", id=id, name="seek", state="COMPLETE")
+        goals = (Goal("val/accuracy", "max"),)
+        sweep = SweepResult(id, "seek", State.COMPLETE, "", Path(), goals, "val/accuracy", "max", trials)
+        client.log_text(run_id, json.dumps(sweep_document(sweep)), "sweep.json")
     for word in ("seek", "s1"):
         told = json.loads(export(home, word, "--to", tmp_path / word, "--json"))
         assert told["run_id"] == report.mlflow_run_id

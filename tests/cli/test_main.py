@@ -21,7 +21,7 @@ HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "opt
     ("modules", "allowed"),
     [
         ("mlcl.cli.main", set()),
-        ("mlcl.report.comparison_tables, mlcl.report.run_lookup", {"scipy", "mlflow", "pandas", "pyarrow"}),
+        ("mlcl.results.comparison_text, mlcl.results.settings", {"scipy", "mlflow", "pandas", "pyarrow"}),
     ],
 )
 def test_help_and_comparisons_load_no_more_than_they_need(modules, allowed):

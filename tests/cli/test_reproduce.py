@@ -12,12 +12,11 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
+from mlcl.results.table_result import CellResult, FigureResult, Origin, TableResult
 from mlcl.service import tables
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources
 from mlcl.service.engine.progress import ProgressEvent
-from mlcl.service.tables import CellReport, FigureReport, TableReport
-from mlcl.service.tables.origin import Origin
 from mlcl.tracking import State
 
 TABLE = {
@@ -36,7 +35,7 @@ BUDGET_HINT = "the budget is used up; the same command with --budget MORE goes o
 
 
 def report(*values, printed=None, **how):
-    figure = FigureReport("Acc", "test/accuracy", printed, values or (71.0, 72.0), 0.5)
+    figure = FigureResult("Acc", "test/accuracy", printed, values or (71.0, 72.0), 0.5)
     runs = tuple("mlcl-2" for _ in figure.values)
     fields = {
         "id": "mlcl-1",
@@ -48,11 +47,11 @@ def report(*values, printed=None, **how):
         "state": State.COMPLETE,
         "reason": "",
         "folder": Path("outputs/tables/mlcl-1"),
-        "cells": (CellReport("CE", "All", "ce/all", (figure,), runs),),
+        "cells": (CellResult("CE", "All", "ce/all", (figure,), runs),),
         "unit": "percent",
         "higher": {"Acc": True},
     }
-    return TableReport(**{**fields, **how})
+    return TableResult(**{**fields, **how})
 
 
 class Reproduce:

@@ -131,7 +131,7 @@ def test_logs_that_wait_are_told(sweeps):
 
 
 def test_json_is_one_document_and_json_lines(sweeps):
-    sweeps.report = report(trials=(trained(0, score=0.5),), best=trained(0, score=0.5))
+    sweeps.report = report(trials=(trained(0, score=0.5),))
     answer = sweeps("--json")
     tree = json.loads(answer.stdout)
     assert (tree["id"], tree["state"], tree["best"]) == ("mlcl-1", "COMPLETE", "trial 0")

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from sweep_reports import confirmed, report, seed, trained, two_goals
 
-from mlcl.cli.sweep_document import document
 from mlcl.cli.sweep_tables import FAILURES_SHOWN, confirmation_table, failures, settings_text, trials_table
+from mlcl.results.documents import sweep_document
 from mlcl.tracking import State
 
 
@@ -96,11 +96,11 @@ def test_a_label_is_not_read_as_markup():
 def test_the_document_is_json_with_null_for_what_is_no_number():
     group = confirmed("best", seed(1, test__accuracy=math.nan), run_id=None)
     trials = (trained(0, score=0.5), trained(1, State.PRUNED, math.inf))
-    tree = document(report(trials=trials, best=trials[0], confirmations=(group,), undelivered=2), "open it")
+    tree = sweep_document(report(trials=trials, confirmations=(group,), undelivered=2))
     again = json.loads(json.dumps(tree, allow_nan=False))
     assert again["best"] == "trial 0"
     assert again["goals"] == [{"metric": "val/accuracy", "mode": "max"}]
-    assert (again["undelivered"], again["dashboard"]) == (2, "open it")
+    assert again["undelivered"] == 2
     assert [t["score"] for t in again["trials"]] == [0.5, None]
     assert [t["state"] for t in again["trials"]] == ["COMPLETE", "PRUNED"]
     assert again["confirmations"][0]["mlflow_run_id"] is None

@@ -1,15 +1,20 @@
-"""An MLflow store with runs whose figures are made up, for what reads it."""
+"""An MLflow store with runs, sweeps and tables whose metrics are made up, for what reads it."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from mlflow.entities import Metric, Param, RunTag
 
-from mlcl.tracking import Tracker
+from mlcl.config import Goal
+from mlcl.results.documents import sweep_document, table_document
+from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.significance.baseline_verdict import Role
+from mlcl.tracking import State, Tracker
 
 _clock = itertools.count(1_700_000_000_000, 1000)
 
@@ -58,31 +63,51 @@ class Store:
             for seed, value in figures.items()
         ]
 
-    def sweep(self, name: str, settings: Mapping[str, Mapping[int, float]]) -> str:
-        """A sweep with settings on fresh seeds."""
-        tags = {"mlcl.name": name, "mlcl.id": f"id-of-{name}"}
-        sweep = self.add("sweeps", "sweep", name=name, tags=tags)
-        for label, figures in settings.items():
-            key = f"confirm-{label.replace(' ', '')}"
-            group = self.add(
-                "sweeps", "confirmation", name=label, parent=sweep, seed=0, tags={"mlcl.key": key}
+    def sweep(
+        self,
+        name: str,
+        settings: Mapping[str, Mapping[int, float | Mapping[str, float]]],
+        *,
+        baselines: Collection[str] = (),
+        fitted: Collection[str] = (),
+        score: str = "val/accuracy",
+    ) -> str:
+        """A sweep with settings on fresh seeds, by name and seed: test/accuracy, or all metrics."""
+        id = f"id-of-{name}"
+        tags = {"mlcl.name": name, "mlcl.id": id, "mlcl.log": id}
+        sweep, found = self.add("sweeps", "sweep", name=name, tags=tags), []
+        for order, (label, by_seed) in enumerate(settings.items()):
+            log = f"{id}.confirm-{order}"
+            parent = self.add("sweeps", "confirmation", name=label, parent=sweep, tags={"mlcl.log": log})
+            seeds = tuple(self._seed(label, log, parent, *its) for its in by_seed.items())
+            role = Role.BASELINE if label in baselines or label in fitted else Role.MODEL
+            params = {"baseline": label} if label in fitted else {"lr": label}
+            setting = SettingResult(
+                log, (label,), State.COMPLETE, {}, seeds, label, role, order, params, log=log
             )
-            for seed, value in figures.items():
-                self.add(
-                    "sweeps",
-                    "confirmation",
-                    name=f"{label}, seed {seed}",
-                    seed=seed,
-                    parent=group,
-                    metrics={
-                        "test/accuracy": value,
-                        "val/accuracy": value + 0.1,
-                        "test/hamming_loss": 1 - value,
-                    },
-                    params={"lr": label},
-                    tags={"mlcl.key": f"{key}-seed{seed}"},
-                )
+            found.append(setting)
+        result = SweepResult(
+            id, name, State.COMPLETE, "", Path(), (Goal(score, "max"),), score, "max", (), tuple(found),
+            lower_is_better=("hamming_loss",),
+        )  # fmt: skip
+        self.store(sweep, result)
         return sweep
+
+    def _seed(
+        self, label: str, group: str, parent: str, seed: int, its: float | Mapping[str, float]
+    ) -> TrainingResult:
+        metrics, log = its, f"{group}-seed{seed}"
+        if not isinstance(its, Mapping):
+            metrics = {"test/accuracy": its, "val/accuracy": its + 0.1, "test/hamming_loss": 1 - its}
+        tags, name = {"mlcl.log": log}, f"{label}, seed {seed}"
+        self.add("sweeps", "confirmation", name=name, seed=seed, metrics=metrics, parent=parent, tags=tags)
+        how = {"metrics": metrics, "seed": seed, "log": log, "fingerprint": "data1"}
+        return TrainingResult(log, name, State.COMPLETE, **how)
+
+    def store(self, run_id: str, result: SweepResult | TableResult) -> None:
+        """Logs the document of a sweep or table to its run."""
+        name, of = ("sweep", sweep_document) if isinstance(result, SweepResult) else ("table", table_document)
+        self.client.log_text(run_id, json.dumps(of(result)), f"{name}.json")
 
     def table(
         self,
@@ -94,60 +119,40 @@ class Store:
         """A reproduced table of test/accuracy in percent, the runs of its cells by (row, column, seed).
 
         `cells` gives for each seed what `add` takes, None where the seed is missing; `more` are further
-        entries of `table.json`.
+        fields of the result.
         """
-        tags = {"mlcl.name": name, "mlcl.id": f"id-of-{name}", "mlcl.kind": "table"}
-        table = self.add(name, name=name, tags=tags)
-        ids, trees = {}, []
+        id, ids = f"id-of-{name}", {}
+        table = self.add(name, "table", name=name, tags={"mlcl.name": name, "mlcl.id": id, "mlcl.log": id})
+        found = []
         for (row, column), runs in cells.items():
-            names = [
-                None if its is None else f"{name}-{row}-{column}-{seed}" for seed, its in enumerate(runs)
-            ]
-            values = [its and 100 * its["metrics"]["test/accuracy"] for its in runs]
+            trainings, logs = [], []
             for seed, its in enumerate(runs):
+                log = f"{name}-{row}-{column}-{seed}"
+                logs.append(None if its is None else log)
                 if its is not None:
-                    tags = {"mlcl.id": names[seed], "mlcl.cell": f"{row}, {column}, seed {seed}"}
-                    ids[row, column, seed] = self.add(name, "cell", seed=seed, tags=tags, parent=table, **its)
-            figure = {
-                "name": "accuracy",
-                "metric": "test/accuracy",
-                "printed": (printed or {}).get((row, column)),
-                "values": values,
-                "verdict": "missing" if None in values else "within",
-                "digits": 2,
-            }
-            tree = {"row": row, "column": column, "figures": [figure], "runs": names}
-            trees.append(tree | {"data": _rows_seen(next(filter(None, runs), {}))})
-        tree = {
-            "name": name,
-            "id": f"id-of-{name}",
-            "title": "Accuracy",
-            "source": "A paper, Table 9",
-            "about": "Less of it.",
-            "command": f"mlcl reproduce {name}",
-            "unit": "percent",
-            "higher": {"accuracy": True},
-            "cells": trees,
-            **more,
-        }
-        self.client.log_text(table, json.dumps(tree), "table.json")
+                    tags = {"mlcl.id": log, "mlcl.log": log, **its.get("tags", {})}
+                    how = {"seed": seed, "parent": table, **its, "tags": tags}
+                    ids[row, column, seed] = self.add(name, "cell", **how)
+                    trainings.append(
+                        TrainingResult(
+                            log, f"{row}, {column}, seed {seed}", State(its.get("state", "COMPLETE")),
+                            metrics=its.get("metrics", {}), seed=its.get("seed", seed),
+                            changes=its.get("params", {}), fingerprint=its.get("data", "data1"), log=log,
+                        )
+                    )  # fmt: skip
+            values = tuple(its and 100 * its["metrics"]["test/accuracy"] for its in runs)
+            figure = FigureResult("accuracy", "test/accuracy", (printed or {}).get((row, column)), values, 50)
+            shared = dict(trainings[0].changes) if trainings else {}
+            found.append(
+                CellResult(
+                    row, column, f"{row}/{column}", (figure,), tuple(logs), params=shared,
+                    trainings=tuple(trainings), data=_rows_seen(next(filter(None, runs), {})),
+                )
+            )  # fmt: skip
+        about = (f"mlcl reproduce {name}", "Accuracy", "A paper, Table 9", "Less of it.")
+        its = (*about, State.COMPLETE, "", Path(), tuple(found), "percent", {"accuracy": True})
+        self.store(table, TableResult(id, name, *its, **more))
         return ids
-
-    def table_of(self, name: str, metric: str, cells: Mapping[tuple[str, str], Mapping[str, float]]) -> str:
-        """The run of a table that trained nothing: its figures by (row, column) and the run's own id."""
-        table = self.add(name, "table", name=name, tags={"mlcl.name": name, "mlcl.id": f"id-of-{name}"})
-        told = {"name": "figure", "metric": metric, "printed": None, "verdict": "not judged", "digits": 2}
-        trees = [
-            {
-                "row": row,
-                "column": column,
-                "runs": list(its),
-                "figures": [told | {"values": list(its.values())}],
-            }
-            for (row, column), its in cells.items()
-        ]
-        self.client.log_text(table, json.dumps({"unit": "share", "cells": trees}), "table.json")
-        return table
 
     def left(self, id: str, folder: Path) -> None:
         """Logs what a training left in `folder` as the run's artifacts."""

@@ -1,6 +1,7 @@
 """Comparisons against figures by hand, and everything that cannot be compared."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +10,14 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.report.comparison import compare_settings
-from mlcl.report.comparison_tables import as_dict, as_latex, as_markdown, grid, notes, smallest_p_note, title
-from mlcl.report.run_lookup import find_settings
-from mlcl.report.runs import Runs
+from mlcl.results.comparison import compare_settings
+from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, notes, smallest_p_note, title
+from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
+from mlcl.results.sweep_result import TrainingResult
+from mlcl.results.table_result import CellResult, FigureResult, TableResult
 from mlcl.significance.paired_tests import compare_paired, holm
-from mlcl.tracking import RunLog, Tracker
+from mlcl.tracking import RunLog, State, Tracker
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
 SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}
@@ -159,98 +162,88 @@ def test_a_list_is_of_complete_runs_one_a_seed_and_of_no_search_trial(store):
 
 
 def test_a_baseline_that_came_later_is_still_the_reference(store):
-    store.sweep("grown", {"trial 3": SUPCON, "as written": CE, "cross_entropy": MLCL})
+    settings = {"as written": CE, "majority": CE, "trial 3": SUPCON, "trial 1": MLCL}
+    store.sweep("grown", settings, baselines=["trial 1"], fitted=["majority"])  # whatever they are called
     found = find_settings(Runs(store.tracker), ["grown"])
-    assert [each.label for each in found] == ["cross_entropy", "as written", "trial 3"]
+    assert [each.label for each in found] == ["trial 1", "as written", "trial 3", "majority"]
 
 
-def test_what_each_seed_answers_for_itself_is_no_difference(store):
-    free = [
-        store.add(
-            "free",
-            "confirmation",
-            seed=seed,
-            metrics={"test/accuracy": 0.5},
-            params={"evaluation.knn.k": k, "evaluation.knn.grid.k": "[1, 3]"},
-            tags={"mlcl.key": f"confirm-free-seed{seed}"},
-        )
-        for seed, k in ((1, 1), (2, 3))
-    ]
-    (found,) = find_settings(Runs(store.tracker), [free[0]])
-    assert [run.run_id for run in found.runs.values()] == free
+def test_what_each_seed_answers_for_itself_is_no_difference(store, searched):
+    sweep = searched[1]
+    assert len({seed.chosen["evaluation.knn.k"] for its in sweep.settings for seed in its.seeds}) > 1
+    found = compare_settings(find_settings(Runs(store.tracker), [sweep.id]))
+    assert found.metric == "test/accuracy"  # the formula knows no other on test
+    assert not [key for row in found.rows for key in row.differs if key.startswith("evaluation.")]
+
+
+def accuracies(*values, **how):
+    """What `Store.table` takes of a cell."""
+    return [None if value is None else {"metrics": {"test/accuracy": value}, **how} for value in values]
 
 
 def test_cells_of_a_table(store):
-    table = store.add("tables", "table", name="t4", tags={"mlcl.name": "t4", "mlcl.id": "mlcl-t4"})
-    for seed in (0, 1):
-        for column, value in (("CE", 0.5), ("CE, wide", 0.9)):
-            store.add(
-                "tables",
-                "cell",
-                seed=seed,
-                metrics={"test/accuracy": value},
-                tags={"mlcl.cell": f"Hotel, {column}, seed {seed}"},
-                parent=table,
-            )
-    (found,) = find_settings(Runs(store.tracker), ["Hotel, CE"])
+    cells = {("Hotel", "CE"): accuracies(0.5, 0.5), ("Hotel", "CE, wide"): accuracies(0.9, 0.9)}
+    ids = store.table("t4", cells)
+    runs = Runs(store.tracker)
+    (found,) = find_settings(runs, ["Hotel, CE"])
     assert [run.metrics["test/accuracy"] for run in found.runs.values()] == [0.5, 0.5]
+    (same,) = find_settings(runs, [ids["Hotel", "CE", 1]])
+    assert (same.label, same.runs) == ("Hotel, CE", found.runs)
     with pytest.raises(UserError, match=r"name the cells of a table.*Hotel, CE; Hotel, CE, wide"):
-        find_settings(Runs(store.tracker), ["t4"])
+        find_settings(runs, ["t4"])
 
 
-def test_a_cell_whose_runs_were_trained_elsewhere(store):
-    for seed, kind, tags in ((0, "", {}), (1, "cell", {"mlcl.cell": "Other, Inn, seed 1"}), (2, "cell", {})):
-        store.add(
-            "inns",
-            kind,
-            seed=seed,
-            metrics={"test/accuracy": 0.5, "knn/test/accuracy": 0.6, "knn/test/macro_f1": 0.4},
-            params={"data.subset.seed": seed, "evaluation.knn.k": 5},
-            tags={"mlcl.cell": "k = 1, Inn, seed 2", **tags, "mlcl.id": f"inn-{seed}"},
+def test_a_cell_with_neighbours_of_its_own(store):
+    """Two cells share runs that were trained elsewhere, and differ in the settings of the neighbours."""
+    for seed in (0, 1):
+        metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.6, "knn/test/macro_f1": 0.4, "train/loss": 2}
+        store.add("inns", seed=seed, metrics=metrics, tags={"mlcl.log": f"inn-{seed}"})
+    table = store.add("inns", "table", name="inns", tags={"mlcl.name": "inns", "mlcl.id": "inns"})
+    cells = [
+        CellResult(
+            f"k = {k}", "Inn", f"{k}", (FigureResult("f", "knn/test/accuracy", None, (value,) * 2, None),),
+            ("inn-0", "inn-1"), params={"evaluation.knn.k": k}, neighbours=True,
+            trainings=tuple(
+                TrainingResult(
+                    f"inn-{seed}", "", State.COMPLETE, seed=seed, log=f"inn-{seed}",
+                    metrics={"test/accuracy": 0.5, "knn/test/accuracy": value},
+                )
+                for seed in (0, 1)
+            ),
         )
-    figures = {"inn-0": 0.7, "inn-1": 0.6, "inn-2": 0.9}  # the second is the run's own, by chance
-    others = dict.fromkeys(figures, 0.5)
-    cells = {("k = 1", "Inn"): figures, ("k = 9", "Inn"): others}
-    store.table_of("inns", "knn/test/accuracy", cells)
+        for k, value in ((1, 0.7), (9, 0.8))
+    ]  # fmt: skip
+    fields = ("inns", "inns", "", "", "", "", State.COMPLETE, "", Path(), tuple(cells), "share", {"f": True})
+    store.store(table, TableResult(*fields))
     found, other = find_settings(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
-    assert [run.metrics["knn/test/accuracy"] for run in other.runs.values()] == list(others.values())
-    measured = {seed: dict(run.metrics) for seed, run in found.runs.items()}
-    assert measured == {
-        seed: {"test/accuracy": 0.5, "knn/test/accuracy": value}
-        for seed, value in enumerate(figures.values())
-    }
-    with pytest.raises(UserError, match=r"name the cells of a table.*k = 1, Inn; k = 9, Inn"):
-        find_settings(Runs(store.tracker), ["inns"])
+    assert [run.metrics["knn/test/accuracy"] for run in other.runs.values()] == [0.8, 0.8]
+    measured = {"test/accuracy": 0.5, "knn/test/accuracy": 0.7, "train/loss": 2}
+    assert [dict(run.metrics) for run in found.runs.values()] == [measured] * 2
 
 
-def test_a_cell_that_was_reproduced_with_other_settings_is_the_latest(store):
-    for seed, lr, value in ((0, 1, 0.1), (1, 1, 0.2), (1, 2, 0.3)):
-        store.add(
-            "again",
-            "cell",
-            seed=seed,
-            metrics={"test/accuracy": value},
-            params={"lr": lr},
-            tags={"mlcl.cell": f"Motel, CE, seed {seed}"},
-        )
+def test_a_cell_is_that_of_the_latest_table_that_has_it(store):
+    store.table("first", {("Motel", "CE"): accuracies(0.1, 0.2)})
+    store.table("again", {("Motel", "CE"): accuracies(None, 0.3)})
+    store.add("young", "table", name="young", tags={"mlcl.name": "young", "mlcl.id": "young"})  # not written
     (found,) = find_settings(Runs(store.tracker), ["Motel, CE"])
     assert {seed: run.metrics["test/accuracy"] for seed, run in found.runs.items()} == {1: 0.3}
 
 
 def test_each_seed_of_a_cell_may_draw_rows_of_its_own(store):
     """As tables' seed_keys ask for; equal seeds of two cells have made the same draws."""
-    for column, value in (("CE", 0.5), ("MLCL", 0.6)):
-        for seed in (0, 1, 2):
-            data_seeds = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
-            store.add(
-                "draws",
-                "cell",
-                seed=seed,
-                metrics={"test/accuracy": value + seed / 10},
-                params={"data.subset.n": 30, "loss": column, **dict.fromkeys(data_seeds, seed)},
-                tags={"mlcl.cell": f"Inn, {column}, seed {seed}"},
-                data=f"split{seed}",
-            )
+    data_seeds = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
+    cells = {
+        ("Inn", column): [
+            {
+                "metrics": {"test/accuracy": value + seed / 10},
+                "params": {"data.subset.n": 30, "loss": column, **dict.fromkeys(data_seeds, seed)},
+                "data": f"split{seed}",
+            }
+            for seed in range(3)
+        ]
+        for column, value in (("CE", 0.5), ("MLCL", 0.6))
+    }
+    store.table("draws", cells)
     found = find_settings(Runs(store.tracker), ["Inn, CE", "Inn, MLCL"])
     (row,) = compare_settings(found, "accuracy").rows
     assert (row.seeds, row.differs) == ((0, 1, 2), ("loss",))
@@ -421,7 +414,6 @@ def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_figure_witho
 
 
 def test_two_fitted_baselines_that_no_seed_changes_are_not_tested(store):
-    sweep = store.sweep("fixed", {})
     others = {seed: 0.5 + seed / 100 for seed in range(6)}
     figures = {
         "svm": dict.fromkeys(range(6), 0.4),
@@ -429,12 +421,7 @@ def test_two_fitted_baselines_that_no_seed_changes_are_not_tested(store):
         "noisy": dict(others),
         "ours": {seed: value + 0.1 for seed, value in others.items()},
     }
-    for label, its in figures.items():
-        how = {"params": {} if label == "ours" else {"baseline": label}, "tags": {"mlcl.key": label}}
-        group = store.add("fixed", "confirmation", name=label, parent=sweep, **how)
-        for seed, value in its.items():
-            metrics = {"test/accuracy": value}
-            store.add("fixed", "confirmation", seed=seed, parent=group, metrics=metrics, **how)
+    store.sweep("fixed", figures, fitted=["svm", "majority", "noisy"])
     settings = [find_settings(Runs(store.tracker), [f"fixed:{label}"])[0] for label in figures]
     found = compare_settings(settings, "accuracy")
     majority, noisy, ours = found.rows
@@ -452,13 +439,9 @@ def test_two_fitted_baselines_that_no_seed_changes_are_not_tested(store):
 
 
 def test_fitted_baselines_of_a_whole_sweep_are_left_out_of_a_metric_that_they_do_not_have(store):
-    sweep = store.sweep("shots", {})
-    for label, name in (("as written", None), ("trial 4", None), ("majority", "majority")):
-        how = {"params": {"baseline": name} if name else {"lr": label}, "tags": {"mlcl.key": label}}
-        group = store.add("shots", "confirmation", name=label, parent=sweep, **how)
-        for seed in range(3):
-            figures = {"test/accuracy": seed} | ({} if name else {"unseen/1nn/test/accuracy": seed / 9})
-            store.add("shots", "confirmation", seed=seed, parent=group, metrics=figures, **how)
+    plain = {seed: {"test/accuracy": seed} for seed in range(3)}
+    trained = {seed: {**its, "unseen/1nn/test/accuracy": seed / 9} for seed, its in plain.items()}
+    store.sweep("shots", {"as written": trained, "trial 4": trained, "majority": plain}, fitted=["majority"])
     whole = find_settings(Runs(store.tracker), ["shots"])
     compared = compare_settings(whole, "unseen/1nn/test/accuracy")
     assert [row.setting.label for row in compared.rows] == ["trial 4"]
@@ -582,19 +565,11 @@ def test_a_fresh_seed_of_a_sweep_stands_for_its_setting(store):
 
 
 def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_splits_the_data(store):
-    ids = [
-        store.add(
-            "splits",
-            "cell",
-            seed=seed,
-            metrics={"test/accuracy": 0.5},
-            params={"data.split_seed": seed},
-            tags={"mlcl.cell": f'It\'s, "so", seed {seed}'},
-            data=f"split{seed}",
-        )
-        for seed in (0, 1, 2)
+    runs_of = [
+        {"metrics": {"test/accuracy": 0.5}, "params": {"data.split_seed": seed}, "data": f"split{seed}"}
+        for seed in range(3)
     ]
-    runs = Runs(store.tracker)
-    for word in (ids[0], 'It\'s, "so"'):
-        (found,) = find_settings(runs, [word])
+    ids = store.table("splits", {("It's", '"so"'): runs_of})
+    for word in (ids["It's", '"so"', 0], 'It\'s, "so"'):
+        (found,) = find_settings(Runs(store.tracker), [word])
         assert sorted(found.runs) == [0, 1, 2]

@@ -9,10 +9,12 @@ from sweeps import World
 
 import mlcl.results
 from mlcl.errors import UserError
-from mlcl.report.frame import COLUMNS, frame_of
-from mlcl.report.runs import Runs
-from mlcl.report.sweep_data import read_sweep
+from mlcl.report.sweep_data import SweepData
 from mlcl.report.sweep_tables import budget_table
+from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
+from mlcl.results.runs import Runs
+from mlcl.results.stored import read_sweep
+from mlcl.results.sweep_result import TrainingResult
 from mlcl.service.engine.ledger import Ledger
 
 
@@ -55,19 +57,11 @@ def test_what_types_columns_have(frame):
     assert list(frame["kind"].drop_duplicates()) == ["search", "baseline search", "confirmation"]
 
 
-def test_words_that_python_would_read_as_numbers_stay_words(store):
-    texts = {
-        "2020_01": "2020_01",
-        "٣": "٣",
-        "Infinity": "Infinity",
-        "-3": -3,
-        "1e-05": 1e-5,
-        "0.5": 0.5,
-        "inf": math.inf,
-    }
-    id = store.add("words", params={f"key{place}": text for place, text in enumerate(texts)})
-    frame = frame_of([("run", "it", store.client.get_run(id))])
-    assert [frame.loc[0, f"key{place}"] for place in range(len(texts))] == list(texts.values())
+def test_words_that_python_would_read_as_numbers_stay_words():
+    values = ["2020_01", "Infinity", "1", -3, 1e-5, 0.5, math.inf, True]
+    params = {f"key{place}": value for place, value in enumerate(values)}
+    frame = frame_of([LabelledTraining("run", "it", TrainingResult("a", "a", "COMPLETE", seed=1), params)])
+    assert [frame.loc[0, key] for key in params] == values
 
 
 def test_any_name_of_a_sweep(store, searched, frame):
@@ -82,45 +76,28 @@ def test_a_sweep_that_is_not_there(store, searched):
 
 
 def test_cells_of_a_table(store, searched):
-    table = store.add("frames", "table", name="t9", tags={"mlcl.name": "t9", "mlcl.id": "mlcl-t9"})
-    for seed in (0, 1):
-        tags = {"mlcl.cell": f"Hotel, CE, seed {seed}"}
-        metrics = {"test/accuracy": 0.5 + seed}
-        store.add("frames", "cell", seed=seed, metrics=metrics, tags=tags, parent=table)
+    metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.6}
+    failed = {"metrics": {"test/accuracy": 0.0}, "state": "FAILED", "params": {"train.lr": 2}}
+    cells = {("Hotel", "CE"): [{"metrics": metrics, "params": {"train.lr": 1}}, failed]}
+    ids = store.table("t9", cells)
     found = mlcl.results.load("t9", home=searched[0], uri=store.tracker.uri)
-    assert found[["kind", "setting", "seed", "test/accuracy"]].values.tolist() == [
-        ["cell", "Hotel, CE", 0, 0.5],
-        ["cell", "Hotel, CE", 1, 1.5],
-    ]
-
-
-def test_cells_whose_runs_were_trained_elsewhere(store, searched):
-    metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.6, "knn/test/macro_f1": 0.4}
-    params = {"evaluation.knn.k": 5, "train.lr": 1}
-    store.add("alone", seed=0, metrics=metrics, params=params, tags={"mlcl.id": "alone-0"})
-    cells = {("k = 1", "Inn"): {"alone-0": 0.7}, ("k = 5", "Inn"): {"alone-0": 0.6}}
-    table = store.table_of("t10", "knn/test/accuracy", cells)
-    tags = {"mlcl.cell": "k = 9, Inn, seed 1"}
-    store.add("alone", "cell", seed=1, state="FAILED", tags=tags, parent=table)
-    found = mlcl.results.load("t10", home=searched[0], uri=store.tracker.uri)
-    columns = ["kind", "setting", "seed", "state", "train.lr", *metrics, "evaluation.knn.k"]
-    # A cell with neighbours of its own says no more of them than its figures.
-    assert found[columns].astype(object).where(found[columns].notna(), None).values.tolist() == [
-        ["cell", "k = 1, Inn", 0, "COMPLETE", 1, 0.5, 0.7, None, None],
-        ["cell", "k = 5, Inn", 0, "COMPLETE", 1, 0.5, 0.6, 0.4, 5],
-        ["cell", "k = 9, Inn", 1, "FAILED", None, None, None, None, None],
+    columns = ["kind", "setting", "seed", "state", "train.lr", "run_id", *metrics]
+    shown = found[columns].astype(object).where(found[columns].notna(), None)
+    assert shown.values.tolist() == [
+        ["cell", "Hotel, CE", 0, "COMPLETE", 1, ids["Hotel", "CE", 0], 0.5, 0.6],
+        ["cell", "Hotel, CE", 1, "FAILED", 2, ids["Hotel", "CE", 1], 0.0, None],
     ]
 
 
 def test_a_sweep_as_it_was_asked(store, searched):
     runs = Runs(store.tracker)
-    data = read_sweep(runs, runs.require_group("searched <b>"))
+    data = SweepData.of(read_sweep(runs, runs.require_group("searched <b>")), runs.history)
     report = searched[1]
     heads = [f"objective.heads.{name}" for name in ("detail", "topic")]
     assert data.varied == tuple(f"{head}.{key}" for key in ("temperature", "weight") for head in heads)
     assert (data.best["setting"], data.best["score"]) == (report.best.label, report.best.score)
     assert [goal.metric for goal in data.goals] == [report.score]
-    assert data.confirmed[data.best["run_id"]] in set(data.confirmation["setting"])
+    assert data.confirmed[data.best["setting"]] in set(data.confirmation["setting"])
     history = data.history(data.best["run_id"], "val/accuracy")
     assert [step for step, _ in history] == [10, 20, 30, 40]
 
@@ -134,10 +111,10 @@ def test_trials_that_do_not_fit_a_later_space_are_left_out(store, tiny, tmp_path
     ledger = Ledger(report.folder)
     counted = ledger.counted()
     runs = Runs(store.tracker)
-    data = read_sweep(runs, runs.require_group("narrowed"))
+    data = SweepData.of(read_sweep(runs, runs.require_group("narrowed")), runs.history)
     assert list(data.search["setting"]) == [entry.label for entry in counted]
     assert 0 < len(data.dropped) == len(ledger.trials()) - len(counted)
     parts = {row[0].text: int(row[1].text) for row in budget_table(data).rows}
     assert parts["search, of an earlier space"] == len(data.dropped)
     assert parts["all"] == len(ledger.trials())
-    assert data.space_text == space.replace("LOW", "0.1")
+    assert data.result.space == space.replace("LOW", "0.1")

@@ -4,7 +4,7 @@ import pytest
 
 from mlcl.report.document import Document, Section, Table, Text, text_row
 from mlcl.report.report import END, MOST, write_note
-from mlcl.report.runs import Runs
+from mlcl.results.runs import Runs
 from mlcl.tracking.names import Tag
 
 

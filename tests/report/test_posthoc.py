@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.report.posthoc import score_posthoc
-from mlcl.report.run_lookup import find_settings
-from mlcl.report.runs import Runs
+from mlcl.results.posthoc import score_posthoc
+from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
 from mlcl.training.stored_run import StoredRun
 
 GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}

@@ -21,11 +21,11 @@ from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.report.document import Cell, Code, Details, Document, Picture, Section, Table
 from mlcl.report.embedding_plots import EmbeddingOptions
-from mlcl.report.markdown import as_markdown
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.charts import Plot
 from mlcl.report.report import make_report
-from mlcl.report.report_files import as_html, report_folder, write_report
-from mlcl.report.runs import Runs
+from mlcl.report.report_files import as_html, as_markdown, report_folder, write_report
+from mlcl.results.provenance import provenance_of
+from mlcl.results.runs import Runs
 
 QUICK = EmbeddingOptions(quick=True)
 
@@ -128,7 +128,7 @@ def test_the_best_is_the_commands_and_falls_on_fresh_seeds(page, searched):
     assert f"{report.best.label} has the highest knn_best/val/accuracy." in flat
     change = re.search(r"change ([\d.]+) ([\d.]+) ([+-][\d.]+)", flat)
     assert float(change[1]) == pytest.approx(report.best.score, abs=5e-5)
-    fresh = statistics.fmean(report.confirmations[-1].values("knn_best/val/accuracy"))
+    fresh = statistics.fmean(report.confirmations[-1].metric_values("knn_best/val/accuracy"))
     assert float(change[3]) == pytest.approx(fresh - report.best.score, abs=5e-5)
 
 
@@ -363,28 +363,27 @@ space:
   train.lr: {choice: [0.001, 0.002, 5.0]}
 search: {sampler: brute_force, scheduler: none}
 """
-LATER = {"mlflow.source.git.commit": "later", "mlcl.libraries": "torch==9.1", "mlcl.version.peft": "0.5"}
 
 
 @pytest.fixture(scope="module")
-def resumed(store, tiny, tmp_path_factory):
-    """The Markdown of a sweep whose trainings took hours, the last of them after its code had changed."""
+def costly(store, tiny, tmp_path_factory):
+    """The Markdown of a sweep whose trainings took hours, and its document."""
     with pytest.MonkeyPatch.context() as patch:
-        world = World(tmp_path_factory.mktemp("resumed"), patch, store.tracker.uri)
+        world = World(tmp_path_factory.mktemp("costly"), patch, store.tracker.uri)
         world.formula.fails = lambda job, epoch: job.train.lr > 1
-        job = tiny_job(tiny, "train.epochs=2", "experiment=resumed", "train.lr=0.001")
-        report = world.run(world.plan(job, VARIED, trials=3, seeds=2, name="resumed"))
-    runs = Runs(store.tracker)
-    groups = runs.children(runs.get(report.run_id))
-    trainings = [run for group in groups for run in (runs.children(group) or [group])]
-    for number, run in enumerate(trainings):
-        tags = {"mlflow.source.git.commit": "first", "mlcl.libraries": "torch==9.0"} if number else LATER
-        tags |= {"mlcl.seconds": 5000 + 700 * number, "mlcl.cpu_seconds": 20000 + 3000 * number}
-        for tag, value in (tags | {"mlcl.gpu_seconds": 9000 - 1000 * number}).items():
-            store.client.set_tag(run.info.run_id, tag, str(value))
-    store.client.set_tag(report.run_id, "mlcl.libraries", "torch==9.0")
-    made = make_report(runs, report.run_id, world.home, folder=world.home / "it", embeddings=QUICK, log=False)
-    return (made.folder / "report.md").read_text()
+        job = tiny_job(tiny, "train.epochs=2", "experiment=costly", "train.lr=0.001")
+        report = world.run(world.plan(job, VARIED, trials=3, seeds=2, name="costly"))
+    file = report.folder / "sweep.json"
+    tree = json.loads(file.read_text())
+    trainings = [*tree["trials"], *(seed for each in tree["confirmations"] for seed in each["seeds"])]
+    for number, its in enumerate(trainings):
+        its |= {"seconds": 5000 + 700 * number, "cpu_seconds": 20000 + 3000 * number}
+        its |= {"gpu_seconds": 9000 - 1000 * number}
+    file.write_text(json.dumps(tree))
+    store.client.log_artifact(report.run_id, str(file))
+    folder = world.home / "it"
+    made = make_report(Runs(store.tracker), "costly", world.home, folder=folder, embeddings=QUICK, log=False)
+    return (made.folder / "report.md").read_text(), tree
 
 
 def table_below(text, heading):
@@ -395,36 +394,37 @@ def table_below(text, heading):
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
 
 
-def test_the_hours_are_those_of_the_trainings(resumed, database):
-    tags = {}
-    for run, key, value in database.execute(
-        "SELECT run_uuid, key, tags.value FROM tags JOIN runs USING (run_uuid) "
-        "JOIN experiments USING (experiment_id) WHERE experiments.name = 'resumed'"
-    ):
-        tags.setdefault(run, {})[key] = value
+def test_the_hours_are_those_of_the_trainings(costly):
+    text, tree = costly
     took = {}
-    for its in (each for each in tags.values() if "mlcl.seconds" in each):
-        label = its["mlcl.id"].rpartition(", seed")[0]
-        search = its["mlcl.kind"] == "trial"
-        part = f"search, {its['mlcl.state']}" if search else f"confirmation, {label}"
+    parts = [(f"search, {trial['state']}", trial) for trial in tree["trials"]]
+    parts += [
+        (f"confirmation, {its['name']}", seed) for its in tree["confirmations"] for seed in its["seeds"]
+    ]
+    for part, its in parts:
         for each in (part, "all"):
             took.setdefault(each, []).append(its)
-    told = table_below(resumed, "What it took")
+    told = table_below(text, "What it took")
     assert told.keys() == took.keys() > {"search, COMPLETE", "search, FAILED", "all"}
-    heads = {"hours": "mlcl.seconds", "cpu-h": "mlcl.cpu_seconds", "gpu-h": "mlcl.gpu_seconds"}
+    heads = {"hours": "seconds", "cpu-h": "cpu_seconds", "gpu-h": "gpu_seconds"}
     for part, its in took.items():
-        sums = {head: sum(float(each[tag]) for each in its) / 3600 for head, tag in heads.items()}
+        sums = {head: sum(each[key] for each in its) / 3600 for head, key in heads.items()}
         expected = sums | {"hours each": sums["hours"] / len(its)}
         assert told[part] == {"part": part, "trainings": str(len(its))} | {
             head: f"{hours:.4f}" for head, hours in expected.items()
         }
 
 
-def test_where_it_comes_from_names_the_code_and_libraries_of_all_trainings(resumed):
-    told = {name: row["value"] for name, row in table_below(resumed, "Where it comes from").items()}
-    assert told["commit"] == "first, later"
-    assert (told["libraries"], told["peft"]) == ("torch==9.0, torch==9.1", "0.5")
-    assert told["Python"] == "3"
+def test_the_provenance_names_the_code_and_libraries_of_all_trainings():
+    first = {"mlflow.source.git.commit": "first", "mlcl.libraries": "torch==9.0", "mlcl.python": "3"}
+    later = first | {"mlflow.source.git.commit": "later", "mlcl.libraries": "torch==9.1", "mlcl.job": "other"}
+    told = provenance_of(
+        first | {"mlcl.id": "it", "mlcl.job": "own"}, [first, later | {"mlcl.version.peft": "0.5"}]
+    )
+    assert told == {
+        "id": ("it",), "cluster job": ("own",), "commit": ("first", "later"), "Python": ("3",),
+        "libraries": ("torch==9.0", "torch==9.1"), "peft": ("0.5",),
+    }  # fmt: skip
 
 
 def test_tables_tell_what_they_are_and_what_their_rows_are():

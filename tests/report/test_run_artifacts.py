@@ -7,7 +7,7 @@ from builders import job_tree
 from mlcl.config import dump_job, load_job
 from mlcl.errors import UserError
 from mlcl.plugins import only_reading
-from mlcl.report.run_artifacts import JobDataCache
+from mlcl.results.knn_scores import JobDataCache
 from mlcl.training.run_files import JOB
 
 PLUGIN = """

@@ -8,11 +8,9 @@ import pytest
 from report.made_up_runs import Store
 
 from mlcl.errors import UserError
-from mlcl.report.mlflow_store import MlflowStore
-from mlcl.report.runs import Runs
-from mlcl.report.store_file import StoreFile
+from mlcl.results.runs import Runs
+from mlcl.results.stores import ClientRuns, FileRuns
 from mlcl.tracking import Tracker
-from mlcl.tracking.names import Tag
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,7 @@ def told(runs):
 
 
 def test_all_runs_are_those_that_mlflow_gives(store):
-    file, mlflow = StoreFile(store.tracker.home / "mlflow.db"), MlflowStore(store.client)
+    file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
     found = told(mlflow.latest())
     assert told(file.latest()) == found
     assert len(found) == 10
@@ -59,11 +57,11 @@ def test_all_runs_are_those_that_mlflow_gives(store):
         ("mlcl.name", "a%", "LIKE", 1),
         ("mlcl.name", "it's", "=", 1),
         ("mlcl.id", "x'y\"z", "=", 1),
-        ("mlcl.cell", "a, b_c, seed %", "LIKE", 1),
+        ("mlcl.log", "it's-a-b_c-%", "LIKE", 1),
     ],
 )
 def test_runs_with_a_tag_are_those_that_mlflow_gives(store, tag, value, how, count):
-    file, mlflow = StoreFile(store.tracker.home / "mlflow.db"), MlflowStore(store.client)
+    file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
     found = told(mlflow.tagged(tag, value, how))
     assert told(file.tagged(tag, value, how)) == found
     assert len(found) == count
@@ -83,11 +81,12 @@ print([name for name in ("mlflow", "torch", "sklearn", "sqlalchemy", "pandas") i
     ("words", "goal"), [(["one"], "accuracy"), (["other", "--metric", "accuracy"], "macro_f1")]
 )
 def test_a_comparison_imports_nothing_slow(store, words, goal):
-    sweep = store.sweep(words[0], {"trial 1": {1: 0.5, 2: 0.6}, "as written": {1: 0.4, 2: 0.3}})
-    for key, value in {"sweep.score": f"val/{goal}", "sweep.mode": "max"}.items():
-        store.client.log_param(sweep, key, value)
-    for run in store.client.search_runs([store.client.get_run(sweep).info.experiment_id]):
-        store.client.set_tag(run.info.run_id, Tag.LOWER_IS_BETTER, '["hamming_loss"]')
+    settings = {"trial 1": {1: 0.5, 2: 0.6}, "as written": {1: 0.4, 2: 0.3}}
+    run = store.client.get_run(store.sweep(words[0], settings, score=f"val/{goal}"))
+    id = run.data.tags["mlcl.id"]
+    folder = store.tracker.home / "sweeps" / id
+    folder.mkdir(parents=True)
+    store.client.download_artifacts(run.info.run_id, "sweep.json", str(folder))
     done = subprocess.run(
         [sys.executable, "-c", COMPARE, *words, "--home", str(store.tracker.home)],
         capture_output=True, text=True, check=False,

@@ -9,12 +9,15 @@ from builders import tiny_job
 from report.test_report import QUICK, table_below
 from sweeps import World
 
-from mlcl.report.comparison import compare_settings
-from mlcl.report.comparison_tables import as_dict, notes
-from mlcl.report.export import model_run
+import mlcl.results
 from mlcl.report.report import make_report
-from mlcl.report.run_lookup import find_settings
-from mlcl.report.runs import Runs
+from mlcl.results.comparison import compare_settings
+from mlcl.results.comparison_text import as_dict, notes
+from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
+from mlcl.results.stored import read_sweep
+from mlcl.service.export_run import model_run
+from mlcl.significance.baseline_verdict import Role
 
 SPACE = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_force, scheduler: none}"
 
@@ -52,7 +55,7 @@ def test_a_comparison_says_which_setting_has_two_names(twins, store):
     assert said in notes(compared)
     assert as_dict(compared)["reference"]["names"] == found.confirmations[0].label
     (alone,) = find_settings(Runs(store.tracker), [compared.reference.runs[1].run_id])
-    assert alone.names == found.confirmations[0].label
+    assert alone.names == found.confirmations[0].labels
 
 
 def test_a_sweep_is_exported_as_the_best_seed_of_its_confirmed_setting(twins, store, monkeypatch):
@@ -63,6 +66,53 @@ def test_a_sweep_is_exported_as_the_best_seed_of_its_confirmed_setting(twins, st
     seeds = {seed.run_id: seed.metrics["val/accuracy"] for seed in found.confirmations[0].seeds}
     assert run.info.run_id == max(seeds, key=seeds.get)
     assert "test/accuracy" in run.data.metrics
+
+
+HEADS_SPACE = SPACE.replace("train.lr", "objective.heads.detail.temperature").replace("0.003", "0.2")
+
+
+@pytest.fixture(scope="module")
+def misnamed(store, tiny, tmp_path_factory):
+    """A sweep that is beaten by baselines called as its trials, as what it found, and as the job itself."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(tmp_path_factory.mktemp("misnamed"), patch, store.tracker.uri)
+        found = 0.2  # the temperature that the search finds
+        world.formula.score = lambda job, _: (
+            1
+            - job.encoder.dropout
+            + 0.1 * (found in [its.temperature for its in job.objective.heads.values()])
+        )
+        own = ("train.epochs=2", "experiment=misnamed", "encoder.dropout=0.5")
+        baselines = [
+            (name, tiny_job(tiny, "train.epochs=2", "objective.heads={}", f"encoder.dropout={dropout}"))
+            for name, dropout in (("trial 1", 0.1), ("best found", 0.2), ("as written", 0.3))
+        ]
+        how = {"trials": 2, "seeds": 2, "name": "misnamed", "baselines": baselines}
+        return world.home, world.run(world.plan(tiny_job(tiny, *own), HEADS_SPACE, **how))
+
+
+def test_a_baseline_file_named_as_a_trial_stays_a_baseline_everywhere(misnamed, store, tmp_path, monkeypatch):
+    home, found = misnamed
+    best = found.best.label
+    baselines = ["trial 1, baseline", "best found", "as written, baseline"]
+    told = dict.fromkeys(baselines, Role.BASELINE) | {"as written": Role.MODEL, best: Role.MODEL}
+    assert {each.name: each.role for each in found.settings} == told
+    assert (found.verdict.baseline, found.verdict.model) == ("trial 1", f"best found ({best})")
+    runs = Runs(store.tracker)
+    assert [each.role for each in read_sweep(runs, runs.get(found.run_id)).settings] == list(told.values())
+    compared = compare_settings(find_settings(runs, ["misnamed"]))
+    assert [compared.reference.label, *(row.setting.label for row in compared.rows)] == list(told)
+    assert [each.role for each in find_settings(runs, [f"misnamed:{best}"])] == [Role.MODEL]
+    made = make_report(runs, "misnamed", home, folder=tmp_path / "it", embeddings=QUICK, log=False)
+    text = (made.folder / "report.md").read_text()
+    assert f"Use {best}:" in text
+    assert "test/accuracy: difference to trial 1, baseline" in text
+    monkeypatch.setattr(Runs, "has", lambda *_: True)
+    assert model_run(runs, "misnamed").data.tags["mlcl.id"].startswith(f"{best}, seed")
+    frame = mlcl.results.load("misnamed", home=home, uri=store.tracker.uri)
+    fresh = frame[frame["kind"] == "confirmation"].groupby("setting")["encoder.dropout"].unique()
+    dropouts = dict(zip(baselines, (0.1, 0.2, 0.3), strict=True)) | {"as written": 0.5, best: 0.5}
+    assert {name: list(its) for name, its in fresh.items()} == {name: [its] for name, its in dropouts.items()}
 
 
 def test_a_run_has_a_report_and_a_sweeps_training_that_of_its_sweep(twins, store, tmp_path):

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.evaluation import Setting
 from mlcl.report.embedding_plots import EmbeddingOptions, embedding_plots
-from mlcl.report.posthoc import score_posthoc
 from mlcl.report.report import make_report
-from mlcl.report.run_lookup import find_settings
-from mlcl.report.runs import Runs
-from mlcl.report.table_data import read_table
 from mlcl.report.table_plots import MOST_GROUPS, comparable_cells, group_plots
+from mlcl.results.posthoc import score_posthoc
+from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
+from mlcl.results.stored import read_table
 from mlcl.training.stored_run import StoredRun
 
 QUICK = EmbeddingOptions(quick=True)
@@ -72,7 +72,8 @@ def ids(store, trainings):
 def drawn(store, ids, trainings):
     runs, told = Runs(store.tracker), []
     with embedding_plots(runs, trainings[0], told.append) as draw_embeddings:
-        plots, left = group_plots(runs, read_table(runs, runs.require_group("learnt")), draw_embeddings)
+        table = read_table(runs, runs.require_group("learnt"))
+        plots, left = group_plots(table, draw_embeddings, runs.history)
     assert len(told) == 1
     return {plot.name: plot for plot in plots}, dict(left)
 
@@ -202,7 +203,8 @@ def test_more_groups_than_are_drawn(store):
     store.table("many", cells)
     runs = Runs(store.tracker)
     with embedding_plots(runs, None, print, QUICK) as draw_embeddings:
-        plots, left = group_plots(runs, read_table(runs, runs.require_group("many")), draw_embeddings)
+        table = read_table(runs, runs.require_group("many"))
+        plots, left = group_plots(table, draw_embeddings, runs.history)
     assert plots == []
     assert [name for name, _ in left if name.startswith("embeddings")] == [
         f"embeddings: {n} rows" for n in range(MOST_GROUPS)

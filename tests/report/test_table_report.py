@@ -7,7 +7,7 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.report.report import make_report
-from mlcl.report.runs import Runs
+from mlcl.results.runs import Runs
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
 from mlcl.significance.paired_tests import compare_paired, holm

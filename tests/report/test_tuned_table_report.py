@@ -1,4 +1,4 @@
-"""The report of a table with tuned cells: the search, the runs of fresh seeds, and parts of other homes."""
+"""The report of a table with tuned cells: the search, the runs of fresh seeds, and runs that are gone."""
 
 from pathlib import Path
 
@@ -7,10 +7,9 @@ from reproduced import TUNED, Tables
 
 from mlcl.report.embedding_plots import EmbeddingOptions
 from mlcl.report.report import make_report
-from mlcl.report.runs import Runs
-from mlcl.report.table_data import read_table
 from mlcl.report.table_plots import comparable_cells
-from mlcl.service.tables import run_merge
+from mlcl.results.runs import Runs
+from mlcl.results.stored import read_table
 from mlcl.tracking import Tracker
 
 
@@ -33,8 +32,9 @@ def test_a_tuned_cell_shows_its_search_and_the_runs_of_its_fresh_seeds(world):
     tables = world("home")
     cell = tables.run(tables.plan(TUNED)).cells[1]
     data, text = reported(tables, "table")
-    (figure,) = [each for each in data.figures if each.row == "Warm"]
-    assert [run.data.metrics["test/accuracy"] for run in figure.runs] == list(figure.values)
+    (warm,) = [each for each in data.cells if each.row == "Warm"]
+    assert [its.metrics["test/accuracy"] for its in warm.trainings] == list(warm.figures[0].values)
+    assert warm.run_ids(warm.figures[0]) == [its.run_id for its in warm.trainings]
     its, section = cell.search, text.partition("## Searches")[2].partition("\n## ")[0]
     trials = ", ".join(f"{count} {state}" for state, count in its.trials.items())
     scores = f"{its.median:.4f} | {its.best:.4f} | {its.fresh:.4f} |"
@@ -46,15 +46,16 @@ def test_a_tuned_cell_shows_its_search_and_the_runs_of_its_fresh_seeds(world):
     assert "## Searches" not in reported(tables, "plain")[1]
 
 
-def test_a_merged_table_is_reported_though_its_runs_are_in_other_stores(world):
-    there = world("there")
-    its = there.run(there.plan(TUNED))
-    here = world("here")
-    run_merge(here.plan(TUNED), [there.home], home=here.home, watch=here.events.append)
-    data, text = reported(here, "table", quick=False)
+def test_a_table_is_reported_though_mlflow_lacks_its_runs(world):
+    tables = world("home")
+    its = tables.run(tables.plan(TUNED))
+    for cell in its.cells:
+        for training in cell.trainings:
+            Tracker(tables.home, tables.mlflow).client.delete_run(training.run_id)
+    data, text = reported(tables, "table", quick=False)
     assert "no run is complete" in text
-    assert [each.values for each in data.figures] == [cell.figures[0].values for cell in its.cells]
-    assert not any(run for each in data.figures for run in each.runs)
+    assert [cell.figures for cell in data.cells] == [cell.figures for cell in its.cells]
+    assert not any(each.run_id for cell in data.cells for each in cell.trainings)
     assert "## Searches" in text
     # The cells saw the same rows, so they are still tested in pairs.
     (group,) = comparable_cells(data)

@@ -1,4 +1,4 @@
-"""What is complete in another home is here after an import, and a table does not train it again."""
+"""Complete runs of another home are here after an import, and a table does not train them again."""
 
 from dataclasses import replace
 

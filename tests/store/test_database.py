@@ -25,7 +25,9 @@ def home(tmp_path):
     ledger.append("sweep", id="mlcl-sweep", name="night")
     for number in range(20):
         job = {"job": {"train": {"seed": number}}, "settings": {"x": 0.1 * number}, "generation": 0}
-        ledger.append("open", key=f"t{number}", label="t", number=number, study_number=0, group=None, **job)
+        ledger.append(
+            "open", key=f"t{number}", label="t", number=number, group=None, params={}, system_attrs={}, **job
+        )
         ledger.append("rung", key=f"t{number}", epoch=1, score=0.125 * number)
     return tmp_path
 
@@ -68,6 +70,7 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
             flipped[at + bit // 8] ^= 1 << bit % 8
             Database(home).file.write_bytes(flipped)
             refused(home, "damaged")
+            assert Database(home).file.read_bytes() == flipped, "looking changes nothing"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +88,9 @@ def test_a_flipped_bit_in_a_value_is_always_refused(home):
 def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):
     with Database(home)._connected("rw") as connection:
         connection.execute(statement)
+    changed = Database(home).file.read_bytes()
     refused(home, "damaged")
+    assert Database(home).file.read_bytes() == changed, "looking changes nothing"
 
 
 def test_a_file_that_is_gone_is_missed_where_there_are_runs(home):
@@ -171,6 +176,7 @@ def test_a_home_without_a_database_says_nothing_and_stays_so(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
+from mlcl.service.engine.entries import Training
 from mlcl.service.engine.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 count = len(ledger.registered)
@@ -200,6 +206,7 @@ def test_a_process_that_is_killed_while_it_writes_loses_nothing_that_it_has_writ
 AT_ONCE = """
 import sys
 from pathlib import Path
+from mlcl.service.engine.entries import Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import Database, RunFolder
 home, number = Path(sys.argv[1]), sys.argv[2]

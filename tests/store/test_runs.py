@@ -1,4 +1,4 @@
-"""Which interrupted run is gone on with, in which order runs are, and which process has a folder."""
+"""Records of runs: the interrupted one that continues, their order, and the process that has a folder."""
 
 import threading
 from dataclasses import replace

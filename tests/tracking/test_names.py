@@ -11,7 +11,7 @@ from mlcl.tracking.names import VERSION_TAG, Tag, count_tag, space_file
 
 ROOT = Path(mlcl.__file__).parent
 OWN = {ROOT / "tracking" / "names.py", ROOT / "service" / "jobs" / "client.py"}
-GROUPS = {f"mlcl.{kind}" for kind in ("losses", "encoders", "sources", "metrics")}
+GROUPS = {f"mlcl.{kind}" for kind in ("losses", "encoders", "sources", "metrics", "baselines")}
 
 
 def is_module(name: str) -> bool:

@@ -30,7 +30,7 @@ def all_weights(
 
 
 def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool = True) -> IncidenceWeights:
-    """The same weights, with one group a label set."""
+    """Closed form of the weights, with one group a label set."""
     set_B = sets.distinct()[1]
     if not empty_match:
         set_B = torch.where(sets.sizes > 0, set_B, -1)

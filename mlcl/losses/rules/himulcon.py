@@ -82,7 +82,7 @@ def himulcon_closed(
     level_weights: LevelWeights = "exp",
     exclusive: bool = False,
 ) -> PairWeights:
-    """The same weights over the levels that pairs share."""
+    """Closed form of the weights over the levels that pairs share."""
     paths, own, dtype = paths_of(labels, ranks), ranks.own, ranks.dtype
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)

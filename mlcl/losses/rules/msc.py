@@ -155,7 +155,7 @@ def msc_closed(
     alpha: Above0 = 1.0,
     beta: Above0 = 1.0,
 ) -> MscWeights:
-    """The same weights over distinct label sets."""
+    """Closed form of the weights over distinct label sets."""
     return MscWeights(sets, ranks, alpha=alpha, prototypes=prototypes, repulsion=beta)
 
 

@@ -45,7 +45,7 @@ def mulsupcon_weights(
 def mulsupcon_closed(
     sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization = "paper"
 ) -> IncidenceWeights:
-    """The same weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
+    """The weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
     rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)

@@ -20,7 +20,7 @@ def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weig
 
 
 def simclr_closed(sample_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """The same weights, with one group a sample."""
+    """Closed form of the weights, with one group a sample."""
     return group_weights(torch.unique(sample_B, return_inverse=True)[1], ranks)
 
 

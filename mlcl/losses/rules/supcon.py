@@ -20,7 +20,7 @@ def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weigh
 
 
 def supcon_closed(class_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """The same weights, with one group a class."""
+    """Closed form of the weights, with one group a class."""
     return group_weights(number_groups(class_B, class_B >= 0), ranks)
 
 

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mlcl.report.plots import style
+from mlcl.report.plots.charts import Plot
 from mlcl.report.plots.panels import COLUMNS
-from mlcl.report.plots.plot import Plot
 
 _LINE, _REST = 0.28, 0.75
 """Height of a cell's line, and of all else in a panel, in inches."""

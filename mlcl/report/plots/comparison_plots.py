@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
-from mlcl.report.comparison import Comparison, is_fitted
 from mlcl.report.plots import style
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.charts import Plot
+from mlcl.results.comparison import Comparison
 from mlcl.significance.paired_tests import LEVEL
 
 _ROW, _REST = 0.34, 1.1
@@ -46,7 +46,7 @@ def forest_plot(found: Comparison) -> Plot:
 
 def _limits(found: Comparison) -> tuple[float, float]:
     """The ends of the axis: a fitted baseline far off must not squeeze what was trained."""
-    trained = [row.paired for row in found.rows if not is_fitted(row.setting)]
+    trained = [row.paired for row in found.rows if not row.setting.is_fitted]
     shown = trained or [row.paired for row in found.rows]
     ends = [0.0, *(end for its in shown for end in (its.difference, *(its.interval or ())))]
     room = _ROOM * (max(ends) - min(ends)) or 1.0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
-from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import (
+from mlcl.report.plots.charts import (
     Axis,
     Chart,
     Plot,
@@ -16,14 +15,13 @@ from mlcl.report.plots.plot import (
     PlotSkipped,
     Series,
     build_plots,
+    chart_plot,
     mean_series,
     require_change,
 )
-from mlcl.report.sweep_data import SweepData
+from mlcl.report.sweep_data import Histories, SweepData
 
 History = Sequence[tuple[int, float]]
-Histories = Callable[[str, str], History]
-"""Gives the points (step, value) of a metric by the run's id and the metric's name."""
 _BAND = (
     "Mean over the seeds of each setting, as far as all of them came; the band is their standard deviation."
 )

@@ -13,8 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mlcl.report.plots import style
-from mlcl.report.plots.matplotlib_backend import legend
-from mlcl.report.plots.plot import Plot
+from mlcl.report.plots.charts import Plot, legend
 
 COLUMNS = 2
 """Most panels in a row: more would be too small on a phone."""

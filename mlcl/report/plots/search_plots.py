@@ -1,36 +1,44 @@
-"""Plots of a search that Optuna draws, and the scores of its trials."""
+"""Plots of a search: its score by trial, its Pareto front, and the score over one key of the job.
+
+The score over a key is drawn stage by stage, so that only trials of equally many epochs are compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from itertools import product
-from typing import Any
+from itertools import combinations
 
-import optuna
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from optuna.importance import get_param_importances
-from optuna.visualization.matplotlib import (
-    plot_contour,
-    plot_parallel_coordinate,
-    plot_param_importances,
-    plot_pareto_front,
-)
 
+from mlcl.markup import counted
 from mlcl.report.plots import style
-from mlcl.report.plots.matplotlib_backend import chart_plot
-from mlcl.report.plots.plot import Axis, Chart, Plot, PlotSkipped, Series, require_change
-from mlcl.report.plots.study import optuna_figure, quiet, study_of
-from mlcl.report.plots.trials import differing_keys, head_key, require_complete, short
+from mlcl.report.plots.charts import (
+    Axis,
+    Chart,
+    Plot,
+    PlotSkipped,
+    Series,
+    chart_plot,
+    draw,
+    legend,
+    log_ruler,
+    require_change,
+)
 from mlcl.report.sweep_data import SweepData
+from mlcl.results.gaussian_process import fitted_curve
+from mlcl.store import State
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
-_LEAST = 20
-"""Fewest complete trials of importances: those of fewer change with every trial."""
-_TRIALS = 4
-"""Fewest complete trials of a contour: fewer span no surface."""
-_CONTOURS = 4
+_PREFIXES = ("objective.heads.", "objective.")
+MOST = 3
+"""Most stages before the last one."""
+_PANEL = 2.6
+"""Height of a stage's panel in inches."""
+_MARKS = {"pruned": ("o", 26), "complete": ("o", 30), "best": ("*", 190)}
+"""Marker and size of the trials in each state, in the order of drawing."""
 
 
 def history_plot(data: SweepData) -> Plot:
@@ -48,125 +56,194 @@ def history_plot(data: SweepData) -> Plot:
     return chart_plot("history", "Score by trial", caption, Chart(Axis("trial"), Axis(data.score), series))
 
 
-def pareto_plot(data: SweepData) -> Plot:
-    """The trials by two or three goals. Raises PlotSkipped for fewer or more goals."""
+def pareto_plots(data: SweepData) -> list[Plot]:
+    """The complete trials by each pair of two or three goals. Raises PlotSkipped for fewer or more goals."""
     if len(data.goals) not in (2, 3):
         raise PlotSkipped("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
     require_complete(data)
-    goals, front = _goals(data), front_of(data)
-    table = data.complete[["number", *goals]].rename(columns={"number": "trial"})
-    table["on the front"] = [int(number) in front for number in table["trial"]]
-    return Plot(
-        "pareto",
-        "Pareto front",
-        "No other trial beats one on the front in a goal without losing in another. "
-        + ", ".join(f"{metric}: {mode}" for metric, mode in goals.items())
-        + ".",
-        table,
-        lambda: optuna_figure(
-            _draw_pareto, study_of(data, goals), names=[style.as_text(metric) for metric in goals]
-        ),
-    )
+    pairs = list(combinations((goal.metric for goal in data.goals), 2))
+    names = ["pareto"] if len(pairs) == 1 else [f"pareto_{number}" for number in range(1, len(pairs) + 1)]
+    return [_pareto(data, name, *pair) for name, pair in zip(names, pairs, strict=True)]
 
 
-def front_of(data: SweepData) -> set[int]:
-    """The numbers of the complete trials on the Pareto front."""
-    return {trial.number for trial in study_of(data, _goals(data)).best_trials}
-
-
-def _goals(data: SweepData) -> dict[str, str]:
-    return {goal.metric: goal.mode for goal in data.goals}
-
-
-def _draw_pareto(study: optuna.Study, names: list[str]) -> Axes:
-    axes = plot_pareto_front(study, target_names=names)
-    # Larger points, since red and blue look alike in print.
-    axes.collections[-1].set(sizes=[90])
-    return axes
-
-
-def importances(data: SweepData) -> dict[str, float]:
-    """The share of each varied key in the variance of the score, the largest first. Raises PlotSkipped.
-
-    Computed by PED-ANOVA, which is deterministic and takes keys that only some trials have.
-    """
-    if data.complete["score"].nunique() < 2:
-        raise PlotSkipped("there are no two complete trials with different scores")
-    differing_keys(data)
-    keys = {short(key): key for key in data.varied}
-    with quiet():
-        shares = get_param_importances(study_of(data))
-    return {keys[name]: share for name, share in shares.items()}
-
-
-def importance_plot(data: SweepData) -> Plot:
-    """The shares of the keys as bars. Raises PlotSkipped where they are unknown."""
-    require_complete(data, _LEAST)
-    shares = importances(data)
-    return Plot(
-        "importance",
-        "Importance of the varied keys",
-        f"Shares by PED-ANOVA over {len(data.complete)} complete trials: how well a key by itself "
-        "tells the better trials from the others.",
-        pd.DataFrame({"key": list(shares), "share": list(shares.values())}),
-        lambda: optuna_figure(plot_param_importances, study_of(data, text=style.as_text)),
-    )
-
-
-def parallel_plot(data: SweepData) -> Plot:
-    """A line for each complete trial over all varied keys. Raises PlotSkipped where they differ in none."""
-    keys = differing_keys(data)
-    return Plot(
-        "parallel",
-        "Complete trials across all varied keys",
-        f"One line a trial: the darker, the better its {data.score}.",
-        data.complete[["number", "score", *keys]].rename(columns={"number": "trial"}),
-        partial(_draw, _draw_parallel, data, keys),
-    )
-
-
-def contour_plots(data: SweepData) -> list[Plot]:
-    """A plot for each pair of a temperature and a weight, of many the most important. Raises PlotSkipped."""
-    require_complete(data, _TRIALS)
-    keys = differing_keys(data)
-    temperatures, weights = (
-        [key for key in keys if head_key(key, option)] for option in ("temperature", "weight")
-    )
-    if not temperatures or not weights:
-        raise PlotSkipped("no temperature and weight differ between complete trials")
-    shares = importances(data)
-    pairs = sorted(
-        product(temperatures, weights), key=lambda pair: -sum(shares.get(key, 0.0) for key in pair)
-    )
-    return [_contour(data, f"contour_{place}", *pair) for place, pair in enumerate(pairs[:_CONTOURS], 1)]
-
-
-def _contour(data: SweepData, name: str, temperature: str, weight: str) -> Plot:
+def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
+    front = {trial.label for trial in data.result.front}
+    columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.goals}}
+    table = data.complete[list(columns)].rename(columns=columns)
+    table["on the front"] = data.complete["setting"].isin(front)
+    series = [
+        Series(label, "points", its[x].tolist(), its[y].tolist())
+        for label, its in table.groupby(table["on the front"].map({False: "complete", True: "on the front"}))
+    ]
+    modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.goals)
     return Plot(
         name,
-        f"{data.score} over {short(temperature)} and {short(weight)}",
-        "Between the complete trials (dots) the surface is interpolated; other keys differ between them too.",
-        data.complete[["number", temperature, weight, "score"]].rename(columns={"number": "trial"}),
-        partial(_draw, plot_contour, data, [temperature, weight]),
+        "Pareto front",
+        f"No other trial beats one on the front in a goal without losing in another. {modes}.",
+        table,
+        partial(draw, Chart(Axis(x), Axis(y), tuple(series))),
     )
 
 
-def _draw(draw: Callable[..., Any], data: SweepData, keys: list[str]) -> Figure:
-    """A plot of the score over these keys."""
-    return optuna_figure(
-        draw,
-        study_of(data, text=style.as_text),
-        data.mode,
-        params=[style.as_text(short(key)) for key in keys],
-        target_name=style.as_text(data.score),
+def response_plots(data: SweepData) -> list[Plot]:
+    """A plot for each number that varies between complete trials. Raises PlotSkipped for none."""
+    require_complete(data)
+    complete = data.complete
+    keys = [
+        key
+        for key in data.varied
+        if pd.api.types.is_numeric_dtype(complete[key]) and complete[key].nunique() > 1
+    ]
+    if not keys:
+        raise PlotSkipped("no number differs between complete trials")
+    return [_plot(data, _name(key), _axis(data, key), data.search[key]) for key in keys]
+
+
+def gamma_plot(data: SweepData) -> Plot:
+    """The score over the weight of all heads. Raises PlotSkipped where it does not vary."""
+    require_complete(data)
+    gamma = heads_weight(data.search)
+    if gamma.nunique() < 2:
+        raise PlotSkipped("the weight of all heads together is the same in all trials")
+    return _plot(data, "gamma", Axis("weight of all heads"), gamma)
+
+
+def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
+    """1 minus the classifier's weight; where that is fixed, the sum of the heads' weights."""
+    if CLASSIFIER_WEIGHT in frame and frame[CLASSIFIER_WEIGHT].nunique() > 1:
+        return 1 - frame[CLASSIFIER_WEIGHT].astype(float)
+    return frame[[key for key in frame.columns if head_key(key, "weight")]].astype(float).sum(axis=1)
+
+
+def _name(key: str) -> str:
+    head = head_key(key, "temperature")
+    return f"tau_{head}" if head else "response_" + "".join(s if s.isalnum() else "-" for s in short(key))
+
+
+def _axis(data: SweepData, key: str) -> Axis:
+    head = head_key(key, "temperature")
+    drawn = next((p.domain.dimensions(key).get(key) for p in data.space.parameters if key in p.keys), None)
+    label = f"temperature of {head}" if head else short(key)
+    return Axis(label, log=bool(head) or (drawn is not None and drawn.log))
+
+
+def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
+    stages = {title: _points(data, x, scores) for title, scores in score_stages(data).items()}
+    require_change([score for points in stages.values() for score in points["score"]])
+    caption = "Other keys differ between the trials too."
+    if len(stages) > 1:
+        caption += " Each panel compares trials after equally many epochs."
+    curve = " Line and band: a Gaussian process and one standard deviation of its mean."
+    table = pd.concat(points.assign(stage=title) for title, points in stages.items())
+    return Plot(
+        name,
+        f"{data.score} by the {axis.label}",
+        caption + (curve if any(_curve(points, axis) for points in stages.values()) else ""),
+        table[["stage", "state", "setting", "x", "score"]].rename(columns={"x": axis.label}),
+        partial(_draw, stages, axis),
     )
 
 
-def _draw_parallel(study: optuna.Study, params: list[str], target_name: str) -> Axes:
-    params = sorted(params)
-    axes = plot_parallel_coordinate(study, params, target_name=target_name)
-    assert isinstance(axes.figure, Figure)
-    axes.figure.set_size_inches(max(style.WIDTH, 1.1 * len(params) + 2), style.HEIGHT + 0.6)
-    # Optuna shortens long names.
-    axes.set_xticks(range(len(params) + 1), [target_name, *params], rotation=25, ha="right")
-    return axes
+def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
+    """A row for each trial with a score at a stage."""
+    frame = data.search.loc[scores.index, ["number", "setting", "state"]].assign(x=x, score=scores)
+    state = frame["state"].str.lower().mask(frame["number"] == best_number(data), "best")
+    return frame.assign(state=state).dropna(subset="x")
+
+
+def _curve(points: pd.DataFrame, axis: Axis) -> object:
+    return fitted_curve(points["x"], points["score"], log=axis.log)
+
+
+def _draw(stages: dict[str, pd.DataFrame], axis: Axis) -> Figure:
+    with style.matplotlib_style():
+        figure = Figure(figsize=(style.WIDTH, _PANEL * len(stages) + 0.9))
+        panels = figure.subplots(len(stages), sharex=True, squeeze=False)[:, 0]
+        for axes, (title, points) in zip(panels, stages.items(), strict=True):
+            _draw_stage(axes, points, axis)
+            axes.set_title(style.as_text(title), loc="left")
+        if axis.log:
+            log_ruler(panels[-1].xaxis)
+        panels[-1].set_xlabel(style.as_text(axis.label))
+        legend(figure, panels[0])
+    return figure
+
+
+def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
+    curve = fitted_curve(points["x"], points["score"], log=axis.log)
+    if curve is not None:
+        axes.plot(curve.x, curve.mean, color=style.MEANINGS["complete"], linewidth=style.LINE_WIDTH)
+        low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
+        axes.fill_between(curve.x, low, high, color=style.MEANINGS["complete"], alpha=style.BAND, linewidth=0)
+    for state, (marker, size) in _MARKS.items():
+        its = points[points["state"] == state]
+        if len(its):
+            axes.scatter(
+                its["x"],
+                its["score"],
+                s=size,
+                marker=marker,
+                facecolor="none" if state == "pruned" else style.MEANINGS[state],
+                edgecolor="black" if state == "best" else style.MEANINGS[state],
+                label=state,
+                zorder=3,
+            )
+
+
+def short(key: str) -> str:
+    """The key without a prefix of the objective: `section.temperature`, `classifier.weight`, `train.lr`."""
+    prefix = next((each for each in _PREFIXES if key.startswith(each)), "")
+    return key.removeprefix(prefix)
+
+
+def head_key(key: str, option: str) -> str | None:
+    """The name of the head where the key is that option of a head; otherwise None."""
+    prefix, suffix = _PREFIXES[0], f".{option}"
+    name = key.removeprefix(prefix).removesuffix(suffix)
+    return name if key == f"{prefix}{name}{suffix}" and "." not in name else None
+
+
+def require_complete(data: SweepData, count: int = 1) -> None:
+    """Raises PlotSkipped where fewer trials are complete."""
+    found = len(data.complete)
+    if not found and count:
+        raise PlotSkipped("no trial is complete")
+    if found < count:
+        raise PlotSkipped(f"needs {count} complete trials, and there {'is' if found == 1 else 'are'} {found}")
+
+
+def pruned_trials(data: SweepData) -> pd.DataFrame:
+    """The trials that were pruned after they had a score."""
+    return data.search[(data.search["state"] == State.PRUNED) & data.search["score"].notna()]
+
+
+def best_number(data: SweepData) -> int:
+    """The number of the best trial; -1 where no trial is complete."""
+    return -1 if data.best is None else int(data.best["number"])
+
+
+def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
+    """The scores of the trials that reached a stage, by its title; the index is that of `data.search`.
+
+    The last stage has the final scores of complete trials. Where trials were pruned, the largest validation
+    that all trials reached comes before it, and later ones at which some were pruned, each in the metric that
+    pruned them.
+    """
+    values = pd.Series([[value for _, value in trial.intermediate] for trial in data.result.trials])
+    pruned, metric = pruned_trials(data), data.pruned_by.removeprefix("knn/")
+    rows = [*data.complete.index, *pruned.index] if len(pruned) else []
+    stages: dict[str, pd.Series[float]] = {}
+    for length in _spread({len(values[row]) for row in pruned.index} - {0}):
+        reached = {row: values[row][length - 1] for row in rows if len(values[row]) >= length}
+        epoch = length * data.job.evaluation.every
+        title = f"{metric} at epoch {epoch}: {counted(len(reached), 'trial')}"
+        stages[title] = pd.Series(reached, dtype=float)
+    stages[f"{data.score} at the end: {counted(len(data.complete), 'trial')}"] = data.complete["score"]
+    return stages
+
+
+def _spread(lengths: set[int]) -> list[int]:
+    """At most `MOST` of them, the smallest and the largest among these."""
+    ordered = sorted(lengths)
+    places = np.linspace(0, len(ordered) - 1, min(MOST, len(ordered))).round().astype(int)
+    return [ordered[place] for place in places]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Scope:
-    """What is checked: a home and its tracking store."""
+    """A home and its tracking store, which the doctor checks."""
 
     home: Path
     uri: str

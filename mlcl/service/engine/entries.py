@@ -16,13 +16,19 @@ def scoped(scope: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class Group:
-    """A setting that is confirmed on fresh seeds, in the search `scope`."""
+    """A setting that is confirmed on fresh seeds, in the search `scope`.
+
+    `labels` are the names that it has now, with its rank in the search; empty where it is no candidate any
+    more. `roles` are the names of its roles, `model` and `baseline`.
+    """
 
     key: str
     label: str
     job: dict[str, Any]
     settings: dict[str, Any]
     scope: str = ""
+    labels: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
 
 
 @dataclass

@@ -80,7 +80,7 @@ class Ledger:
         return self.entries[training.key]
 
     def open_group(self, group: Group) -> None:
-        """Writes down a setting that is to be confirmed."""
+        """Writes down a setting that is to be confirmed, or what it is now."""
         self.append("group", **_unscoped(group))
 
     def open_version(self, version: SpaceVersion, scope: str = "") -> None:
@@ -149,7 +149,9 @@ class Ledger:
 
     def _on_group(self, event: dict[str, Any]) -> None:
         names = ("key", "label", "job", "settings")
-        group = Group(**{name: event[name] for name in names}, scope=event.get("scope", ""))
+        fields: dict[str, Any] = {name: event[name] for name in names}
+        fields |= {name: tuple(event[name]) for name in ("labels", "roles")}
+        group = Group(**fields, scope=event.get("scope", ""))
         self.groups[group.key] = group
 
     def _on_begin(self, event: dict[str, Any]) -> None:

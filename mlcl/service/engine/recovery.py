@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mlcl.errors import MachineError, UserError
+from mlcl.results.documents import stop_sweep
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id, sync_log
@@ -37,6 +38,7 @@ def recover(home: Path) -> None:
                 if not free or present is None or present.state is not State.RUNNING:
                     continue
                 close_ledger(home, folder)
+                stop_sweep(folder.path, KILLED)
                 folder.set_state(_close_logs(home, present))
 
 

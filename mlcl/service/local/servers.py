@@ -49,7 +49,7 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong and how to mend it; `passing`: it may pass while the server starts."""
+    """A problem and its cure; `passing`: it may pass while the server starts."""
 
     what: str
     mend: str
@@ -63,7 +63,7 @@ class Server:
     Attributes:
         address: Where it takes requests.
         log: The file of its output.
-        probe: A page that it must show to nobody without the secret.
+        probe: A page that it must not show without the secret.
         secret: The file of its secret.
         login: The header of a request, which has the secret.
         ports: The ports that must be free, by the option that sets them.

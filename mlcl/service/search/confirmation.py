@@ -1,4 +1,4 @@
-"""What a search found, ranked; and which settings are trained again on fresh seeds."""
+"""The settings that are trained again on fresh seeds."""
 
 from __future__ import annotations
 
@@ -7,55 +7,37 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from mlcl.config import Goal, JobConfig, dump_job, flatten, job_hash, load_job
+from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
+from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.sampling import agree
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
-from mlcl.tracking import State
+
+AS_WRITTEN = "as written"
+"""The name of the job that is searched, as it was written."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` says what it is and stays true, `label` also how it ranks now.
+    `name` says what it is and stays true, `labels` also how it ranks now: one for each setting that comes to
+    the same job.
     """
 
     key: str
     name: str
-    label: str
+    labels: tuple[str, ...]
     job: JobConfig
     settings: Mapping[str, Any]
     role: Role = Role.MODEL
 
 
-def ranked(trials: Sequence[Entry], mode: str) -> list[Entry]:
-    """The complete trials, the best score first, the earliest of equals."""
-    complete = [trial for trial in trials if trial.state is State.COMPLETE and trial.score is not None]
-    sign = -1.0 if mode == "max" else 1.0
-    return sorted(complete, key=lambda trial: sign * (trial.score or 0.0))
-
-
-def pareto(trials: Sequence[Entry], goals: Sequence[Goal]) -> list[Entry]:
-    """The complete trials that no other one beats in a goal without losing in another."""
-    complete = [trial for trial in trials if trial.state is State.COMPLETE]
-    signs = np.array([-1.0 if goal.mode == "max" else 1.0 for goal in goals])
-    costs_TG = np.array([trial.values for trial in complete]).reshape(-1, len(goals)) * signs
-    front = []
-    for trial, cost_G in zip(complete, costs_TG, strict=True):
-        dominates = (costs_TG <= cost_G).all(axis=1) & (costs_TG < cost_G).any(axis=1)
-        if not dominates.any():
-            front.append(trial)
-    return front
-
-
 def best_candidate(trial: Entry) -> Candidate:
     """A trial's setting."""
     job, name = load_job(trial.job), trial.label
-    return Candidate(_key(job), name, f"best found ({name})", job, dict(trial.settings))
+    return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings))
 
 
 def _key(job: JobConfig) -> str:
@@ -73,20 +55,20 @@ def candidates(
     names and with both roles.
     """
     baselines = [
-        Candidate("", name, name, plan.with_grid(job), {}, Role.BASELINE) for name, job in plan.baselines
+        Candidate("", name, (name,), plan.with_grid(job), {}, Role.BASELINE) for name, job in plan.baselines
     ]
     found = [each for each in baselines if each.job.baseline is None]
     for place, each in enumerate(found):
         if each.name in tuned:
             its = best_candidate(tuned[each.name])
-            found[place] = replace(its, label=f"{its.name}, best found", role=Role.BASELINE)
-    found.append(Candidate("", "as written", "as written", plan.search_job(), {}))
+            found[place] = replace(its, labels=(f"{its.name}, best found",), role=Role.BASELINE)
+    found.append(Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     best = ranked(trials, plan.space.mode)[: plan.confirm]
     for place, trial in enumerate(best, start=1):
         rank = "best found" if place == 1 else f"no. {place} found"
-        found.append(replace(best_candidate(trial), label=f"{rank} ({trial.label})"))
+        found.append(replace(best_candidate(trial), labels=(f"{rank} ({trial.label})",)))
     found += [each for each in baselines if each.job.baseline is not None]
     merged: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
@@ -98,6 +80,10 @@ def candidates(
             jobs.append(job)
         else:
             same = merged[at]
-            label, role = f"{same.label} = {one.label}", same.role | one.role
-            merged[at] = replace(same, label=label, settings=one.settings or same.settings, role=role)
+            merged[at] = replace(
+                same,
+                labels=(*same.labels, *one.labels),
+                settings=one.settings or same.settings,
+                role=same.role | one.role,
+            )
     return merged

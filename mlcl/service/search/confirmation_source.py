@@ -44,16 +44,18 @@ class ConfirmationSource(TrainingSource):
 
     def start(self) -> tuple[int, int]:
         """Opens all groups and seeds."""
+        chosen = {each.key: each for each in self._chosen}
         for each in self._chosen:
             if each.key not in self._ledger.groups:
                 group = Group(each.key, each.name, dump_job(each.job), dict(each.settings), self._scope)
-                self._ledger.open_group(group)
+                self._ledger.open_group(_as_candidate(group, each))
             self.store.open_group(self._ledger.groups[each.key])
         # The best found may be another setting than last time.
-        labels = {each.key: each.label for each in self._chosen}
-        for key, group in self._ledger.groups.items():
-            if group.scope == self._scope:
-                self.store.attach(key).tags({Tag.CANDIDATE: labels.get(key, "no longer")})
+        for group in [its for its in self._ledger.groups.values() if its.scope == self._scope]:
+            present = _as_candidate(group, chosen.get(group.key))
+            if present != group:
+                self._ledger.open_group(present)
+            self.store.attach(group.key).tags({Tag.CANDIDATE: " = ".join(present.labels) or "no longer"})
         first = self._plan.job.train.seed + 1  # none of them is the search's
         for seed in range(first, first + self._plan.seeds):
             self._entries += [self._open(each.key, seed) for each in self._chosen]
@@ -105,3 +107,11 @@ class ConfirmationSource(TrainingSource):
     def finished(self) -> bool:
         """Whether every seed has ended."""
         return all(entry.ended for entry in self._entries)
+
+
+def _as_candidate(group: Group, candidate: Candidate | None) -> Group:
+    """The group with the label and the roles that its setting has now."""
+    if candidate is None:
+        return replace(group, labels=())
+    roles = tuple(str(role.name).lower() for role in candidate.role)
+    return replace(group, labels=candidate.labels, roles=roles)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.config.space import SAMPLERS
+from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
-from mlcl.service.search.confirmation import ranked
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import exact, grid_size, start
 from mlcl.service.search.scoring import score_training

@@ -1,174 +1,169 @@
-"""What became of a sweep, read from its ledger, for tables and for programs."""
+"""Builds the result of a sweep from its ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from mlcl.config import Goal
-from mlcl.service.engine.entries import Entry
+from mlcl.config import Goal, dump_job
+from mlcl.results.documents import write_sweep
+from mlcl.results.provenance import data_notes, lower_is_better, provenance_of
+from mlcl.results.sweep_result import (
+    DataSummary,
+    SettingResult,
+    SweepRequest,
+    SweepResult,
+    TrainingResult,
+    ranked,
+)
+from mlcl.service.engine.entries import Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.engine.progress import ProgressEvent, ProgressListener
+from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
-from mlcl.service.search.confirmation import Candidate, pareto, ranked
+from mlcl.service.search.confirmation import AS_WRITTEN
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
-from mlcl.tracking import State
+from mlcl.significance.baseline_verdict import Role
+from mlcl.tracking import State, typed_params
+from mlcl.tracking.names import Tag
+
+WRITE_EVERY = 10.0
+"""Fewest seconds between two documents that are written while trainings run."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """One training of a sweep: a search trial, or a seed of a confirmation.
-
-    `score` is the pruning goal's: the final one of a COMPLETE training, else its last rung's. `values` has
-    one number for each goal. `chosen` are the post-hoc keys (k, lambda, temperature) that gave the score.
-    `run_id` is the run in MLflow, None where that has not been delivered yet.
-    """
-
-    key: str
-    label: str
-    state: State
-    settings: Mapping[str, Any]
-    score: float | None = None
-    values: tuple[float, ...] = ()
-    chosen: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    reason: str = ""
-    epoch: int = 0
-    seconds: float = 0.0
-    run_id: str | None = None
-
-
-@dataclass(frozen=True)
-class Confirmed:
-    """A setting on fresh seeds; `label` tells which: as written, best found, or the name of a baseline."""
-
-    key: str
-    label: str
-    state: State
-    settings: Mapping[str, Any]
-    seeds: tuple[Trained, ...]
-    run_id: str | None = None
-    role: Role = Role.MODEL
-
-    def contender(self, score: str) -> Contender:
-        """Its complete seeds on validation, by the score, and on test."""
-        done = {place: its.metrics for place, its in enumerate(self.seeds) if its.state is State.COMPLETE}
-        return Contender.of(self.label, self.role, score, done)
-
-    def values(self, metric: str) -> list[float]:
-        """The metric of every seed that has it."""
-        return [seed.metrics[metric] for seed in self.seeds if metric in seed.metrics]
-
-
-@dataclass(frozen=True)
-class SweepReport:
-    """A sweep as it stands when the command ends.
-
-    `goals` name the metrics of `Trained.values`; `score` and `mode` are the pruning goal's. `front` is the
-    Pareto front over the goals, only where there are several. `undelivered` counts logs that MLflow has not
-    got yet. `baseline_trials` are those of the searches of trained baselines.
-    """
-
-    id: str
-    name: str
-    state: State
-    reason: str
-    folder: Path
-    goals: tuple[Goal, ...]
-    score: str
-    mode: str
-    trials: tuple[Trained, ...]
-    best: Trained | None
-    front: tuple[Trained, ...] = ()
-    confirmations: tuple[Confirmed, ...] = ()
-    registered: str = ""
-    spent: str = ""
-    undelivered: int = 0
-    run_id: str | None = None
-    baseline_trials: tuple[Trained, ...] = ()
-
-    @property
-    def verdict(self) -> BaselineVerdict | None:
-        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        contenders = [each.contender(self.score) for each in self.confirmations]
-        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
-
-
-@dataclass(frozen=True)
 class SweepReader:
-    """Reads a sweep's ledger; `run_id` tells the MLflow run of a log."""
+    """Reads the ledger of a sweep.
 
-    plan: SweepPlan
-    folder: Path
-    ledger: Ledger
-    run_id: Callable[[str], str | None]
+    Args:
+        plan: What the present command asked for.
+        ledger: The ledger in the sweep's folder.
+        home: The folder with the logs.
+        run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+    """
 
-    def report(
+    def __init__(
+        self, plan: SweepPlan, ledger: Ledger, home: Path, run_id: Callable[[str], str | None]
+    ) -> None:
+        self._plan, self._ledger, self._id = plan, ledger, ledger.head["id"]
+        self._trainings = TrainingResults(home, run_id)
+        self._params = typed_params(plan.search_job(), plan.free)
+
+    def result(
         self,
         state: State,
         reason: str,
-        confirmed: Sequence[Candidate],
+        confirmed: Collection[str] = (),
         *,
-        spent: str,
-        undelivered: int,
-    ) -> SweepReport:
-        """The sweep as it stands."""
-        plan, id = self.plan, self.ledger.head["id"]
-        trials = self.ledger.counted()
-        complete = ranked(trials, plan.space.mode)
-        front = pareto(trials, plan.space.goals) if plan.space.multi else []
-        return SweepReport(
-            id=id,
+        spent: str = "",
+        undelivered: int = 0,
+    ) -> SweepResult:
+        """The sweep as it stands; `confirmed` are the keys of the settings that this command confirmed."""
+        plan, ledger, budget = self._plan, self._ledger, self._plan.resources.budget
+        goals = zip(plan.scores, plan.space.goals, strict=True)
+        counted, scopes = ledger.counted(), [scope_of(each) for each in baseline_searches(plan).values()]
+        baselines = [entry for scope in scopes for entry in ledger.counted(scope)]
+        kept = {entry.key for entry in (*counted, *baselines)}
+        settings = self._settings()
+        best = next(iter(ranked(counted, plan.space.mode)), None)
+        tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
+        own = dict(self._trainings.tags(self._id))
+        if len(ledger.codes) > 1:
+            own[Tag.CODE] = ", then ".join(ledger.codes)
+        data = next(iter(tags), own)
+        return SweepResult(
+            id=self._id,
             name=plan.name,
             state=state,
             reason=reason,
-            folder=self.folder,
-            goals=tuple(
-                Goal(name, goal.mode) for name, goal in zip(plan.scores, plan.space.goals, strict=True)
-            ),
+            folder=ledger.folder,
+            goals=tuple(Goal(name, goal.mode) for name, goal in goals),
             score=plan.score,
             mode=plan.space.mode,
-            trials=tuple(map(self._trained, trials)),
-            best=self._trained(complete[0]) if complete else None,
-            front=tuple(map(self._trained, front)),
-            confirmations=tuple(map(self._confirmed, confirmed)),
-            registered=self.ledger.registered.get(complete[0].key, "") if complete else "",
+            trials=self._built(counted),
+            confirmations=tuple(settings[key] for key in confirmed),
+            registered="" if best is None else ledger.registered.get(best.key, ""),
             spent=spent,
             undelivered=undelivered,
-            run_id=self.run_id(id),
-            baseline_trials=tuple(
-                self._trained(entry)
-                for search in baseline_searches(plan).values()
-                for entry in self.ledger.counted(scope_of(search))
+            run_id=self._trainings.run_id(self._id),
+            baseline_trials=self._built(baselines),
+            earlier_baseline_trials=self._built(
+                [entry for entry in ledger.entries.values() if entry.scope and entry.key not in kept]
             ),
+            dropped=self._built([entry for entry in ledger.trials() if entry.key not in kept]),
+            earlier=tuple(each for key, each in settings.items() if key not in confirmed),
+            asked=SweepRequest(plan.trials, plan.seeds, plan.confirm, budget.text if budget else ""),
+            data=DataSummary(
+                name=data.get(Tag.DATA, ""),
+                fingerprint=own.get(Tag.FINGERPRINT, ""),
+                notes=tuple(note for notes in data_notes(tags).values() for note in notes),
+            ),
+            job=dump_job(plan.job),
+            params=self._params,
+            space=plan.space_text,
+            free=plan.free,
+            lower_is_better=lower_is_better(tags),
+            provenance=provenance_of(own, tags),
         )
 
-    def _confirmed(self, candidate: Candidate) -> Confirmed:
-        seeds = tuple(map(self._trained, self.ledger.seeds_of(candidate.key)))
-        state, _ = self.ledger.group_states[candidate.key]
-        run_id = self._run_id(candidate.key)
-        return Confirmed(
-            candidate.key, candidate.label, state, candidate.settings, seeds, run_id, candidate.role
+    def _built(self, entries: Collection[Entry]) -> tuple[TrainingResult, ...]:
+        build, free = self._trainings.build, self._plan.free
+        return tuple(build(entry, log_id(self._id, entry.key), self._params, free) for entry in entries)
+
+    def _settings(self) -> dict[str, SettingResult]:
+        """The settings with fresh seeds by their keys, each under a name of its own.
+
+        A baseline's file may have the name of a search trial; another job under a name is another setting.
+        """
+        models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
+        groups = [group for group in self._ledger.groups.values() if not group.scope]
+        used, found = Counter[str](), {}
+        for order, group in enumerate(groups):
+            its, name = self._setting(group, order), group.label
+            name += ", baseline" if its.role == Role.BASELINE and name in models else ""
+            used[name] += 1
+            name += f" ({used[name]})" if used[name] > 1 else ""
+            found[group.key] = replace(its, name=name)
+        return found
+
+    def _setting(self, group: Group, order: int) -> SettingResult:
+        log = log_id(self._id, group.key)
+        params, hash_ = self._trainings.job(log, group.job, self._plan.free)
+        build, free = self._trainings.build, self._plan.free
+        state, _ = self._ledger.group_states.get(group.key, (State.RUNNING, ""))
+        return SettingResult(
+            key=group.key,
+            labels=group.labels,
+            order=order,
+            state=state,
+            settings=group.settings,
+            seeds=tuple(
+                build(entry, log_id(self._id, entry.key), params, free)
+                for entry in self._ledger.seeds_of(group.key)
+            ),
+            name=group.label,
+            role=Role.named(group.roles),
+            params=params,
+            job_hash=hash_,
+            log=log,
+            run_id=self._trainings.run_id(log),
         )
 
-    def _trained(self, entry: Entry) -> Trained:
-        return Trained(
-            key=entry.key,
-            label=entry.label,
-            state=entry.state,
-            settings=entry.settings,
-            score=entry.score,
-            values=tuple(entry.values),
-            chosen=entry.chosen,
-            metrics=entry.metrics,
-            reason=entry.reason,
-            epoch=entry.rungs[-1][0] if entry.rungs else 0,
-            seconds=entry.cost.seconds,
-            run_id=self._run_id(entry.key),
-        )
 
-    def _run_id(self, key: str) -> str | None:
-        return self.run_id(log_id(self.ledger.head["id"], key))
+def kept_on_disk(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
+    """A listener that calls `watch`, and writes `sweep.json` when a training has ended."""
+    last = -WRITE_EVERY
+
+    def listen(event: ProgressEvent) -> None:
+        nonlocal last
+        watch(event)
+        if event.kind == "close" and time.monotonic() - last >= WRITE_EVERY:
+            with suppress(OSError):  # a full disk stops the sweep where the ledger is written
+                write_sweep(reader.result(State.RUNNING, ""))
+            last = time.monotonic()
+
+    return listen

@@ -10,6 +10,8 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
+from mlcl.results.documents import write_sweep
+from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, SpaceVersion
@@ -18,12 +20,12 @@ from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.best_model import register_best
-from mlcl.service.search.confirmation import Candidate, candidates, ranked
+from mlcl.service.search.confirmation import Candidate, candidates
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.searches_source import SearchesSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
-from mlcl.service.search.summary import SweepReader, SweepReport
+from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
 from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
 from mlcl.service.search.sweep_run import SweepRun
@@ -38,7 +40,7 @@ RUN_PATIENCE = 5.0
 
 def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
-) -> SweepReport:
+) -> SweepResult:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     job_data = check_plan(plan, home)
     for search in baseline_searches(plan).values():
@@ -75,7 +77,9 @@ def run_sweep(
         if end.undelivered == 0:
             sweep.attempt("the experiment is not described", sweep.describe)
             sweep.attempt("the best model is not registered", sweep.register)
-        return sweep.report(end.state, end.reason, end.undelivered)
+        result = sweep.report(end.state, end.reason, end.undelivered)
+        write_sweep(result)
+        return result
 
 
 def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
@@ -97,10 +101,11 @@ def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     ledger, home = command.ledger, command.logs.home
     own = SweepRun(plan, command.record, command.logs)
     command.logs.deliver(command.folder.path.name)
+    reader = SweepReader(plan, ledger, home, command.delivery.run_id)
     reporter = Reporter(
         ledger,
         command.account,
-        command.watch,
+        kept_on_disk(reader, command.watch),
         metric=plan.space.metric,
         score=plan.score,
         best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
@@ -123,7 +128,8 @@ def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
         name: _baseline(its, command, data, reporter) for name, its in baseline_searches(plan).items()
     }
     engine = command.engine(reporter, plan.space.search.max_failed)
-    return Sweep(plan, command, engine, own, search, store, baselines)
+    write_sweep(reader.result(State.RUNNING, ""))
+    return Sweep(plan, command, engine, own, search, store, reader, baselines)
 
 
 def _baseline(plan: SweepPlan, command: Command, data: DatasetInfo, reporter: Reporter) -> SearchSource:
@@ -158,6 +164,7 @@ class Sweep:
     own: SweepRun
     search: SearchSource
     store: NestedTrials
+    reader: SweepReader
     baselines: Mapping[str, SearchSource] = field(default_factory=dict)
     confirmed: Sequence[Candidate] = ()
     finished: bool = False
@@ -210,6 +217,7 @@ class Sweep:
             self.own.rungs(ledger, self.command.logs)
         its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
+        self.own.log.artifacts([write_sweep(its)])
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
@@ -237,8 +245,7 @@ class Sweep:
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
             command.ledger.append("registered", key=best.key, text=text)
 
-    def report(self, state: State, reason: str, undelivered: int = 0) -> SweepReport:
-        """The report of the sweep as it stands, with the runs that MLflow has."""
-        command, spent = self.command, self.engine.account.used_text()
-        reader = SweepReader(self.plan, command.folder.path, command.ledger, command.delivery.run_id)
-        return reader.report(state, reason, self.confirmed, spent=spent, undelivered=undelivered)
+    def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
+        """The sweep as it stands, with the runs that MLflow has."""
+        keys, spent = [each.key for each in self.confirmed], self.engine.account.used_text()
+        return self.reader.result(state, reason, keys, spent=spent, undelivered=undelivered)

@@ -111,7 +111,7 @@ class _Choice:
     ask: Ask | None
 
     def _asked(self, key: str, question: str, names: Sequence[str]) -> str:
-        """The one name, or the answer. Raises UserError where nobody can be asked."""
+        """The one name, or the answer. Raises UserError where no person can be asked."""
         if len(names) == 1:
             return names[0]
         if self.ask is None:

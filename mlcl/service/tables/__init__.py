@@ -3,14 +3,10 @@
 from mlcl.service.tables.cell_files import check_folder, write_cells
 from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
 from mlcl.service.tables.table import run_table
 
 __all__ = [
-    "CellReport",
-    "FigureReport",
     "TablePlan",
-    "TableReport",
     "check_folder",
     "plan_table",
     "run_table",

@@ -14,13 +14,13 @@ from mlcl.tracking import State
 
 
 class CellsSource(TrainingSource):
-    """The runs that are missing. `failures` has the reasons of those that did not end well."""
+    """The runs that are missing. `failed` has the entries of those that did not end well, by job and data."""
 
     stage = "table"
     store: SharedRuns
 
     def __init__(self, missing: Sequence[TableRun], ledger: Ledger, store: SharedRuns) -> None:
-        self.store, self.failures = store, dict[Key, str]()
+        self.store, self.failed = store, dict[Key, Entry]()
         self._ledger, self._waiting, self._total = ledger, list(missing), len(missing)
         self._runs: dict[str, TableRun] = {}
         self._ended = 0
@@ -46,11 +46,11 @@ class CellsSource(TrainingSource):
         return End(State.COMPLETE)
 
     def closed(self, entry: Entry) -> None:
-        """Keeps the reason where there is one."""
+        """Keeps the entry where there is a reason."""
         self._ended += entry.ended
         run = self._runs.get(entry.key)
         if run is not None and entry.reason:
-            self.failures[run.key] = entry.reason
+            self.failed[run.key] = entry
 
     def left(self) -> int:
         """Runs that have not ended."""

@@ -1,24 +1,29 @@
-"""From finished runs to the figures of a table."""
+"""Builds the results of a table's cells from their finished runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
+from mlcl.results.sweep_result import TrainingResult, changes
+from mlcl.results.table_result import CellResult, FigureResult, scaled
+from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
-from mlcl.service.tables.origin import Origin, cell_origin, rows_seen
+from mlcl.service.engine.training_results import TrainingResults
+from mlcl.service.tables.origin import cell_origin, rows_seen
 from mlcl.service.tables.plan import Key, TablePlan, TableRun
-from mlcl.service.tables.summary import CellReport, FigureReport, scaled
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
-from mlcl.tracking import State
+from mlcl.tracking import State, typed_params
+from mlcl.tracking.names import Tag
 from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import RESULT
@@ -28,77 +33,117 @@ Metrics = dict[str, float]
 
 
 class Figures:
-    """Reads the figures of cells from the folders of their runs."""
+    """Reads the figures of cells from the folders of their runs.
 
-    def __init__(self, plan: TablePlan, runs: list[TableRun], home: Path) -> None:
+    Args:
+        plan: What was asked for.
+        runs: The runs of the cells that are not tuned.
+        home: The folder of runs and logs.
+        run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+    """
+
+    def __init__(
+        self, plan: TablePlan, runs: list[TableRun], home: Path, run_id: Callable[[str], str | None]
+    ) -> None:
         self._plan, self._home = plan, home
         self._runs = {run.key[0]: run for run in runs}
         self._job_data_cache: dict[str, JobData] = {}
+        self.trainings = TrainingResults(home, run_id)
 
-    def cell(self, cell: Cell, done: Mapping[Key, RunFolder], failures: Mapping[Key, str]) -> CellReport:
+    def cell(self, cell: Cell, done: Mapping[Key, RunFolder], failed: Mapping[Key, Entry]) -> CellResult:
         """A cell as far as its runs are done, and why they or their numbers are missing."""
         runs = [self._runs[job_hash(job)] for job in cell.jobs]
-        keys = [run.key for run in runs]
-        folders = [done.get(key) for key in keys]
-        reasons = [failures[key] for key in keys if key in failures]
-        metrics: list[Metrics] = []
-        for seed, folder in enumerate(folders):
-            try:
-                metrics.append({} if folder is None else self._metrics(cell, seed, folder.path))
-            except UserError as error:
-                metrics.append({})
-                reasons.append(error.line())
-        names = [None if folder is None else folder.path.name for folder in folders]
-        records = [folder.record for folder in folders if folder is not None]
-        logs = [record.log for record in records if record is not None]
-        return self._report(cell, metrics, names, reasons, self._origin(cell, runs[0].data, logs))
+        reasons = [failed[run.key].reason for run in runs if run.key in failed]
+        params = typed_params(cell.asked(0))
+        names, metrics, trainings = list[str | None](), list[Metrics](), list[TrainingResult]()
+        for seed, run in enumerate(runs):
+            folder, found = done.get(run.key), Metrics()
+            names.append(None if folder is None else folder.path.name)
+            if folder is not None:
+                try:
+                    found = self._metrics(cell, seed, folder.path)
+                except UserError as error:
+                    reasons.append(error.line())
+                trainings.append(self._training(cell, seed, folder, found, params))
+            elif run.key in failed:
+                entry = failed[run.key]
+                trainings.append(self.trainings.build(entry, entry.key, params))
+            metrics.append(found)
+        return self._result(cell, runs[0].data, metrics, names, reasons, params, trainings)
 
-    def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellReport:
+    def _training(
+        self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared: Mapping[str, Any]
+    ) -> TrainingResult:
+        """The training of a finished run, which this table or another command made."""
+        record, job = folder.record, cell.jobs[seed]
+        log = folder.path.name if record is None else record.log
+        start = self.trainings.start(log)
+        return TrainingResult(
+            key=folder.path.name,
+            label=f"{cell.row}, {cell.column}, seed {seed}",
+            state=State.COMPLETE,
+            metrics=metrics,
+            seed=job.train.seed,
+            changes=changes(shared, typed_params(cell.asked(seed))),
+            job_hash=job_hash(job),
+            fingerprint=self.trainings.tags(log).get(Tag.FINGERPRINT, ""),
+            started=start.get("time"),
+            log=log,
+            run_id=self.trainings.run_id(log),
+        )
+
+    def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
         """A tuned cell as far as its confirmation is done, whose trainings are its runs."""
-        seeds, table = tuned.seeds(ledger), ledger.folder.name
+        seeds, table, best = tuned.seeds(ledger), ledger.folder.name, tuned.best(ledger)
         none = [None] * (len(tuned.cell.jobs) - len(seeds))
         metrics = [*(dict(seed.metrics) for seed in seeds), *({} for _ in none)]
-        logs = [log_id(table, seed.key) if seed.state is State.COMPLETE else None for seed in seeds]
-        origin = self._origin(tuned.cell, tuned.data, [log for log in logs if log])
-        report = self._report(tuned.cell, metrics, [*logs, *none], tuned.reasons(ledger), origin)
-        best = tuned.best(ledger)
+        logs = [log_id(table, seed.key) for seed in seeds]
+        names = [log if seed.state is State.COMPLETE else None for log, seed in zip(logs, seeds, strict=True)]
+        params = self.trainings.job(logs[0], seeds[0].job)[0] if seeds else {}
+        trainings = [
+            self.trainings.build(seed, log, params)
+            for seed, log in zip(seeds, logs, strict=True)
+            if seed.ended
+        ]
+        reasons, names = tuned.reasons(ledger), [*names, *none]
+        result = self._result(tuned.cell, tuned.data, metrics, names, reasons, params, trainings)
         settings = None if best is None else {**best.settings, **best.chosen}
-        return replace(report, settings=settings, search=tuned.search(ledger))
+        return replace(result, settings=settings, search=tuned.search(ledger))
 
-    def _origin(self, cell: Cell, data: DatasetInfo, logs: Sequence[str]) -> Origin:
-        return cell_origin(cell, self._plan.table.seed_keys, data, self._home, logs)
-
-    def _report(
+    def _result(
         self,
         cell: Cell,
+        data: DatasetInfo,
         metrics: Sequence[Metrics],
         names: Sequence[str | None],
         reasons: list[str],
-        origin: Origin,
-    ) -> CellReport:
-        figures = []
+        params: Mapping[str, Any],
+        trainings: Sequence[TrainingResult],
+    ) -> CellResult:
+        figures, table = [], self._plan.table
         for figure in cell.figures:
-            values = tuple(scaled(found.get(figure.metric), self._plan.table.unit) for found in metrics)
+            values = tuple(scaled(found.get(figure.metric), table.unit) for found in metrics)
             reasons += [
                 f"{figure.metric} is not a number with seed {seed}"
                 for seed, (value, found) in enumerate(zip(values, metrics, strict=True))
                 if value is None and found
             ]
+            validation = figure.metric.replace("test/", "val/")
             figures.append(
-                FigureReport(
+                FigureResult(
                     name=figure.name,
                     metric=figure.metric,
                     printed=figure.printed,
                     values=values,
                     tolerance=self._plan.tolerance(figure.name),
-                    digits=self._plan.table.digits_of(figure.name),
-                    validation=tuple(
-                        scaled(found.get(figure.metric.replace("test/", "val/")), self._plan.table.unit)
-                        for found in metrics
-                    ),
+                    digits=table.digits_of(figure.name),
+                    validation=tuple(scaled(found.get(validation), table.unit) for found in metrics),
                 )
             )
-        return CellReport(
+        complete = [its for its in trainings if its.state is State.COMPLETE]
+        tags = [self.trainings.tags(its.log) for its in complete]
+        origin = cell_origin(cell, table.seed_keys, data, tags)
+        return CellResult(
             row=cell.row,
             column=cell.column,
             id=cell.id,
@@ -108,10 +153,13 @@ class Figures:
             data=rows_seen(cell.jobs[0], origin.fingerprint),
             baseline=cell.jobs[0].baseline is not None,
             origin=origin,
+            params=params,
+            trainings=tuple(trainings),
+            neighbours=bool(cell.neighbours),
         )
 
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
-        """What the run wrote down; of its neighbours, what its embeddings say under the cell's settings."""
+        """The metrics that the run wrote; those of neighbours by its embeddings under the cell's settings."""
         written = _read(folder / RESULT)
         knn = cell.asked(seed).evaluation.knn
         if not cell.neighbours or knn is None:

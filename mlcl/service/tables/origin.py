@@ -1,45 +1,28 @@
-"""What the figures of a cell were made of: to tell parts of one table from each other."""
+"""The origin of a cell's values: its setting, data and code, by which parts of a table are compared."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.results.provenance import Tags
+from mlcl.results.table_result import Origin
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 PLACE = ("source", "path", "options", "split_seed")
 """The keys of a section that say where its data is; the content is in the fingerprint."""
 
 
-@dataclass(frozen=True)
-class Origin:
-    """`setting` is equal for equal jobs and searches, wherever their data lies and whatever their seeds.
-
-    `data` and `fingerprint` are the data set's, `mlcl` and `commit` those of the trainings, of several joined
-    by a comma; a commit with uncommitted changes ends with `+`. Empty is not known.
-    """
-
-    setting: str
-    data: str = ""
-    fingerprint: str = ""
-    mlcl: str = ""
-    commit: str = ""
-
-
 def cell_origin(
-    cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, home: Path, logs: Iterable[str]
+    cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, everywhere: Iterable[Tags]
 ) -> Origin:
-    """The origin of a cell with these logs of its trainings."""
-    tags = [_start_tags(home, log) for log in logs]
+    """The origin of a cell with these tags of its trainings."""
+    tags = list(everywhere)
     commits = {its.get(Tag.COMMIT, "")[:12] + ("+" if its.get(Tag.DIRTY) == "true" else "") for its in tags}
     versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
     told = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
@@ -89,8 +72,3 @@ def _drop(tree: dict[str, Any], dotted: str) -> None:
         node = node.get(part) if isinstance(node, dict) else None
     if isinstance(node, dict):
         node.pop(last, None)
-
-
-def _start_tags(home: Path, log: str) -> Mapping[str, str]:
-    """The tags with which a log was started; empty where it is gone."""
-    return first_entry(log_folder(home, log) / LOG).get("tags") or {}

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from mlcl import markup
 from mlcl.markup import one_line
-from mlcl.service.tables.summary import CellReport, FigureReport, TableReport
-from mlcl.service.tables.verdicts import table_verdicts, verdict_sentences
+from mlcl.results.table_result import CellResult, FigureResult, TableResult
 
 MAX_REASONS = 500
 """Characters of a cell's reasons below a table; the log of its run has them whole."""
 
 
-def as_dict(report: TableReport) -> dict[str, Any]:
-    """The whole report for programs: every seed's figure with its run."""
-    tree = asdict(report)
-    tree |= {"folder": str(report.folder), "outside": report.outside, "missing": report.missing}
-    tree["verdicts"] = [{"cells": title, **its.as_dict()} for title, its in table_verdicts(report)]
-    for cell, plain in zip(report.cells, tree["cells"], strict=True):
-        for name in ("settings", "search", "origin"):
-            if plain[name] is None:
-                del plain[name]
-        if cell.search is not None:
-            plain["search"] |= {"kept": cell.search.kept}
-        for figure, its in zip(cell.figures, plain["figures"], strict=True):
-            its |= {"mean": figure.mean, "deviation": figure.deviation}
-            its |= {"difference": figure.difference, "verdict": figure.verdict}
-    return tree
-
-
-def text_of(figure: FigureReport) -> str:
+def text_of(figure: FigureResult) -> str:
     """`72.31 ± 0.42 (71.30) !`: mean, deviation, the printed figure, and whether it is out of tolerance."""
     mean, digits = figure.mean, figure.digits
     if mean is None:
@@ -42,12 +23,12 @@ def text_of(figure: FigureReport) -> str:
         spread = "" if figure.deviation is None else f" ± {figure.deviation:.{digits}f}"
         ours = f"{mean:.{digits}f}{spread}"
         if figure.verdict == "missing":
-            ours += f" [{len(figure.there)} of {len(figure.values)}]"
+            ours += f" [{len(figure.by_seed)} of {len(figure.values)}]"
     printed = "" if figure.printed is None else f" ({figure.printed:.{digits}f})"
     return ours + printed + (" !" if figure.verdict == "outside" else "")
 
 
-def caption(report: TableReport) -> list[str]:
+def caption(report: TableResult) -> list[str]:
     """What stands below a table: how it is to be read, and what differs from the paper."""
     figures = [figure for cell in report.cells for figure in cell.figures]
     seeds = len(figures[0].values)
@@ -65,10 +46,10 @@ def caption(report: TableReport) -> list[str]:
     return lines + ([one_line(report.about)] if report.about else [])
 
 
-def markdown(report: TableReport) -> str:
+def markdown(report: TableResult) -> str:
     """The table as Markdown, with title and caption."""
     lines = [f"## {one_line(report.title)}", ""]
-    for sentence in verdict_sentences(report):
+    for sentence in report.conclusions:
         lines += [markup.markdown(sentence), ""]
     lines += [f"{one_line(report.source)}; `{report.command}`.", ""]
     heads, body = _grid(report)
@@ -81,9 +62,9 @@ def markdown(report: TableReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _missing(report: TableReport) -> list[str]:
+def _missing(report: TableResult) -> list[str]:
     """A line for each reason with its cells, or with the column or row that is missing as a whole."""
-    found: dict[str, list[CellReport]] = {}
+    found: dict[str, list[CellResult]] = {}
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
             reason = _cut(one_line("; ".join(cell.reasons)) or "not run")
@@ -109,10 +90,10 @@ def _ranks(ranks: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def latex(report: TableReport) -> str:
+def latex(report: TableResult) -> str:
     """The table as LaTeX (booktabs), ours with the printed figure in parentheses; then the tests."""
     heads, body = _grid(report)
-    notes = " ".join([*verdict_sentences(report), *caption(report)]).replace("`", "")
+    notes = " ".join([*report.conclusions, *caption(report)]).replace("`", "")
     rows = [[markup.latex(text) for text in row] for row in body]
     heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
     tables = [markup.latex_table(heading, [markup.latex(head) for head in heads], rows)]
@@ -124,7 +105,7 @@ def latex(report: TableReport) -> str:
     return "\n\n".join(tables) + "\n"
 
 
-def _grid(report: TableReport) -> tuple[list[str], list[list[str]]]:
+def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
     """Heads and rows: a column for each figure that any of its cells has."""
     heads, places = [""], list[tuple[str, str]]()
     for column in report.columns:

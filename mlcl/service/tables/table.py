@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mlcl.results.provenance import data_notes, log_start, lower_is_better, provenance_of
+from mlcl.results.table_result import CellResult, TableResult
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
@@ -14,12 +16,12 @@ from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
-from mlcl.service.tables.summary import CellReport, TableReport
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
-from mlcl.service.tables.verdicts import ranked_figures
+from mlcl.significance.table_tests import ranked_figures
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
+from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import submitted_id
 
 MAX_FAILED = 3
@@ -30,7 +32,7 @@ MAX_MISSING = 3
 
 def run_table(
     plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
-) -> TableReport:
+) -> TableResult:
     """Trains the cells that are missing and says what all came to. Raises UserError before any start.
 
     What an interrupted or killed command left is gone on with; what is complete is never trained again.
@@ -75,7 +77,7 @@ def run_table(
                 if its is ledger and not engine.stop():
                     cell.train(command, engine, log.id)
             state, reason = _state(runs, tuned, engine, home)
-            report = _read(plan, runs, tuned, source, command, state, reason)
+            report = _read(plan, runs, tuned, source, command, log.id, state, reason)
             with command.stop.shielded():
                 log.write(report)
             end.state, end.reason = report.state, report.reason
@@ -105,29 +107,36 @@ def _read(
     tuned: Mapping[TunedCell, Ledger],
     source: CellsSource,
     command: Command,
+    log: str,
     state: State,
     reason: str,
-) -> TableReport:
+) -> TableResult:
     """The figures of all cells: plain ones from their runs, tuned ones from their search's ledger."""
     home = command.logs.home
-    figures, done = Figures(plan, list(runs), home), finished(home)
+    figures, done = Figures(plan, list(runs), home, command.delivery.run_id), finished(home)
     searches = {cell.cell.id: (cell, ledger) for cell, ledger in tuned.items()}
     cells = [
-        figures.tuned(*searches[cell.id])
-        if cell.id in searches
-        else figures.cell(cell, done, source.failures)
+        figures.tuned(*searches[cell.id]) if cell.id in searches else figures.cell(cell, done, source.failed)
         for cell in plan.cells
     ]
-    return table_report(plan, command.folder.path, cells, state, reason)
+    tags = [figures.trainings.tags(its.log) for cell in cells for its in cell.trainings]
+    own, codes = dict(log_start(home, log).get("tags", {})), command.ledger.codes
+    own |= {Tag.CODE: ", then ".join(codes)} if len(codes) > 1 else {}
+    return replace(
+        table_report(plan, command.folder.path, cells, state, reason),
+        lower_is_better=lower_is_better(tags),
+        notes=data_notes(tags),
+        provenance=provenance_of(own, tags),
+    )
 
 
 def table_report(
-    plan: TablePlan, folder: Path, cells: Sequence[CellReport], state: State, reason: str = ""
-) -> TableReport:
+    plan: TablePlan, folder: Path, cells: Sequence[CellResult], state: State, reason: str = ""
+) -> TableResult:
     """The report of a table with these cells; one that lacks figures is not COMPLETE."""
     table = plan.table
     names = sorted({figure.name for cell in cells for figure in cell.figures})
-    report = TableReport(
+    report = TableResult(
         id=folder.name,
         name=plan.name,
         command=plan.command,
@@ -142,7 +151,7 @@ def table_report(
         higher={name: table.is_better_higher(name) for name in names},
     )
     if table.ranks is not None:
-        report = replace(report, ranks=ranked_figures(report, table.ranks))
+        report = replace(report, ranks=ranked_figures(report.scores, report.higher, table.ranks))
     if state is State.COMPLETE and report.missing:
         first, more = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
         rest = f" and {more:,} more" if more > 0 else ""

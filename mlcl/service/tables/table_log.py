@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 from mlcl.config import dump_job, flatten
 from mlcl.config.table import slug
 from mlcl.files import replace_text
+from mlcl.results.documents import write_table
+from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.rendering import as_dict, latex, markdown
-from mlcl.service.tables.summary import TableReport
+from mlcl.service.tables.rendering import latex, markdown
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
 from mlcl.tracking.params import short_name
@@ -46,16 +45,12 @@ class TableLog:
         self._log.view(record.id, cells_view(_metric_names(plan), _differing(plan)))
         logs.deliver(self.id)
 
-    def write(self, report: TableReport) -> None:
+    def write(self, report: TableResult) -> None:
         """Writes the table's files, in its folder and to the log, with the means."""
-        files = {
-            TABLE_MARKDOWN: markdown(report),
-            TABLE_LATEX: latex(report),
-            TABLE_JSON: json.dumps(as_dict(report), indent=2, default=str) + "\n",
-        }
-        for name, text in files.items():
+        for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
             replace_text(report.folder / name, text)
-        self._log.artifacts([report.folder / name for name in files])
+        write_table(report)
+        self._log.artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
         there = sum(run is not None for cell in report.cells for run in cell.runs)
         self._log.metrics(_metrics(report), step=there)
         if report.limits:
@@ -81,7 +76,7 @@ def _differing(plan: TablePlan) -> list[str]:
     return sorted(differing, key=lambda key: short_name(key) is None)
 
 
-def _metrics(report: TableReport) -> dict[str, float]:
+def _metrics(report: TableResult) -> dict[str, float]:
     """The means, with the printed figures beside them, under names that MLflow takes."""
     values: dict[str, float] = {}
     for cell in report.cells:

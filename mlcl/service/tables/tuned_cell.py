@@ -13,19 +13,20 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.config.table import Cell
 from mlcl.data import DatasetInfo
+from mlcl.results.sweep_result import ranked
+from mlcl.results.table_result import SearchResult
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.search.confirmation import best_candidate, ranked
+from mlcl.service.search.confirmation import best_candidate
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import SearchSource
 from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.summary import SearchReport
 from mlcl.service.tables.table_checks import check_metrics
 from mlcl.store import RunFolders
 from mlcl.tracking import State
@@ -101,14 +102,14 @@ class TunedCell:
         """The best complete trial so far."""
         return next(iter(ranked(ledger.counted(self.scope), self._plan.space.mode)), None)
 
-    def search(self, ledger: Ledger) -> SearchReport:
+    def search(self, ledger: Ledger) -> SearchResult:
         """What the search came to so far."""
         trials, best = ledger.counted(self.scope), self.best(ledger)
         complete, fresh = (
             [each.score for each in entries if each.state is State.COMPLETE and each.score is not None]
             for entries in (trials, self.seeds(ledger))
         )
-        return SearchReport(
+        return SearchResult(
             metric=self._plan.score,
             mode=self._plan.space.mode,
             trials=dict(Counter(str(trial.state) for trial in trials)),

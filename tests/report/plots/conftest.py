@@ -1,5 +1,4 @@
-import json
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,7 +7,9 @@ import pytest
 from mlcl.config import Goal, JobConfig, Space
 from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig
 from mlcl.report.sweep_data import SweepData
-from mlcl.tracking.names import CLASSIFIER_WEIGHT, SWEEP_MODE, SWEEP_SCORE, Tag
+from mlcl.results.sweep_result import SweepResult, TrainingResult
+from mlcl.tracking import State
+from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 HEADS = ("section", "chapter", "category")
 
@@ -49,38 +50,48 @@ def _space(heads, goals):
 def search_of():
     """Makes a search of made-up trials: `change` edits the frame, `fields` replace those of SweepData."""
 
-    def make(trials=20, heads=HEADS[:2], change=lambda frame: frame, goals=None, **fields):
+    def make(
+        trials=20, heads=HEADS[:2], change=lambda frame: frame, goals=None, rungs=lambda _: (), **fields
+    ):
         rng = np.random.default_rng(0)
         frame = pd.DataFrame([_trial(number, heads, rng) for number in range(trials)])
         frame = change(frame.astype({"number": "Int64", "encoder.width": "float64"}))
         goals = goals or (Goal("val/accuracy", "max"),)
-        job = {
-            "experiment": "made-up",
-            "data": {"source": "icd10cm"},
-            "encoder": {"name": "cnn_text"},
-            "objective": {
-                "heads": {head: {"loss": "supcon", "labels": head, "weight": 0.1} for head in heads},
-                "classifier": {"loss": "cross_entropy", "labels": "section"},
-            },
-            "train": {"epochs": 1, "batch_size": 8},
-        }
-        params = {SWEEP_SCORE: "val/accuracy", SWEEP_MODE: goals[0].mode}
-        tags = {Tag.SWEEP_GOALS: json.dumps([[goal.metric, goal.mode] for goal in goals])}
+        result = SweepResult(
+            "made-up-1", "made-up", State.COMPLETE, "", Path(), goals, "val/accuracy", goals[0].mode,
+            tuple(_training(row, goals, rungs) for _, row in frame.iterrows()),
+        )  # fmt: skip
         prefixes = ("objective.heads.", "encoder.")
         given = {
-            "job": JobConfig.model_validate(job),
+            "result": result,
+            "job": JobConfig.model_validate(_job(heads)),
             "space": _space(heads, goals),
-            "space_text": "",
             "search": frame,
             "confirmation": frame.iloc[:0],
             "varied": tuple(key for key in frame if key.startswith(prefixes)),
             "dropped": pd.DataFrame(),
             "baselines": pd.DataFrame(),
-            "confirmed": {},
-            "groups": {},
-            "run": SimpleNamespace(data=SimpleNamespace(params=params, tags=tags)),
             "history": lambda run_id, metric: [],
         }
         return SweepData(**(given | fields))
 
     return make
+
+
+def _training(row, goals, rungs):
+    values = tuple(row[goal.metric] for goal in goals if goal.metric in row)
+    how = {"score": row["score"], "values": values, "number": int(row["number"]), "intermediate": rungs(row)}
+    return TrainingResult(row["run_id"], row["setting"], State(row["state"]), **how)
+
+
+def _job(heads):
+    return {
+        "experiment": "made-up",
+        "data": {"source": "icd10cm"},
+        "encoder": {"name": "cnn_text"},
+        "objective": {
+            "heads": {head: {"loss": "supcon", "labels": head, "weight": 0.1} for head in heads},
+            "classifier": {"loss": "cross_entropy", "labels": "section"},
+        },
+        "train": {"epochs": 1, "batch_size": 8},
+    }

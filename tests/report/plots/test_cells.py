@@ -3,7 +3,7 @@
 import pytest
 
 from mlcl.report.plots.cells import CellPoint, cells_plot
-from mlcl.report.plots.matplotlib_backend import to_svg
+from mlcl.report.plots.charts import to_svg
 
 ROWS = [
     CellPoint(*row)

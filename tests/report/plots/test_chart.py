@@ -3,8 +3,7 @@
 import numpy as np
 
 from mlcl.report.plots import style
-from mlcl.report.plots.matplotlib_backend import chart_plot, draw, to_svg
-from mlcl.report.plots.plot import Axis, Chart, Series
+from mlcl.report.plots.charts import Axis, Chart, Series, chart_plot, draw, to_svg
 
 MARKUP = "a_b $x_1$ <b>c</b> & d"
 LINE = Series("line", "line", [1, 2, 4], [0.1, 0.5, 0.3], [0.0, 0.4, 0.2], [0.2, 0.7, 0.4])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mlcl.report.compared_settings import ComparedSetting, SeedRun
-from mlcl.report.comparison import compare_settings
 from mlcl.report.plots.comparison_plots import forest_plot
+from mlcl.results.comparison import compare_settings
+from mlcl.results.settings import ComparedSetting, SeedRun
 
 
 def setting(label, *values, job=None):

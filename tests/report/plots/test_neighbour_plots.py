@@ -10,7 +10,7 @@ from stored_runs import TAGS, TASKS, trained
 
 from mlcl.config.job import KnnGrid
 from mlcl.evaluation import Setting
-from mlcl.report.plots.neighbours import neighbour_plots
+from mlcl.report.plots.knn_plots import neighbour_plots
 from mlcl.training.embeddings import setting_of
 from mlcl.training.stored_run import StoredRun
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mlcl.report.plots.charts import to_svg
 from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
-from mlcl.report.plots.matplotlib_backend import to_svg
 
 NAMES = ("C4.5", "with m <b> $x$", "with cf", "with both")
 DIAGRAM = RankDiagram(NAMES, (3.143, 2.0, 2.893, 1.964), ((3, 1, 2), (2, 0)), 1.25)

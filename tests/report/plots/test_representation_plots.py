@@ -9,10 +9,10 @@ from stored_runs import TASKS, trained
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 from mlcl.report.embedding_plots import representation_plots
-from mlcl.report.plots import neighbourhood
+from mlcl.report.plots import tsne
+from mlcl.report.plots.charts import to_svg
 from mlcl.report.plots.groups import label_texts, row_groups
-from mlcl.report.plots.matplotlib_backend import to_svg
-from mlcl.report.plots.neighbourhood import label_overlap
+from mlcl.report.plots.tsne import label_overlap
 from mlcl.training.stored_run import StoredRun
 
 
@@ -154,7 +154,7 @@ def test_what_cannot_be_drawn_is_left_out_with_its_reason(single, tmp_path):
 
 
 def test_many_shared_labels_are_marked_alike(single, monkeypatch):
-    monkeypatch.setattr(neighbourhood, "MOST", 1)
+    monkeypatch.setattr(tsne, "MOST", 1)
     folder, job_data = single
     rows = LabelRows.from_lists([[0, 1, 2], [1, 2], [2], []] * 12, 3)
     run = replace(StoredRun.read(folder, job_data), job_data=replace(job_data, task="multi_label"))

@@ -3,25 +3,19 @@
 import numpy as np
 import pytest
 
-from mlcl.report.plots.gaussian_process import FEWEST, fitted_curve
-from mlcl.report.plots.plot import PlotSkipped
-from mlcl.report.plots.response import gamma_plot, heads_weight, response_plots
-from mlcl.report.plots.trials import MOST, score_stages
+from mlcl.report.plots.charts import PlotSkipped
+from mlcl.report.plots.search_plots import MOST, gamma_plot, heads_weight, response_plots, score_stages
+from mlcl.results.gaussian_process import FEWEST, fitted_curve
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 TAU, WEIGHT = "objective.heads.section.temperature", "objective.heads.section.weight"
 END = "val/accuracy at the end: 15 trials"
 
 
-def curves(data):
-    """Validations of the made-up trials: the first pruned one has 1, the next 2, those that ended 9."""
-    pruned = data.search[data.search["state"] == "PRUNED"]["run_id"].tolist()
-
-    def history(run_id, _metric):
-        count = pruned.index(run_id) + 1 if run_id in pruned else 9
-        return [(10 * n, float(run_id.removeprefix("run")) + n / 10) for n in range(1, count + 1)]
-
-    return history
+def rungs(row):
+    """Validations of a made-up trial: the first pruned one has 1, the next 2, those that ended 9."""
+    count = (row["number"] + 1) // 4 if row["state"] == "PRUNED" else 9
+    return tuple((n, float(row["number"]) + n / 10) for n in range(1, count + 1))
 
 
 def test_each_number_has_a_plot_a_temperature_on_a_logarithmic_axis(search_of):
@@ -36,7 +30,7 @@ def test_each_number_has_a_plot_a_temperature_on_a_logarithmic_axis(search_of):
 
 
 def test_only_trials_of_equally_many_epochs_share_a_stage(search_of):
-    data = search_of(history=curves(search_of()))
+    data = search_of(rungs=rungs)
     stages = score_stages(data)
     titles = ["val/accuracy at epoch 1: 20 trials", "val/accuracy at epoch 3: 18 trials"]
     assert list(stages) == [*titles, "val/accuracy at epoch 5: 16 trials", END]
@@ -48,7 +42,7 @@ def test_only_trials_of_equally_many_epochs_share_a_stage(search_of):
 
 
 def test_the_table_has_the_state_of_each_trial_by_stage(search_of):
-    data = search_of(history=curves(search_of()))
+    data = search_of(rungs=rungs)
     plot = response_plots(data)[0]
     table = plot.table
     for _, row in table[table["stage"] == END].iterrows():

@@ -64,7 +64,7 @@ def test_what_is_read_is_what_was_appended(ledger, tmp_path):
     ledger.append("rung", key=key, epoch=1, score=0.25)
     ledger.append("rung", key=key, epoch=2, score=float("nan"))
     closed(ledger, key, State.COMPLETE, 0.5, metrics={"val/accuracy": 0.5}, chosen={"evaluation.knn.k": 3})
-    ledger.append("group", key="g", label="g", job=JOB, settings={})
+    ledger.append("group", key="g", label="g", job=JOB, settings={}, labels=["g"], roles=["model"])
     ledger.append("close_group", key="g", state=State.FAILED, reason="why")
     ledger.append("registered", key=key, text="models:/x@best")
     ledger.append("end", state=State.COMPLETE, reason="")
@@ -170,7 +170,7 @@ def test_which_trials_compare_in_the_present_space(ledger):
 
 def test_a_group_has_no_state_while_its_seeds_run(ledger):
     generation(ledger)
-    ledger.append("group", key="g", label="g", job=JOB, settings={})
+    ledger.append("group", key="g", label="g", job=JOB, settings={}, labels=["g"], roles=["model"])
     key = opened(ledger, 1, group="g")
     closed(ledger, key, State.STOPPED)
     ledger.append("close_group", key="g", state=State.STOPPED, reason="")

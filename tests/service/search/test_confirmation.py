@@ -8,8 +8,9 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import Goal, dump_job, load_job, load_space
+from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
-from mlcl.service.search.confirmation import candidates, pareto, ranked
+from mlcl.service.search.confirmation import candidates
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
@@ -78,7 +79,7 @@ def test_baselines_the_job_as_written_and_the_best(plan):
     trials = [trained(plan, n, lr, score) for n, (lr, score) in enumerate([(0.02, 0.4), (0.03, 0.6)])]
     found = candidates(plan, trials)
     labels = ["plain", "as written", "best found (trial 1)", "no. 2 found (trial 0)"]
-    assert [each.label for each in found] == labels
+    assert [" = ".join(each.labels) for each in found] == labels
     assert [dict(each.settings) for each in found] == [{}, {}, {"train.lr": 0.03}, {"train.lr": 0.02}]
     assert len({each.key for each in found}) == 4
     assert candidates(plan, trials) == found
@@ -89,7 +90,7 @@ def test_fitted_baselines_come_last_and_have_no_neighbours(plan):
     fitted = [("tfidf_svm", baseline_job(tiny_job("d"), "tfidf_svm"))]
     plan = plan(baselines=[*fitted, ("plain", tiny_job("d", "objective.heads={}"))], text=knn)
     found = candidates(plan, [trained(plan, 0, 0.02, 0.4)])
-    assert [(each.label, each.role) for each in found] == [
+    assert [(" = ".join(each.labels), each.role) for each in found] == [
         ("plain", Role.BASELINE), ("as written", Role.MODEL), ("best found (trial 0)", Role.MODEL),
         ("tfidf_svm", Role.BASELINE),
     ]  # fmt: skip
@@ -102,7 +103,7 @@ def test_equal_jobs_are_one_under_all_their_names(plan):
     plan = replace(plan(), baselines=[("twin", plan().job)])
     nearly = plan.job.train.lr * (1 + 1e-15)  # as an earlier release drew the job as written
     (found,) = candidates(plan, [trained(plan, 4, nearly, 0.5)])
-    assert found.label == "twin = as written = best found (trial 4)"
+    assert " = ".join(found.labels) == "twin = as written = best found (trial 4)"
     assert found.settings == {"train.lr": nearly}
     assert nearly != found.job.train.lr
     assert found.role == Role.MODEL | Role.BASELINE
@@ -112,5 +113,5 @@ def test_with_several_goals_the_best_of_the_front(plan):
     plan = plan("search: {metric: [val/accuracy, val/macro_f1], scheduler: none}", confirm=3)
     points = [[0.5, 0.5], [0.9, 0.1], [0.4, 0.4], [0.1, 0.9]]
     trials = [trained(plan, n, 0.02 + n / 100, p[0], p) for n, p in enumerate(points)]
-    found = [each.label for each in candidates(plan, trials)][1:]
+    found = [label for each in candidates(plan, trials) for label in each.labels][1:]
     assert found == ["best found (trial 1)", "no. 2 found (trial 0)", "no. 3 found (trial 3)"]

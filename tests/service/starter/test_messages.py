@@ -24,7 +24,7 @@ SHARED = [
     ROOT / "data" / "sources" / "table_files.py",
     ROOT / "data" / "sources" / "image_folder.py",
     ROOT / "service" / "starter" / "table_options.py",
-    ROOT / "training" / "export" / "inputs.py",
+    ROOT / "training" / "export" / "labelling.py",
     ROOT / "training" / "input_reader.py",
 ]
 """Files whose errors reach a user through `init`, `prepare`, `check` and `predict` alike."""

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from mlcl.service.tables import CellReport, FigureReport, TableReport
-from mlcl.service.tables.rendering import as_dict, caption, latex, markdown, text_of
-from mlcl.service.tables.summary import scaled
+from mlcl.results.documents import table_document
+from mlcl.results.table_result import CellResult, FigureResult, TableResult, scaled
+from mlcl.service.tables.rendering import caption, latex, markdown, text_of
 from mlcl.tracking import State
 
 
 def figure(*values, printed=None, tolerance=0.5, name="Acc", digits=2):
-    return FigureReport(name, f"test/{name.lower()}", printed, values, tolerance, digits)
+    return FigureResult(name, f"test/{name.lower()}", printed, values, tolerance, digits)
 
 
 def cell(row, column, *figures, reasons=()):
     runs = tuple(None if value is None else f"mlcl-{seed}" for seed, value in enumerate(figures[0].values))
-    return CellReport(row, column, f"{row.lower()}/{column.lower()}", figures, runs, reasons)
+    return CellResult(row, column, f"{row.lower()}/{column.lower()}", figures, runs, reasons)
 
 
 def report(*cells, **how):
@@ -36,7 +36,7 @@ def report(*cells, **how):
         "unit": "percent",
         "higher": {"Acc": True, "F1": True, "HL": False},
     }
-    return TableReport(**{**fields, **how})
+    return TableResult(**{**fields, **how})
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_cells_with_one_reason_share_a_line_and_a_column_without_figures_is_name
 
 
 def test_the_document_has_every_seeds_figure_with_its_run():
-    tree = json.loads(json.dumps(as_dict(TWO), allow_nan=False, default=str))
+    tree = json.loads(json.dumps(table_document(TWO), allow_nan=False, default=str))
     few = tree["cells"][1]
     assert few["runs"] == ["mlcl-0", None]
     assert few["figures"][0]["values"] == [50.0, None]
@@ -205,9 +205,9 @@ def test_the_document_has_every_seeds_figure_with_its_run():
 
 
 def method(row, validation, *values, baseline=False):
-    shown = FigureReport("Acc", "test/acc", None, values, 0.5, 2, (validation,) * len(values))
+    shown = FigureResult("Acc", "test/acc", None, values, 0.5, 2, (validation,) * len(values))
     runs = tuple(f"mlcl-{seed}" for seed in range(len(values)))
-    return CellReport(row, "All", row, (shown,), runs, data="d", baseline=baseline)
+    return CellResult(row, "All", row, (shown,), runs, data="d", baseline=baseline)
 
 
 def test_the_first_lines_say_whether_the_best_row_beats_the_best_baseline():
@@ -222,10 +222,10 @@ def test_the_first_lines_say_whether_the_best_row_beats_the_best_baseline():
     )
     assert text.splitlines()[2] == said
     assert said.replace("%", "\\%") in latex(report(*cells, svm))
-    (verdict,) = as_dict(report(*cells, svm))["verdicts"]
+    (verdict,) = table_document(report(*cells, svm))["verdicts"]
     assert (verdict["cells"], verdict["result"], verdict["baseline"]) == ("All", "undecided", "SVM")
 
 
 def test_a_baseline_on_other_rows_is_no_baseline():
     other = replace(method("SVM", 65.0, 80.0, baseline=True), data="e")
-    assert as_dict(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
+    assert table_document(report(method("CE", 60.0, 71.0), other))["verdicts"] == []

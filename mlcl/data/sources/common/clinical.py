@@ -245,7 +245,7 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
 class NoteStore:
     """The notes of each admission, in a scratch file in `folder`. A context manager.
 
-    All discharge summaries of MIMIC-IV together take some 3 GB, and those of one admission need not follow
+    All discharge summaries of MIMIC-IV together take some 3 GB, and one admission's need not follow
     each other.
     """
 

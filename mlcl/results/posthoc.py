@@ -11,11 +11,9 @@ import pandas as pd
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.report.compared_settings import ComparedSetting
-from mlcl.report.plots.knn_scores import KnnScores, knn_scores, knn_table
-from mlcl.report.plots.plot import PlotSkipped
-from mlcl.report.run_artifacts import JobDataCache, fetch_all
-from mlcl.report.runs import Runs
+from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch_all, knn_scores, knn_table
+from mlcl.results.runs import Runs
+from mlcl.results.settings import ComparedSetting
 from mlcl.training.stored_run import StoredRun
 
 FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")
@@ -41,7 +39,7 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     UserError where the jobs are selected by different metrics, a run has no embeddings, its data set cannot
     be had, or the metric has no value.
     """
-    settings = [each for each in settings if "baseline" not in each.job] or settings
+    settings = [each for each in settings if not each.is_fitted] or settings
     metric = _metric(settings)
     chosen, points = [], []
     for setting in settings:
@@ -69,7 +67,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
         stored = [StoredRun.read(folder, job_data_cache(folder), test=False) for folder in folders]
         try:
             return knn_scores([knn_table(run) for run in stored], stored[0].job_data.job), stored
-        except PlotSkipped as reason:
+        except ValueError as reason:
             raise UserError(str(reason), key="WHAT", found=setting.word) from None
 
 

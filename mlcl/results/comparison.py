@@ -11,7 +11,7 @@ from mlcl.config import default_mode
 from mlcl.config.section import metric_name
 from mlcl.config.space import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
-from mlcl.report.compared_settings import SPLIT_SEED, ComparedSetting
+from mlcl.results.settings import SPLIT_SEED, ComparedSetting
 from mlcl.significance.baseline_verdict import figure_name
 from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
@@ -23,7 +23,7 @@ NEIGHBOURS = ("knn/", "knn_best/")
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """A setting compared with the reference.
 
     `seeds` have runs of both, `unpaired` runs of one alone. `p` is corrected by Holm's method; None: not
@@ -61,7 +61,7 @@ class Comparison:
     metric: str
     mode: str | None
     reference: ComparedSetting
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     left_out: tuple[str, ...] = ()
 
 
@@ -76,9 +76,7 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> C
     """
     metric = metric or _goal(settings)
     known = [each for each in settings if _has(each, metric)]
-    left_out = [
-        each for each in settings if known and each not in known and each.optional and is_fitted(each)
-    ]
+    left_out = [each for each in settings if known and each not in known and each.optional and each.is_fitted]
     settings = [each for each in settings if each not in left_out]
     if len(settings) < 2:
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
@@ -93,7 +91,7 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> C
     adjusted = iter(holm([paired.p for (_, paired), tests in zip(pairs, tested, strict=True) if tests]))
     ps = [next(adjusted) if tests else None for tests in tested]
     rows = tuple(
-        Row(
+        ComparisonRow(
             setting=other,
             seeds=seeds,
             unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))),
@@ -115,18 +113,13 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
     if not score:
         raise UserError("name a metric: the runs do not say which one counts", key="--metric")
     tested = score.replace("val/", "test/")
-    trained = [each for each in settings if not is_fitted(each)] or settings
+    trained = [each for each in settings if not each.is_fitted] or settings
     return tested if all(tested in each.metrics for each in trained) else score.rpartition("/")[2]
-
-
-def is_fitted(setting: ComparedSetting) -> bool:
-    """Whether a setting is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
-    return "baseline" in setting.job
 
 
 def _is_fixed(setting: ComparedSetting, metric: str) -> bool:
     """Whether a fitted setting has one figure with all seeds: between two of them seeds test nothing."""
-    return is_fitted(setting) and len({run.metrics[metric] for run in setting.runs.values()}) == 1
+    return setting.is_fitted and len({run.metrics[metric] for run in setting.runs.values()}) == 1
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
@@ -159,7 +152,7 @@ def _has(setting: ComparedSetting, metric: str) -> bool:
 
 def _own_name(name: str, setting: ComparedSetting) -> str:
     """What a setting calls a figure: a fitted baseline has none with neighbours."""
-    return figure_name(name, setting.metrics) if is_fitted(setting) else name
+    return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
 def _under(name: str, setting: ComparedSetting) -> ComparedSetting:

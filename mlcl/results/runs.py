@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from mlcl.errors import UserError, did_you_mean
-from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, Tag
+from mlcl.results.stores import ClientRuns, FileRuns, RunSource
+from mlcl.tracking.names import Tag
 from mlcl.tracking.places import latest_logs, place_of
 from mlcl.tracking.preflight import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 GROUPS = ("sweep", "table")
 """Kinds of runs that trainings are nested in."""
-ASKED = (SWEEP_MODE, SWEEP_SCORE)
-"""Parameters of a sweep's run that are not of its job."""
 NAMES = (Tag.ID, Tag.NAME)
 LAST = "@last"
 """Stands for the latest run, sweep or table."""
@@ -31,44 +30,36 @@ LEAST = 2
 """Fewest letters that stand for the one name that begins with them."""
 
 
-class Store(Protocol):
-    """A tracking store to read from, without runs that were deleted."""
-
-    def get(self, run_id: str) -> Run | None:
-        """The run of MLflow's id."""
-
-    def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """The runs whose `tag` is `value` (`how`: =), or matches it (LIKE), the latest first."""
-
-    def latest(self) -> Iterator[Run]:
-        """All runs, the latest first."""
-
-
 class Runs:
-    """The runs of one tracking store. Nothing is written."""
+    """The runs of one tracking store. Nothing is written.
+
+    Args:
+        tracker: The tracker, or a function that opens it.
+        source: Answers questions that need no artifact. Default: MLflow's client.
+        home: The folder of local runs. Default: the tracker's.
+    """
 
     def __init__(
-        self, tracker: Tracker | Callable[[], Tracker], store: Store | None = None, home: Path | None = None
+        self,
+        tracker: Tracker | Callable[[], Tracker],
+        source: RunSource | None = None,
+        home: Path | None = None,
     ) -> None:
-        """`tracker` may be a function that opens that of `home`; `store` answers what needs no artifact."""
         self._open = tracker if callable(tracker) else lambda: tracker
-        self._given, self._given_home = store, home
-        self._shared: dict[str, dict[str, str]] = {}
+        self._given, self._home = source, home
 
     @classmethod
     def quickly(cls, home: Path) -> Self:
-        """Those of an existing store; MLflow is imported only where it is no file, or for an artifact.
+        """The runs of an existing store; MLflow is imported only where it is no file, or for an artifact.
 
         A file is read in a home that cannot be written, too. Raises UserError where there is no store.
         """
-        from mlcl.report.store_file import StoreFile
-
         uri = tracking_uri(home)
         file = sqlite_file(uri)
         if file is None or not file.is_file() or not file.stat().st_size:
             return cls(_existing(home))
         check_sqlite(file)
-        return cls(partial(_existing, home), StoreFile(file), home)
+        return cls(partial(_existing, home), FileRuns(file), home)
 
     @cached_property
     def tracker(self) -> Tracker:
@@ -76,42 +67,29 @@ class Runs:
         return self._open()
 
     @property
-    def _home(self) -> Path:
-        return self._given_home or self.tracker.home
+    def home(self) -> Path:
+        """The folder of local runs."""
+        return self._home or self.tracker.home
 
     @cached_property
-    def _store(self) -> Store:
-        if self._given is not None:
-            return self._given
-        from mlcl.report.mlflow_store import MlflowStore
-
-        return MlflowStore(self.tracker.client)
+    def _source(self) -> RunSource:
+        return self._given or ClientRuns(self.tracker.client)
 
     def get(self, run_id: str) -> Run | None:
         """The run of MLflow's id; None where there is none or it was deleted."""
-        run = self._store.get(run_id)
-        return None if run is None else self._whole(run)
-
-    def _whole(self, run: Run) -> Run:
-        """The run; a search trial with the parameters of all trials, which its sweep's run has."""
-        if kind(run) != "trial" or Tag.SCOPE in run.data.tags:
-            return run
-        sweep = run.data.tags.get(Tag.PARENT, "")
-        if sweep not in self._shared:
-            found = self.get(sweep)
-            params = {} if found is None else found.data.params
-            self._shared[sweep] = {key: text for key, text in params.items() if key not in ASKED}
-        for key, text in self._shared[sweep].items():
-            run.data.params.setdefault(key, text)
-        return run
+        return self._source.get(run_id)
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
         """The runs with a value of a tag, the latest first; `how`: = or LIKE."""
-        return [self._whole(run) for run in self._store.tagged(tag, value, how)]
+        return list(self._source.tagged(tag, value, how))
 
-    def children(self, run: Run) -> list[Run]:
-        """The runs that are nested in one, the latest first."""
-        return self.tagged(Tag.PARENT, run.info.run_id)
+    def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
+        """The runs with these logs, by log; the logs of trainings of the sweep or table `owner` are quick."""
+        found = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
+        for log in logs:
+            runs = [] if log in found else self.tagged(Tag.LOG, log)
+            found |= dict(zip([log], runs, strict=False))
+        return found
 
     def named(self, word: str) -> list[Run]:
         """The runs with this id of their own, then the sweeps and tables with this name.
@@ -121,19 +99,19 @@ class Runs:
         """
         if word == LAST:
             return self._last()
-        found = [run for tag in NAMES for run in self._ordered(self.tagged(tag, word))]
+        found = [run for tag in NAMES for run in self.ordered(self.tagged(tag, word))]
         if found or len(word) < LEAST:
             return found
         begun: dict[str, list[Run]] = {}
         for tag in NAMES:
-            for run in self._ordered(self.tagged(tag, f"{word}%", "LIKE")):
+            for run in self.ordered(self.tagged(tag, f"{word}%", "LIKE")):
                 if kind(run) in (*GROUPS, "run", "cell") and (its := run.data.tags[tag]).startswith(word):
                     begun.setdefault(its, []).append(run)
         if len({run.info.run_id for runs in begun.values() for run in runs[:1]}) > 1:
             raise UserError("begins several names", key="NAME", found=word, allowed=sorted(begun))
         return next(iter(begun.values()), [])
 
-    def _ordered(self, runs: Sequence[Run]) -> list[Run]:
+    def ordered(self, runs: Sequence[Run]) -> list[Run]:
         """The runs, with those of this home in its own order: MLflow's follows the clock."""
         places = {run.info.run_id: self._place(run) for run in runs}
         known = {id: place for id, place in places.items() if place is not None}
@@ -143,19 +121,16 @@ class Runs:
         return [next(own) if run.info.run_id in known else run for run in runs]
 
     def _place(self, run: Run) -> int | None:
-        return place_of(self._home, run.data.tags.get(Tag.LOG, ""))
+        return place_of(self.home, run.data.tags.get(Tag.LOG, ""))
 
     def _last(self) -> list[Run]:
         """The latest by MLflow's time; where it is of this home, the latest of the home."""
-        latest = list(islice(self._latest(), 1))
+        outer = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
+        latest = list(islice(outer, 1))
         if latest and self._place(latest[0]) is not None:
-            delivered = (run for log in latest_logs(self._home) for run in self.tagged(Tag.LOG, log))
+            delivered = (run for log in latest_logs(self.home) for run in self.tagged(Tag.LOG, log))
             return list(islice(delivered, 1)) or latest
         return latest
-
-    def _latest(self) -> Iterator[Run]:
-        """Runs, sweeps and tables that are in no other one, the latest first."""
-        return (run for run in self._store.latest() if Tag.PARENT not in run.data.tags)
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
         """The sweep or table of MLflow's id, of its own id, or the latest of its name; None for none."""
@@ -164,7 +139,7 @@ class Runs:
         return next((run for run in found if kind(run) in kinds), None)
 
     def require_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
-        """The same. Raises UserError with the nearest name where there is none."""
+        """The sweep or table as `group` finds it. Raises UserError with the nearest name for none."""
         found = self.group(word, kinds)
         if found is None:
             raise UserError(

@@ -1,25 +1,65 @@
-"""The metric of a setting at every (k, lambda, tau) of the neighbours, over its seeds.
+"""The metric of finished runs at every (k, lambda, tau), from the embeddings that they logged.
 
 Shapes: S seeds, P points of the grid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from mlcl.config import JobConfig, default_mode
+from mlcl.config import JobConfig, default_mode, load_job
 from mlcl.config.job import KnnGrid
+from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
-from mlcl.report.plots.plot import PlotSkipped
+from mlcl.plugins import files_are_run
+from mlcl.results.runs import Runs
 from mlcl.training.embeddings import setting_of
+from mlcl.training.job_data import JobData
+from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL
 from mlcl.training.stored_run import StoredRun
 
 AXES = ("k", "lambda", "temperature")
 SPLITS = {"val": "validation", "test": "test"}
+
+
+def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
+    """Downloads a run's embeddings and job to a new folder. Raises UserError where it has none."""
+    run, folder = runs.get(run_id), scratch / run_id
+    if run is None:
+        raise UserError("no such run in MLflow", key="RUN", found=run_id)
+    folder.mkdir(exist_ok=True)
+    runs.artifact(run, EMBEDDINGS, folder)
+    # Without the weights beside it. Some stores keep the name of the folder, others do not.
+    runs.artifact(run, f"{MODEL}/{JOB}", folder).replace(folder / JOB)
+    return folder
+
+
+def fetch_all(runs: Runs, ids: Mapping[str, Sequence[str]], scratch: Path) -> dict[str, list[Path]]:
+    """Downloads the runs of several settings."""
+    return {setting: [fetch(runs, run_id, scratch) for run_id in run_ids] for setting, run_ids in ids.items()}
+
+
+class JobDataCache:
+    """The data of downloaded runs. Runs that differ only in the seed of the training share one."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._known: dict[str, JobData] = {}
+
+    def __call__(self, folder: Path) -> JobData:
+        """The data of the run in `folder`. Raises UserError where it cannot be had."""
+        job = load_job(folder / JOB)
+        if job.plugins and not files_are_run():
+            raise UserError("its job has plugin files, which are not run here", key="plugins")
+        name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
+        if name not in self._known:
+            self._known[name] = JobData.of(job, self._home)
+        return self._known[name]
 
 
 @dataclass(frozen=True)
@@ -54,18 +94,15 @@ def knn_grid(job: JobConfig) -> KnnGrid:
 def knn_table(run: StoredRun) -> Array:
     """A run's metric at every point of its job's grid and at the job's setting.
 
-    Raises PlotSkipped where the metric has no value.
+    Raises ValueError where the metric has no value.
     """
     grid = knn_grid(run.job_data.job)
     own = _own(run.job_data.job) or grid
-    try:
-        return run.grid(
-            [*grid.k, *own.k],
-            [*grid.lambda_, *own.lambda_],
-            [*grid.temperature, *own.temperature],
-        )
-    except ValueError as error:
-        raise PlotSkipped(str(error)) from None
+    return run.grid(
+        [*grid.k, *own.k],
+        [*grid.lambda_, *own.lambda_],
+        [*grid.temperature, *own.temperature],
+    )
 
 
 def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
@@ -79,8 +116,8 @@ def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
     sign = 1 if default_mode(job.evaluation.metric) == "max" else -1
     best = np.nanargmax(np.where(points["in_grid"], sign * points["val"], np.nan))
     own = _own(job)
-    place = None if own is None else int(_inside(points, own).argmax())
-    return KnnScores(points, int(best), place, len(tables))
+    row = None if own is None else int(_inside(points, own).argmax())
+    return KnnScores(points, int(best), row, len(tables))
 
 
 def _own(job: JobConfig) -> KnnGrid | None:

@@ -1,4 +1,4 @@
-"""A comparison as Markdown, LaTeX and JSON, as blocks of a report, and the cells of its table."""
+"""A comparison as Markdown, LaTeX and JSON, and the cells of its table as text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import asdict
 from typing import Any
 
 from mlcl import markup
-from mlcl.report.compared_settings import ComparedSetting
-from mlcl.report.comparison import NEIGHBOURS, Comparison, Row, is_fitted
-from mlcl.report.document import Block, Cell, Details, Table, Text, number_cell
+from mlcl.results.comparison import NEIGHBOURS, Comparison, ComparisonRow
+from mlcl.results.settings import ComparedSetting
 from mlcl.significance.paired_tests import LEVEL, holm, smallest_p
 
 HEADS = (
@@ -83,15 +82,17 @@ def general_notes(found: Comparison) -> list[str]:
     if "t" in methods:
         lines.append("Fewer than five pairs: the interval takes the differences for normal.")
     compared = (found.reference, *(row.setting for row in found.rows))
-    fitted = tuple(each.label for each in compared if is_fitted(each))
+    fitted = tuple(each.label for each in compared if each.is_fitted)
     if fitted and found.metric.startswith(NEIGHBOURS):
         lines.append(f"{_listed(fitted)}: without neighbours, which a fitted baseline does not have.")
     if found.left_out:
         lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
-    several = (each.names for each in compared)
-    return lines + [
-        f"{names}: one setting, with no difference to test." for names in several if " = " in names
-    ]
+    several = (each for each in compared if len(each.names) > 1)
+    return lines + [f"{_names(each)}: one setting, with no difference to test." for each in several]
+
+
+def _names(setting: ComparedSetting) -> str:
+    return " = ".join(setting.names)
 
 
 def _listed(keys: tuple[str, ...]) -> str:
@@ -112,7 +113,7 @@ def grid(found: Comparison) -> list[list[str]]:
     return [first, *(_cells(row, metric) for row in found.rows)]
 
 
-def _cells(row: Row, metric: str) -> list[str]:
+def _cells(row: ComparisonRow, metric: str) -> list[str]:
     its, all_seeds = row.paired, len(row.setting.runs)
     interval = (
         "" if its.interval is None else f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
@@ -152,7 +153,7 @@ def smallest_p_note(pairs: Sequence[int]) -> str:
     return f"{said}; some tests can never reach {risk:.2g}." if max(p) > risk else f"{said}."
 
 
-def _advice(row: Row) -> str:
+def _advice(row: ComparisonRow) -> str:
     if row.paired.effect is None:
         return "these pairs do not tell how many seeds would decide."
     if row.further is None:
@@ -166,25 +167,4 @@ def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
         seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
         for seed, run in setting.runs.items()
     }
-    return {"label": setting.label, "names": setting.names, "word": setting.word, "runs": runs}
-
-
-def comparison_blocks(found: Comparison) -> tuple[Block, ...]:
-    """All settings compared with the reference: the table, its notes, and those on each setting hidden."""
-    general = general_notes(found)
-    each = tuple(map(Text, notes(found)[len(general) :]))
-    hidden = (Details("What each setting differs in, and how many seeds would decide", each),) if each else ()
-    return (Text(title(found)), _table(found), *map(Text, general), *hidden)
-
-
-def _table(found: Comparison) -> Table:
-    texts = grid(found)
-    first, *others = (list(map(Cell, row)) for row in texts)
-    for cells, row in zip(others, found.rows, strict=True):
-        cells[3] = _difference(found, row)
-    return Table(HEADS, (tuple(first), *map(tuple, others)), left=LEFT)
-
-
-def _difference(found: Comparison, row: Row) -> Cell:
-    pairs = [setting.runs[seed].run_id for setting in (found.reference, row.setting) for seed in row.seeds]
-    return number_cell(row.paired.difference, found.metric, pairs, "difference", form=f"+.{DIGITS}f")
+    return {"label": setting.label, "names": _names(setting), "word": setting.word, "runs": runs}

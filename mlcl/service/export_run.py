@@ -12,12 +12,13 @@ from mlflow.entities import Run
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked_folder
-from mlcl.report.compared_settings import confirmed_settings, is_seed_group
-from mlcl.report.runs import GROUPS, Runs, kind
-from mlcl.report.sweep_result import contender
+from mlcl.results.runs import GROUPS, Runs, kind
+from mlcl.results.settings import confirmed_settings
+from mlcl.results.stored import read_sweep
+from mlcl.results.sweep_result import SweepResult
 from mlcl.significance.baseline_verdict import Role, best_of
 from mlcl.tracking import State, Tracker
-from mlcl.tracking.names import SWEEP_MODE, SWEEP_SCORE, VERSION_TAG, Tag
+from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import check_name, register_export
 from mlcl.training.export import Index, write_export
 from mlcl.training.job_data import JobData
@@ -100,7 +101,7 @@ def model_run(runs: Runs, word: str) -> Run:
         raise UserError("not a complete run", key="RUN", found=f"{word} ({state})", allowed=State.COMPLETE)
     if not (runs.has(run, MODEL) and runs.has(run, EMBEDDINGS)):
         raise UserError(
-            "this run left no model", key="RUN", found=f"{word} ({kind(run)})", allowed=_hint(run)
+            "this run left no model", key="RUN", found=f"{word} ({kind(run)})", allowed=_hint(runs, run)
         )
     return run
 
@@ -108,23 +109,22 @@ def model_run(runs: Runs, word: str) -> Run:
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     """The best run of the latest sweep that has one: a fresh seed, which has test figures, else a trial."""
     for sweep in sweeps:
-        best = _confirmed(runs, sweep) or runs.get(sweep.data.tags.get(Tag.BEST_RUN_ID, ""))
+        run_id = _best_run_id(read_sweep(runs, sweep))
+        best = runs.get(run_id) if run_id else None
         if best is not None:
             return best
     raise UserError("this sweep has no best trial", key="RUN", found=word)
 
 
-def _confirmed(runs: Runs, sweep: Run) -> Run | None:
-    """The seed with the best score on validation, of the best confirmed setting."""
-    asked = sweep.data.params
-    score, mode = asked.get(SWEEP_SCORE, ""), asked.get(SWEEP_MODE, "max")
-    settings = {each.label: each for each in confirmed_settings(runs, sweep, "") if each.runs}
-    best = best_of([contender(each, score) for each in settings.values()], Role.MODEL, mode)
+def _best_run_id(sweep: SweepResult) -> str | None:
+    """The seed with the best score on validation of the best confirmed model, else the best trial."""
+    settings = {each.label: each for each in confirmed_settings(sweep, "") if each.runs and each.candidate}
+    best = best_of([each.contender() for each in settings.values()], Role.MODEL, sweep.mode)
     if best is None:
-        return None
-    sign = 1 if mode == "max" else -1
+        return sweep.best.run_id if sweep.best else None
+    sign = 1 if sweep.mode == "max" else -1
     seed = max(best.validation, key=lambda seed: sign * best.validation[seed])
-    return runs.get(settings[best.label].runs[seed].run_id)
+    return settings[best.label].runs[seed].run_id
 
 
 def _single(found: Sequence[Run], word: str) -> Run:
@@ -135,8 +135,10 @@ def _single(found: Sequence[Run], word: str) -> Run:
     return complete[0] if complete else found[0]
 
 
-def _hint(run: Run) -> str:
-    if kind(run) in GROUPS or is_seed_group(run):
+def _hint(runs: Runs, run: Run) -> str:
+    above = runs.get(run.data.tags.get(Tag.PARENT, ""))
+    holds_seeds = kind(run) == "confirmation" and (above is None or kind(above) in GROUPS)
+    if kind(run) in GROUPS or holds_seeds:
         return "one of the runs that it holds"
     return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts"
 

@@ -1,0 +1,95 @@
+"""Trainings as a tidy pandas frame: a row for each, a column for each key of the job and each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from mlcl.results.sweep_result import SweepResult, TrainingResult
+from mlcl.results.table_result import TableResult
+from mlcl.store import RESUMABLE
+
+COSTS = ("seconds", "cpu_seconds", "gpu_seconds")
+"""Columns with what a training took."""
+COLUMNS = ("kind", "setting", "number", "seed", "state", "reason", "score", "run_id", "started", *COSTS)
+"""The first columns of every frame."""
+
+
+class LabelledTraining(NamedTuple):
+    """A training with its kind, the name of its setting, and the parameters that it shares with others."""
+
+    kind: str
+    setting: str
+    training: TrainingResult
+    shared: Mapping[str, Any]
+
+
+def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
+    """A row for each training, in the order given.
+
+    After `COLUMNS` come the dotted keys of the jobs, with numbers as numbers, then the metrics' last values.
+    Missing values are NA in `number` and `seed`, NaN in other columns.
+    """
+    rows, params, metrics = [], dict[str, None](), set[str]()
+    for kind, setting, training, shared in trainings:
+        its = training.params(shared)
+        params |= dict.fromkeys(its)
+        metrics |= set(training.metrics)
+        rows.append({**its, **training.metrics, **_row(kind, setting, training)})
+    names = [*COLUMNS, *params, *sorted(metrics - {"score"})]
+    frame = pd.DataFrame(rows, columns=pd.Index(names))
+    whole = {"number": "Int64", "seed": "Int64"} | dict.fromkeys(("score", *COSTS), "float64")
+    return frame.astype(whole).assign(started=pd.to_datetime(frame["started"], unit="ms", utc=True))
+
+
+def _row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:
+    same = ("number", "seed", "reason", "run_id", "started", *COSTS)
+    score = None if training.state in RESUMABLE else training.score
+    return {
+        "kind": kind,
+        "setting": setting,
+        "state": str(training.state),
+        "score": score,
+        **{name: getattr(training, name) for name in same},
+    }
+
+
+def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
+    """The trainings of a sweep by stage.
+
+    `search` has the search trials by number, `dropped` those that do not fit the latest space, `baselines`
+    those of the searches of baselines, and `confirmation` the trainings on fresh seeds by setting and seed.
+    """
+    stages = {
+        "search": ("search", sweep.trials),
+        "dropped": ("search", sweep.dropped),
+        "baselines": ("baseline search", (*sweep.baseline_trials, *sweep.earlier_baseline_trials)),
+    }
+    found = {
+        stage: [LabelledTraining(kind, each.label, each, sweep.params) for each in trials]
+        for stage, (kind, trials) in stages.items()
+    }
+    fresh = [
+        LabelledTraining("confirmation", setting.name, seed, setting.params)
+        for setting in sweep.settings
+        for seed in setting.seeds
+    ]
+    return found | {"confirmation": fresh}
+
+
+def sweep_frame(sweep: SweepResult) -> pd.DataFrame:
+    """The search trials, those of baselines, and the confirmations of a sweep."""
+    stages = sweep_trainings(sweep)
+    return frame_of([*stages["search"], *stages["baselines"], *stages["confirmation"]])
+
+
+def table_frame(table: TableResult) -> pd.DataFrame:
+    """The trainings of a table's cells, also those of other commands, by the time of their start."""
+    found = [
+        LabelledTraining("cell", cell.label, training, cell.params)
+        for cell in table.cells
+        for training in cell.trainings
+    ]
+    return frame_of(sorted(found, key=lambda its: its.training.started or 0))

@@ -1,0 +1,67 @@
+"""Where results come from: code, libraries, machine and data, by the tags that the logs of trainings have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import VERSION_TAG, Tag
+
+Tags = Mapping[str, str]
+TITLES = {
+    Tag.ID: "id",
+    Tag.JOB: "cluster job",
+    Tag.COMMAND: "command",
+    Tag.COMMIT: "commit",
+    Tag.DIRTY: "with uncommitted changes",
+    Tag.CODE: "code changed on the way",
+    Tag.JOB_HASH: "job hash",
+    Tag.DATA: "data",
+    Tag.FINGERPRINT: "data fingerprint",
+    Tag.PYTHON: "Python",
+    Tag.LIBRARIES: "libraries",
+    Tag.MACHINE: "machine",
+}
+"""The tags that are shown, and their titles."""
+OF_TRAININGS = (Tag.COMMIT, Tag.DIRTY, Tag.FINGERPRINT, Tag.PYTHON, Tag.LIBRARIES, Tag.MACHINE)
+"""Tags that are also read from the trainings: a later command may have run other code."""
+
+
+def log_start(home: Path, log: str) -> dict[str, Any]:
+    """The first entry of a log: time, parameters and tags; empty where the log is gone."""
+    return first_entry(log_folder(home, log) / LOG)
+
+
+def provenance_of(own: Tags, trainings: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
+    """The provenance of a run, sweep or table with the tags `own`, and of its trainings, by title."""
+    everywhere = [own, *trainings]
+    found = {
+        title: _values(tag, everywhere if tag in OF_TRAININGS else [own]) for tag, title in TITLES.items()
+    }
+    versions = sorted({tag for tags in everywhere for tag in tags if tag.startswith(VERSION_TAG)})
+    found |= {tag.removeprefix(VERSION_TAG): _values(tag, everywhere) for tag in versions}
+    return {title: values for title, values in found.items() if values}
+
+
+def _values(tag: str, everywhere: Iterable[Tags]) -> tuple[str, ...]:
+    return tuple(sorted({tags[tag] for tags in everywhere if tags.get(tag)}))
+
+
+def data_notes(everywhere: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
+    """The notes on the data sets of runs, each once, by the data set's name."""
+    found: dict[str, dict[str, None]] = {}
+    for tags in everywhere:
+        notes = json.loads(tags.get(Tag.DATA_NOTES, "[]"))
+        if notes:
+            found.setdefault(tags.get(Tag.DATA, "data"), {}).update(dict.fromkeys(notes))
+    return {name: tuple(notes) for name, notes in found.items()}
+
+
+def lower_is_better(everywhere: Iterable[Tags]) -> tuple[str, ...]:
+    """Patterns of metrics that are better where they are lower, as the runs say."""
+    told = {tags[Tag.LOWER_IS_BETTER] for tags in everywhere if Tag.LOWER_IS_BETTER in tags}
+    return tuple(sorted({pattern for text in told for pattern in json.loads(text)}))

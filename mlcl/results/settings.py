@@ -1,0 +1,340 @@
+"""Settings with their runs by seed, as they are compared, and the words that name them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mlcl.config import POSTHOC
+from mlcl.errors import UserError
+from mlcl.results.runs import GROUPS, Runs, kind
+from mlcl.results.stored import read_sweep, read_table
+from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.table_result import CellResult
+from mlcl.significance.baseline_verdict import Contender, Role
+from mlcl.store import State
+from mlcl.tracking.names import Tag
+from mlcl.tracking.params import param_text, written
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+SEED, SPLIT_SEED = "train.seed", "data.split_seed"
+SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
+"""Keys that seed random draws from the data: the split, a subset, label noise."""
+FORMS = (
+    "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
+)
+WHAT = "WHAT"
+NO_ROLE = Role(0)
+MOST_KEYS = 3
+"""Most keys that name a setting."""
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`."""
+
+    run_id: str
+    seed: int
+    data: str
+    metrics: Mapping[str, float]
+    data_seeds: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ComparedSetting:
+    """A setting with its complete runs by seed.
+
+    Attributes:
+        label: The name for people.
+        word: How the user named it.
+        job: The keys of its job as text, without the seeds.
+        lower_is_better: Patterns of metrics, None where no run says them.
+        names: The names that a sweep's setting has now.
+        candidate: Whether it is one that the sweep's last confirmation chose.
+        role: Whether a sweep's setting is a model, a baseline or both.
+        optional: Whether the user named the whole sweep.
+        score: The metric on validation by which it was chosen; `mode` is max or min where that is known.
+        plain: Whether it is of runs outside of sweeps and tables.
+    """
+
+    label: str
+    word: str
+    runs: Mapping[int, SeedRun]
+    job: Mapping[str, str] = field(default_factory=dict)
+    lower_is_better: frozenset[str] | None = None
+    names: tuple[str, ...] = ()
+    candidate: bool = False
+    role: Role = NO_ROLE
+    optional: bool = False
+    score: str = ""
+    mode: str = ""
+    plain: bool = False
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics that all of its runs have."""
+        return set.intersection(*(set(run.metrics) for run in self.runs.values()))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
+        return "baseline" in self.job
+
+    def contender(self) -> Contender:
+        """Its values on validation, by the score, and on test."""
+        metrics = {seed: run.metrics for seed, run in self.runs.items()}
+        return Contender.of(self.label, self.role, self.score, metrics)
+
+
+def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
+    """The settings that a sweep has confirmed, under the words `NAME:SETTING`."""
+    return [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
+
+
+def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> ComparedSetting:
+    """A setting of a sweep."""
+    found = _of_trainings(setting.name, word, setting.seeds, setting.params, without=sweep.free)
+    return replace(
+        found,
+        lower_is_better=frozenset(sweep.lower_is_better) or None,
+        names=setting.labels or ("no longer",),
+        candidate=bool(setting.labels),
+        role=setting.role,
+        score=sweep.score,
+        mode=sweep.mode,
+    )
+
+
+def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
+    """The setting of a table's cell: each seed may draw rows of its own."""
+    seeds = [key for key in cell.params if SEEDS.fullmatch(key)]
+    found = _of_trainings(cell.label, word, cell.trainings, cell.params, without=seeds)
+    return replace(found, lower_is_better=frozenset(lower_is_better) or None)
+
+
+def _of_trainings(
+    label: str,
+    word: str,
+    trainings: Iterable[TrainingResult],
+    shared: Mapping[str, Any],
+    without: Iterable[str] = (),
+) -> ComparedSetting:
+    """A setting of complete trainings that share parameters, `without` some keys of the job."""
+    found: dict[int, SeedRun] = {}
+    for each in trainings:
+        if each.state is State.COMPLETE and each.seed is not None:
+            params = _texts(each.params(shared))
+            seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
+            found[each.seed] = SeedRun(each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds)
+    job = {key: text for key, text in _texts(shared).items() if key not in {SEED, *without}}
+    return ComparedSetting(
+        label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")
+    )
+
+
+def _texts(params: Mapping[str, Any]) -> dict[str, str]:
+    return {key: param_text(value) for key, value in params.items()}
+
+
+def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
+    """A setting of the latest complete run of each seed; `runs` are ordered from the latest on."""
+    found: dict[int, SeedRun] = {}
+    job: dict[str, str] = {}
+    lower: frozenset[str] | None = None
+    score = ""
+    for run in runs:
+        tags = run.data.tags
+        if tags.get(Tag.STATE) != State.COMPLETE or not tags.get(Tag.SEED, "").isdigit():
+            continue
+        seed, data = int(tags[Tag.SEED]), tags.get(Tag.FINGERPRINT, "")
+        found.setdefault(seed, SeedRun(run.info.run_id, seed, data, dict(run.data.metrics), _data_seeds(run)))
+        job = job or setting_keys(run)
+        if Tag.LOWER_IS_BETTER in tags:
+            lower = (lower or frozenset()) | frozenset(json.loads(tags[Tag.LOWER_IS_BETTER]))
+        score = score or run.data.params.get("evaluation.metric", "")
+    return ComparedSetting(label, word, dict(sorted(found.items())), job, lower, score=score)
+
+
+def same_setting(one: Run, other: Run) -> bool:
+    """Whether two runs of one experiment differ in their seeds alone."""
+    same_data = one.data.tags.get(Tag.FINGERPRINT) == other.data.tags.get(Tag.FINGERPRINT)
+    return (
+        one.info.experiment_id == other.info.experiment_id
+        and (same_data or _data_seeds(one).get(SPLIT_SEED) != _data_seeds(other).get(SPLIT_SEED))
+        and setting_keys(one) == setting_keys(other)
+    )
+
+
+def _data_seeds(run: Run) -> dict[str, str]:
+    """A run's keys that match `SEEDS`."""
+    return {key: text for key, text in run.data.params.items() if SEEDS.fullmatch(key)}
+
+
+def setting_keys(run: Run) -> dict[str, str]:
+    """The job's keys that define the setting: all but the seed and a sweep's post-hoc keys.
+
+    Trainings of a sweep choose the post-hoc keys one by one. For trainings of a table's cell the seeds of
+    draws from the data are left out too.
+    """
+    answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
+    left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
+    left_out |= _data_seeds(run).keys() if kind(run) == "cell" else set()
+    return {key: value for key, value in written(run.data.params).items() if key not in left_out}
+
+
+def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
+    """The settings that the words name, in their order.
+
+    A sweep names all settings that it has confirmed on fresh seeds; a run of one of them names that setting;
+    any other run names itself and the complete runs of its experiment that differ only in the seed, the
+    latest of each. Raises UserError for a word that names nothing, or no complete run, or a run that another
+    word names.
+    """
+    found = [setting for word in words for setting in _find(runs, word)]
+    labels = [setting.label for setting in found]
+    seen: set[str] = set()
+    for setting in found:
+        if not setting.runs:
+            raise UserError("no complete run", key=WHAT, found=setting.word)
+        # Cells may share runs and differ in the settings of their neighbours.
+        ids = {f"{run.run_id} {sorted(run.metrics.items())}" for run in setting.runs.values()}
+        if ids & seen:
+            raise UserError(
+                "names runs that are named already", key=WHAT, found=setting.word, allowed="ID,ID,..."
+            )
+        seen |= ids
+    # Settings of two sweeps may have one label, as "as written"; their words differ.
+    found = [
+        replace(setting, label=setting.word) if labels.count(setting.label) > 1 else setting
+        for setting in found
+    ]
+    return _named_by_job(found)
+
+
+def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
+    """Settings of plain runs under the keys in which they differ, where these tell them apart."""
+    plain = [each for each in settings if each.plain]
+    if len(plain) < 2:
+        return list(settings)
+    jobs = [{key: text for key, text in each.job.items() if not SEEDS.fullmatch(key)} for each in plain]
+    keys = sorted({key for job in jobs for key, _ in set(job.items()) ^ set(jobs[0].items())})[:MOST_KEYS]
+    names = [", ".join(f"{key.rpartition('.')[2]} {job.get(key, '-')}" for key in keys) for job in jobs]
+    if len(set(names)) < len(names):
+        return list(settings)
+    by_word = {each.word: name for each, name in zip(plain, names, strict=True)}
+    return [replace(each, label=by_word[each.word]) if each.plain else each for each in settings]
+
+
+def _find(runs: Runs, word: str) -> list[ComparedSetting]:
+    for form in (_sweep, _list, _cell, _run):
+        found = form(runs, word)
+        if found:
+            return found
+    raise UserError(f"names no run and no sweep{runs.hint(word)}", key=WHAT, found=word, allowed=FORMS)
+
+
+def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
+    parts = word.split(":")
+    names = [":".join(parts[:count]) for count in range(len(parts), 0, -1)]  # either may have a colon
+    name, group = next(((name, group) for name in names if (group := runs.group(name))), ("", None))
+    if group is None:
+        return []
+    if kind(group) != "sweep":
+        labels = sorted(cell.label for cell in read_table(runs, group, only="").cells)
+        raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(labels))
+    label, found = word[len(name) + 1 :], confirmed_settings(read_sweep(runs, group), name)
+    if not found:
+        raise UserError(
+            "this sweep has confirmed no setting on fresh seeds",
+            key=WHAT,
+            found=word,
+            allowed="the same sweep with --seeds 5, or trials by their run ids",
+        )
+    chosen = [each for each in found if label in ("", each.label)]
+    if not chosen:
+        raise UserError(
+            "no such setting of the sweep", key=WHAT, found=word, allowed=[each.label for each in found]
+        )
+    return chosen if label else [replace(each, optional=True) for each in chosen]
+
+
+def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
+    """The cell of the latest table that has it: its runs may have been trained for another one."""
+    if "," not in word:
+        return []
+    for run in runs.ordered(runs.tagged(Tag.KIND, "table")):
+        try:
+            table = read_table(runs, run, only=word)
+        except UserError:
+            continue  # its first command has not ended
+        cell = next((cell for cell in table.cells if cell.label == word), None)
+        if cell is not None and cell.trainings:
+            return [cell_setting(cell, word, table.lower_is_better)]
+    return []
+
+
+def _run(runs: Runs, word: str) -> list[ComparedSetting]:
+    run = _single(runs, word)
+    if run is None:
+        return []
+    label, log = str(run.info.run_name), run.data.tags.get(Tag.LOG, "")
+    if kind(run) == "run":
+        near = runs.tagged(Tag.FINGERPRINT, run.data.tags.get(Tag.FINGERPRINT, ""))
+        others = [other for other in near if kind(other) == "run" and same_setting(other, run)]
+        # The named run comes first, so that it is taken even where a later one has its seed.
+        return [replace(read_setting(label, word, [run, *others]), plain=True)]
+    return [_of_group(runs, run, word, log) or read_setting(label, word, [run])]
+
+
+def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | None:
+    """The setting, trial or cell of a run of a sweep or table; None where its result does not have it."""
+    above: Run | None = run
+    while above is not None and kind(above) not in GROUPS:
+        above = runs.get(above.data.tags.get(Tag.PARENT, ""))
+    if above is None:
+        return None
+    if kind(above) == "table":
+        table = read_table(runs, above)
+        cells = [cell for cell in table.cells if log in [each.log for each in cell.trainings]]
+        return cell_setting(cells[0], word, table.lower_is_better) if cells else None
+    sweep = read_sweep(runs, above)
+    settings = [its for its in sweep.settings if log in [its.log, *(seed.log for seed in its.seeds)]]
+    if settings:
+        return confirmed_setting(sweep, settings[0], word)
+    trial = next((each for each in sweep.all_trials if each.log == log), None)
+    if trial is None:
+        return None
+    params = trial.params(sweep.params)
+    found = _of_trainings(trial.label, word, [trial], params, without=sweep.free)
+    return replace(found, lower_is_better=frozenset(sweep.lower_is_better) or None)
+
+
+def _list(runs: Runs, word: str) -> list[ComparedSetting]:
+    ids = word.split(",")
+    found = [_single(runs, id.strip()) for id in ids]
+    if len(ids) < 2 or None in found:
+        return []
+    known = [run for run in found if run is not None]
+    settings = [set(setting_keys(run).items()) for run in known]
+    differing = sorted({key for other in settings[1:] for key, _ in settings[0] ^ other})
+    if differing:
+        raise UserError("these runs differ in more than the seed", key=WHAT, found=word, allowed=differing)
+    if len({kind(run) == "trial" for run in known}) > 1:
+        raise UserError("a search trial is not pooled with other runs", key=WHAT, found=word)
+    seeds = [run.data.tags.get(Tag.SEED, "") for run in known]
+    if len(set(seeds)) < len(seeds):
+        raise UserError("names a seed twice", key=WHAT, found=word, allowed="one run a seed")
+    odd = [run.info.run_id for run in known if run.data.tags.get(Tag.STATE) != State.COMPLETE]
+    if odd:
+        raise UserError("not complete runs", key=WHAT, found=odd, allowed=State.COMPLETE)
+    return [read_setting(str(known[0].info.run_name), word, known)]
+
+
+def _single(runs: Runs, word: str) -> Run | None:
+    found = [runs.get(word), *runs.named(word)]
+    return next((run for run in found if run is not None and kind(run) not in GROUPS), None)

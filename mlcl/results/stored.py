@@ -1,0 +1,88 @@
+"""Reads the stored results of sweeps and tables: from the home that has them, else from MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mlcl.results.documents import read_result
+from mlcl.results.runs import Runs
+from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.table_result import CellResult, TableResult
+from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON, Tag
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+ResultT = TypeVar("ResultT", SweepResult, TableResult)
+NEIGHBOURS = "knn/"
+"""Begins the metrics with the job's own settings of the neighbours."""
+
+
+def read_sweep(runs: Runs, run: Run) -> SweepResult:
+    """The result of the sweep with this run, with the runs of its trainings.
+
+    Raises UserError where nothing has been stored yet, or where it is damaged.
+    """
+    result = _read(runs, run, SweepResult, "sweeps", SWEEP_JSON)
+    trainings = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
+    found = runs.by_log(result.id, [each.log for each in trainings])
+    return replace(
+        result,
+        run_id=str(run.info.run_id),
+        trials=_with_runs(result.trials, found),
+        dropped=_with_runs(result.dropped, found),
+        baseline_trials=_with_runs(result.baseline_trials, found),
+        earlier_baseline_trials=_with_runs(result.earlier_baseline_trials, found),
+        confirmations=tuple(_setting(each, found) for each in result.confirmations),
+        earlier=tuple(_setting(each, found) for each in result.earlier),
+    )
+
+
+def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
+    """The result of the table with this run, with the runs of all cells, or of the cell labelled `only`.
+
+    Raises UserError where nothing has been stored yet, or where it is damaged.
+    """
+    result = _read(runs, run, TableResult, "tables", TABLE_JSON)
+    asked = [cell for cell in result.cells if only in (None, cell.label)]
+    found = runs.by_log(result.id, [each.log for cell in asked for each in cell.trainings]) if asked else {}
+    return replace(
+        result, run_id=str(run.info.run_id), cells=tuple(_cell(cell, found) for cell in result.cells)
+    )
+
+
+def _read(runs: Runs, run: Run, kind: type[ResultT], folder: str, name: str) -> ResultT:
+    file = runs.home / folder / run.data.tags[Tag.ID] / name
+    if file.is_file():
+        return replace(read_result(kind, file.read_text(encoding="utf-8"), file), folder=file.parent)
+    return read_result(kind, runs.text(run, name), Path(name))
+
+
+def _setting(setting: SettingResult, found: Mapping[str, Run]) -> SettingResult:
+    run = found.get(setting.log)
+    return replace(setting, run_id=run and str(run.info.run_id), seeds=_with_runs(setting.seeds, found))
+
+
+def _cell(cell: CellResult, found: Mapping[str, Run]) -> CellResult:
+    return replace(cell, trainings=_with_runs(cell.trainings, found, neighbours=not cell.neighbours))
+
+
+def _with_runs(
+    trainings: Iterable[TrainingResult], found: Mapping[str, Run], *, neighbours: bool = True
+) -> tuple[TrainingResult, ...]:
+    """The trainings with the ids of their runs, and the last values of all metrics that the runs logged.
+
+    Without `neighbours` the metrics of the runs' own neighbours are left out: the cell has others.
+    """
+    return tuple(_with_run(each, found.get(each.log), neighbours=neighbours) for each in trainings)
+
+
+def _with_run(training: TrainingResult, run: Run | None, *, neighbours: bool) -> TrainingResult:
+    if run is None:
+        return replace(training, run_id=None)
+    logged = run.data.metrics.items()
+    metrics = {name: value for name, value in logged if neighbours or not name.startswith(NEIGHBOURS)}
+    return replace(training, run_id=str(run.info.run_id), metrics={**metrics, **training.metrics})

@@ -1,0 +1,145 @@
+"""The runs of a tracking store: asked of MLflow, or read from MLflow's SQLite file without MLflow.
+
+MLflow's import takes longer than the reading of the file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+RUNS = """SELECT r.run_uuid, r.name, CAST(r.experiment_id AS TEXT), r.start_time
+FROM runs r JOIN experiments e USING (experiment_id)
+WHERE r.lifecycle_stage = 'active' AND e.lifecycle_stage = 'active'"""
+ORDER = "ORDER BY r.start_time DESC, r.run_uuid"
+LATEST_FIRST = "attributes.start_time DESC"
+
+
+class RunSource(Protocol):
+    """A tracking store to read from, without runs that were deleted."""
+
+    def get(self, run_id: str) -> Run | None:
+        """The run of MLflow's id; None where there is none."""
+
+    def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
+        """The runs whose `tag` is `value` (`how`: =), or matches it (LIKE), the latest first."""
+
+    def latest(self) -> Iterator[Run]:
+        """All runs, the latest first."""
+
+
+class ClientRuns:
+    """The runs of a tracking store, as a `RunSource` that asks MLflow's client."""
+
+    def __init__(self, client: MlflowClient) -> None:
+        self._client = client
+        self._experiments = [str(each.experiment_id) for each in _all(client.search_experiments)]
+
+    def get(self, run_id: str) -> Run | None:
+        """The run of MLflow's id; None where there is none or it was deleted."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = self._client.get_run(run_id)
+        except MlflowException:
+            return None
+        return run if run.info.lifecycle_stage == "active" else None
+
+    def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
+        """The runs whose `tag` is `value`, or with LIKE matches it, the latest first."""
+        quote = '"' if "'" in value else "'"
+        exact, asked = how == "=", value
+        if quote in value:  # MLflow's filters have no escape, but _ matches any character
+            asked, how = value.replace(quote, "_"), "LIKE"
+        found = self._search(f"tags.`{tag}` {how} {quote}{asked}{quote}")
+        return (run for run in found if asked == value or not exact or run.data.tags[tag] == value)
+
+    def latest(self) -> Iterator[Run]:
+        """All runs, the latest first."""
+        return self._search("")
+
+    def _search(self, where: str) -> Iterator[Run]:
+        return _all(partial(self._client.search_runs, self._experiments, where, order_by=[LATEST_FIRST]))
+
+
+def _all(search: Callable[..., Any]) -> Iterator[Any]:
+    """The results of a search, page by page."""
+    token = None
+    while True:
+        page = search(page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+class FileRunInfo(NamedTuple):
+    """The fields of `mlflow.entities.RunInfo` that are read."""
+
+    run_id: str
+    run_name: str
+    experiment_id: str
+    start_time: int
+
+
+class FileRunData(NamedTuple):
+    """The fields of `mlflow.entities.RunData` that are read."""
+
+    metrics: dict[str, float]
+    params: dict[str, str]
+    tags: dict[str, str]
+
+
+class FileRun(NamedTuple):
+    """A run of the file, with the names of `mlflow.entities.Run`."""
+
+    info: FileRunInfo
+    data: FileRunData
+
+
+class FileRuns:
+    """The runs of an SQLite file of MLflow 3.17, as a `RunSource`. Nothing is written."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def get(self, run_id: str) -> FileRun | None:
+        """The run of MLflow's id; None where there is none or it was deleted."""
+        return next(self._runs("AND r.run_uuid = ?", run_id), None)
+
+    def tagged(self, tag: str, value: str, how: str) -> Iterator[FileRun]:
+        """The runs whose `tag` is `value`, or with LIKE matches it, the latest first."""
+        where = f"AND r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value {how} ?)"
+        # SQLite's LIKE ignores case.
+        like = re.compile(re.escape(value).replace("%", ".*").replace("_", "."), re.DOTALL).fullmatch
+        found = self._runs(where, tag, value)
+        return (run for run in found if how != "LIKE" or like(run.data.tags[tag]))
+
+    def latest(self) -> Iterator[FileRun]:
+        """All runs, the latest first."""
+        return self._runs("")
+
+    def _runs(self, where: str, *values: str) -> Iterator[FileRun]:
+        with closing(sqlite3.connect(f"file:{self._file}?mode=ro", uri=True, timeout=60)) as store:
+            for row in store.execute(f"{RUNS} {where} {ORDER}", values):
+                info = FileRunInfo(*row)
+                metrics = {
+                    key: math.nan if nan else value
+                    for key, value, nan in _rows(store, "key, value, is_nan", "latest_metrics", info)
+                }
+                params, tags = (dict(_rows(store, "key, value", name, info)) for name in ("params", "tags"))
+                yield FileRun(info, FileRunData(metrics, params, tags))
+
+
+def _rows(store: sqlite3.Connection, columns: str, table: str, info: FileRunInfo) -> Iterator[Any]:
+    return store.execute(f"SELECT {columns} FROM {table} WHERE run_uuid = ?", (info.run_id,))

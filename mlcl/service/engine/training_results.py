@@ -1,0 +1,77 @@
+"""Builds the results of trainings from the entries of a ledger and the logs of the trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import job_hash, load_job
+from mlcl.results.provenance import Tags, log_start
+from mlcl.results.sweep_result import TrainingResult, changes
+from mlcl.service.engine.entries import Entry
+from mlcl.tracking import State, plain_parameters, typed_params
+from mlcl.tracking.names import Tag
+
+
+class TrainingResults:
+    """Reads each log and each job once: a result is built again whenever a training has ended.
+
+    Args:
+        home: The folder with the logs.
+        run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+    """
+
+    def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:
+        self._home, self.run_id = home, run_id
+        self._starts: dict[str, dict[str, Any]] = {}
+        self._jobs: dict[str, tuple[dict[str, Any], str]] = {}
+
+    def tags(self, log: str) -> Tags:
+        """The tags with which a log was started; empty where it is gone."""
+        tags: Tags = self.start(log).get("tags", {})
+        return tags
+
+    def start(self, log: str) -> dict[str, Any]:
+        """The first entry of a log; empty where it is gone."""
+        if not self._starts.get(log):
+            self._starts[log] = log_start(self._home, log)
+        return self._starts[log]
+
+    def job(self, log: str, job: Mapping[str, Any], free: Collection[str] = ()) -> tuple[dict[str, Any], str]:
+        """The parameters and the hash of the job with this log; `free` keys are chosen after training."""
+        if log not in self._jobs:
+            parsed = load_job(job)
+            self._jobs[log] = typed_params(parsed, free), job_hash(parsed)
+        return self._jobs[log]
+
+    def build(
+        self, entry: Entry, log: str, shared: Mapping[str, Any], free: Collection[str] = ()
+    ) -> TrainingResult:
+        """The result of a training whose parameters are given by their difference to `shared` ones."""
+        params, hash_ = self.job(log, entry.job, free)
+        if entry.state is State.COMPLETE:
+            params = params | plain_parameters(entry.chosen)
+        return TrainingResult(
+            key=entry.key,
+            label=entry.label,
+            state=entry.state,
+            settings=entry.settings,
+            score=entry.score,
+            values=tuple(entry.values),
+            chosen=entry.chosen,
+            metrics=entry.metrics,
+            reason=entry.reason,
+            intermediate=tuple(entry.rungs),
+            number=entry.number,
+            seed=entry.job["train"]["seed"],
+            changes=changes(shared, params),
+            job_hash=hash_,
+            fingerprint=self.tags(log).get(Tag.FINGERPRINT, ""),
+            started=self.start(log).get("time"),
+            seconds=entry.cost.seconds,
+            cpu_seconds=entry.cost.cpu_seconds,
+            gpu_seconds=entry.cost.gpu_seconds,
+            log=log,
+            run_id=self.run_id(log),
+        )
