@@ -48,7 +48,7 @@ class UserError(Exception):
         return {name: None if value is None else _short(value) for name, value in self._parts().items()}
 
     def but(self, **parts: Any) -> "UserError":
-        """The same error with other parts, such as `key` or `file`."""
+        """Returns a copy of the error with other parts, such as `key` or `file`."""
         return UserError(**{**self._parts(), **parts})
 
     def _parts(self) -> dict[str, Any]:

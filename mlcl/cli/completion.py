@@ -1,4 +1,4 @@
-"""What the shell completes: names of the home, keys of a job, keys that a sweep sets, metrics.
+"""Candidates for the shell's completion: names of the home, keys of a job, keys that a sweep sets, metrics.
 
 Each function returns the candidates that begin with what is typed; a file or a name that cannot be read has
 none, because completion prints no errors.

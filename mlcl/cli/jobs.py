@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Container, Iterable
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
 
-from mlcl.cli.cluster_jobs import (
-    SERVICE,
-    ClusterFile,
-    client_of,
-    cluster_of,
-    job_lines,
-    job_of,
-    job_tree,
-    jobs_table,
-    say_forgotten,
-)
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import Column, Exit, errors, fitted_table, print_json, print_tree, results, say
 from mlcl.cli.service import print_service_status
+from mlcl.config.cluster import ClusterConfig, load_cluster
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.jobs import JobsClient
+    from mlcl.service.jobs import JobsClient, JobView
 
+SERVICE = Path("service") / "cluster.yaml"
+"""The cluster file that `mlcl up` writes under the home."""
+
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option("--cluster", envvar="MLCL_CLUSTER", help="Cluster file; default: the one of `mlcl up`."),
+]
 EXITS = {"FAILED": Exit.FAILED, "REFUSED": Exit.BAD_INPUT, "BUDGET": Exit.BUDGET, "STOPPED": Exit.STOPPED}
 STOP_WAIT = 120.0
 """Seconds that `mlcl stop` waits for a job's checkpoint and end."""
@@ -51,14 +56,12 @@ def submit(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run a command on a cluster: mlcl submit [OPTIONS] run|sweep|reproduce ARGUMENTS."""
-    from mlcl.cli.submit_checks import SUBMITTABLE, check_words, submission_plan, with_share
+    from mlcl.cli.submit_checks import check_words, submission_plan, with_share
     from mlcl.service.jobs import submit as submit_job
 
     config, file = cluster_of(cluster, home)
     words = context.args
-    if not words or words[0] not in SUBMITTABLE:
-        raise UserError("not a command to submit", found=words[0] if words else "none", allowed=SUBMITTABLE)
-    needed = check_words(words, config.working_dir.root)
+    needed = check_words(_app(context), words, config.working_dir.root)
     words = with_share(words, config.trial)
     if dry_run:
         print_tree(submission_plan(config, words, needed), as_json=json)
@@ -130,7 +133,7 @@ def logs(
     cluster: ClusterFile = None,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """What a job has printed. Ctrl-C ends the watching, not the job."""
+    """Print the output of a job. Ctrl-C ends the printing, not the job."""
     client = client_of(*cluster_of(cluster, home))
     view = job_of(client, id, home)
     if follow:
@@ -147,7 +150,7 @@ def stop(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Stop a job: it writes a checkpoint and its state first."""
-    from mlcl.service.jobs.owner import check_owner
+    from mlcl.service.jobs.client import check_owner
 
     client = client_of(*cluster_of(cluster, home))
     view = job_of(client, id, home)
@@ -180,11 +183,19 @@ def resume(
 
     config, file = cluster_of(cluster, home)
     client = client_of(config, file)
-    attempt = resume_job(client, config, file, id, context.args, home=home, check=check_words, force=force)
+    check = partial(check_words, _app(context))
+    attempt = resume_job(client, config, file, id, context.args, home=home, check=check, force=force)
     if json:
         print_json({"id": id, "attempt": attempt, "cluster": config.ray.address})
     else:
         typer.echo(id)
+
+
+def _app(context: typer.Context) -> TyperGroup:
+    """The command line itself, which parses the submitted command, too."""
+    app = context.find_root().command
+    assert isinstance(app, TyperGroup)
+    return app
 
 
 def _follow(client: JobsClient, id: str) -> None:
@@ -200,3 +211,83 @@ def _follow(client: JobsClient, id: str) -> None:
     view = client.ended(id, STOP_WAIT)
     say(f"{view.id} {view.state}")
     raise typer.Exit(EXITS.get(view.state, Exit.DONE))
+
+
+def cluster_of(given: Path | None, home: Path) -> tuple[ClusterConfig, Path]:
+    """The configuration of the cluster and its file. Raises UserError where none is named."""
+    file = given or home / SERVICE
+    if given is None and not file.is_file():
+        allowed = "--cluster FILE, or `mlcl up` for one on this machine"
+        raise UserError("no cluster is named", key="--cluster", found="none", allowed=allowed)
+    return load_cluster(file), file
+
+
+def client_of(config: ClusterConfig, file: Path) -> JobsClient:
+    """A client of the cluster's jobs. Raises UserError where it does not answer."""
+    from mlcl.service.jobs import JobsClient
+
+    return JobsClient(config, file)
+
+
+def job_of(client: JobsClient, id: str, home: Path) -> JobView:
+    """The job of an id. Raises UserError where the cluster does not know it, or no longer."""
+    from mlcl.service.jobs import known_submissions
+
+    view = client.find(id)
+    if view is None and id in known_submissions(home):
+        problem = "the cluster has forgotten this job: its head was started anew"
+        raise UserError(problem, key="ID", found=id, allowed=f"mlcl resume {id}")
+    return view or client.get(id)
+
+
+def say_forgotten(known: Container[str], file: Path, home: Path) -> None:
+    """Prints the jobs that were submitted from here to this cluster and are not known to it."""
+    from mlcl.service.jobs import known_submissions
+
+    of_it = [id for id, its in known_submissions(home).items() if its.cluster == str(file.resolve())]
+    lost = [id for id in of_it if id not in known]
+    if lost:
+        say(f"forgotten by the cluster: {', '.join(lost)}; mlcl resume ID goes on")
+
+
+def jobs_table(views: Iterable[JobView]) -> Table:
+    """The table of jobs, a row for each."""
+    table = Table("id", "state", "command", "user", "started (UTC)", "took", "attempts")
+    for view in views:
+        command, user = escape(shlex.join(view.command)), escape(view.user)
+        started, took = _time(view.started), _took(view)
+        table.add_row(view.id, view.state, command, user, started, took, str(view.attempts))
+    return table
+
+
+def job_lines(view: JobView, config: ClusterConfig) -> list[str]:
+    """The lines that describe a job."""
+    rows = {
+        "id": view.id,
+        "state": view.state,
+        "command": f"mlcl {shlex.join(view.command)}",
+        "user": view.user,
+        "cluster": config.ray.address,
+        "started": f"{_time(view.started)} UTC",
+        "took": _took(view),
+        "attempts": str(view.attempts),
+        "results": f"{config.storage} on the cluster, tag mlcl.job = {view.id} in MLflow",
+    }
+    return [f"{name:9} {text}" for name, text in rows.items()]
+
+
+def job_tree(view: JobView) -> dict[str, Any]:
+    """A job as JSON."""
+    return {name: value for name, value in asdict(view).items() if name != "metadata"}
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _took(view: JobView) -> str:
+    if view.started is None:
+        return "-"
+    end = view.ended or datetime.now(UTC).timestamp()
+    minutes, seconds = divmod(round(end - view.started), 60)
+    return f"{minutes}m{seconds:02d}s"

@@ -33,7 +33,7 @@ class LocalRun:
 
     @property
     def age(self) -> str:
-        """How long ago it was begun: `5m`, `3h`, `12d`."""
+        """The time since its begin: `5m`, `3h`, `12d`."""
         began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
         minutes = max(0, int((datetime.now(UTC) - began).total_seconds() // 60))
         days, hours = minutes // 1440, minutes // 60
@@ -50,7 +50,7 @@ def local_runs(home: Path) -> list[LocalRun]:
 
 
 def local_run(home: Path, word: str) -> LocalRun:
-    """That of a name or id, of its beginning, or the latest (`@last`). Raises UserError."""
+    """Finds one by name or id, by its beginning, or the latest (`@last`). Raises UserError for none."""
     known = local_runs(home)
     if word == LAST and known:
         return known[0]

@@ -57,7 +57,7 @@ DISK_FAULTS = {
     errno.EFBIG: "larger than `ulimit -f` or the disk allows",
     errno.EXDEV: "give a --home on a disk that renames: this one does not,",
 }
-"""What is said in one line, by the number of the system's error."""
+"""The problem in the line of an error, by the number of the system's error."""
 STORE_AWAY = "INTERNAL_ERROR"
 """The `error_code` of MLflow's exception for a server that does not answer, or answers 500."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from mlcl.cli.completion import DEFAULT_HOME as DEFAULT_HOME
 from mlcl.cli.completion import job_keys
 from mlcl.errors import UserError
 from mlcl.store import Database
+
+if TYPE_CHECKING:
+    from mlcl.service.engine.packing import Resources
 
 
 def is_typed(context: typer.Context, option: str) -> bool:
@@ -60,6 +63,13 @@ Header = Annotated[
     typer.Option("--header/--no-header", help="Whether the first line of CSV names the columns."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for machines.")]
+Cpus = Annotated[float, typer.Option("--cpus", min=0.01, help="CPUs of a training's process.")]
+Gpus = Annotated[
+    float | None,
+    typer.Option(
+        "--gpus", min=0, help="GPU share of a training's process; default: one where there are any."
+    ),
+]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Stop there: 2h, 30cpu-h or 8gpu-h.")]
 Parallel = Annotated[
     int | None,
@@ -86,3 +96,11 @@ Home = Annotated[
         help="Where data, runs and the local tracking store live.",
     ),
 ]
+
+
+def resources_of(cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
+    """The resources of a command by its options. Raises UserError for a budget that is none."""
+    from mlcl.service.engine.budget import parse_budget
+    from mlcl.service.engine.packing import Resources
+
+    return Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget))

@@ -15,6 +15,7 @@ import typer
 import yaml
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -35,7 +36,7 @@ class _Progress(Console):
 
     @property
     def file(self) -> IO[str]:
-        """Where it prints: standard error is a file while libraries are kept apart."""
+        """The stream of its output: not standard error while that is a file for the output of libraries."""
         return own_stderr() or super().file
 
     @file.setter
@@ -123,7 +124,7 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
 
 
 def answer_to(question: str, option: str) -> str:
-    """What is typed. Raises UserError where the input ends before; `option` answers, too."""
+    """Asks and returns the typed answer. Raises UserError, which names `option`, where the input ends."""
     try:
         return input(f"{question}: ").strip()
     except EOFError:
@@ -166,6 +167,14 @@ def is_interactive() -> bool:
     return errors.is_terminal and os.environ.get("TERM") != "dumb"
 
 
+def duration(seconds: float) -> str:
+    """`4m10s`, and `3h05m` from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"
+
+
 def say_undelivered(count: int, home: Path) -> None:
     """Prints how many logs are undelivered, if any are."""
     if count:
@@ -183,27 +192,26 @@ class Column:
     rank: int = 0
     texts: bool = False
 
-    @property
-    def least(self) -> int:
-        """The width that it needs."""
-        texts = (self.head, *self.cells)
-        return max(len(part) for text in texts for part in (text.split() if self.texts else [text]) or [""])
-
 
 def fitted_table(columns: Sequence[Column], title: str = "", console: Console = results) -> Table:
-    """The table with as many columns as fit; those of rank 0 always stay, folded where they do not fit."""
-    kept = list(columns)
+    """Builds a table of as many columns as fit; those of rank 0 always stay, folded where they do not fit."""
+    kept = sorted(columns, key=lambda each: each.rank)
+    while not (fits := _width(_table(kept)) <= console.width) and kept[-1].rank:
+        kept.pop()
+    return _table([each for each in columns if each in kept], title, fold=not fits)
 
-    def fits() -> bool:
-        return sum(each.least + GAP for each in kept) - GAP <= console.width
 
-    while not fits() and any(each.rank for each in kept):
-        kept.remove(max(kept, key=lambda each: each.rank))
+def _table(columns: Sequence[Column], title: str = "", *, fold: bool = False) -> Table:
     table = Table(title=Text(title), title_justify="left", box=None, padding=(0, GAP, 0, 0), pad_edge=False)
-    for each in kept:
-        # rich narrows the columns that may wrap, and no others.
+    for each in columns:
         justify: JustifyMethod = "left" if each.texts else "right"
-        table.add_column(Text(each.head), justify=justify, no_wrap=fits() and not each.texts, overflow="fold")
-    for cells in zip(*(each.cells for each in kept), strict=True):
+        table.add_column(Text(each.head), justify=justify, no_wrap=not (fold or each.texts), overflow="fold")
+    for cells in zip(*(each.cells for each in columns), strict=True):
         table.add_row(*map(Text, cells))
     return table
+
+
+def _width(table: Table) -> int:
+    """The width that a table needs, however narrow the terminal is."""
+    wide = Console(width=10_000)
+    return Measurement.get(wide, wide.options, table).minimum

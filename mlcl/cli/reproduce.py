@@ -10,7 +10,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from mlcl.cli.options import DEFAULT_HOME, BudgetText, DryRun, Home, Json, Parallel, StrictCode
+from mlcl.cli.options import (
+    DEFAULT_HOME,
+    BudgetText,
+    Cpus,
+    DryRun,
+    Gpus,
+    Home,
+    Json,
+    Parallel,
+    StrictCode,
+    resources_of,
+)
 from mlcl.cli.output import (
     EXIT_OF,
     Exit,
@@ -50,11 +61,8 @@ def reproduce(
     figures: Annotated[
         Path | None, typer.Option(help="Write the figures of each complete cell to FOLDER/ROW/COLUMN.json.")
     ] = None,
-    cpus: Annotated[float, typer.Option(min=0.01, help="CPUs of a training's process.")] = 1,
-    gpus: Annotated[
-        float | None,
-        typer.Option(min=0, help="GPU share of a training's process; default: one where there are any."),
-    ] = None,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
     parallel: Parallel = None,
     budget: BudgetText = None,
     strict_code: StrictCode = False,
@@ -67,8 +75,6 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
-    from mlcl.service.engine.budget import parse_budget
-    from mlcl.service.engine.packing import Resources
     from mlcl.service.tables import TablePlan, plan_table
 
     plan = TablePlan(
@@ -79,7 +85,7 @@ def reproduce(
         only=only or (),
         data=_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
-        resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
+        resources=resources_of(cpus, gpus, parallel, budget),
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
@@ -99,7 +105,7 @@ def _run(
     as_json: bool,
 ) -> TableResult:
     """Trains what is missing, and writes the figures of cells where asked."""
-    from mlcl.cli.sweep_live import progress_view
+    from mlcl.cli.progress import progress_view
     from mlcl.service.tables import check_folder, run_table, write_cells
 
     if figures is not None:
@@ -143,7 +149,7 @@ def _list(*, as_json: bool) -> None:
 
 
 def _about(table: Table, file: Path) -> dict[str, Any]:
-    """What a table is and needs."""
+    """Describes a table and the data that it needs."""
     jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
     places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
     return {

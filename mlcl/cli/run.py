@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 TOLD = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
-"""What the JSON document tells of a report, besides the job's hash and the way to the dashboard."""
+"""The fields of a report in the JSON document, beside the job's hash and the address of the dashboard."""
 
 
 def run(

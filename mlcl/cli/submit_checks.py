@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-import typer
+from typer.core import TyperGroup
 
 from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
@@ -22,14 +22,16 @@ HERE = ("home", "dry_run", "print_config")
 """Options that work on this machine alone."""
 
 
-def check_words(words: Sequence[str], folder: Path) -> list[Path]:
-    """Checks a command and its job, space, table and plugin files as `mlcl` would in `folder`.
+def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Path]:
+    """Checks a command of `app` and its job, space, table and plugin files as `mlcl` would in `folder`.
 
     Returns the paths of these files as given. Raises UserError where one is wrong, and a usage error for
     wrong options.
     """
-    name = words[0]
-    context = _command(name).make_context(name, list(words[1:]))
+    name = words[0] if words else "none"
+    if name not in SUBMITTABLE:
+        raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
+    context: Any = app.commands[name].make_context(name, list(words[1:]))
     for option in HERE:
         if is_typed(context, option):
             raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
@@ -38,7 +40,7 @@ def check_words(words: Sequence[str], folder: Path) -> list[Path]:
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """The command with the options of the cluster's share that it does not have."""
+    """Adds the options of the cluster's share that a command does not have."""
     found = list(words)
     if words[0] in ("run", "baseline"):
         return found
@@ -49,7 +51,7 @@ def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
 
 
 def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
-    """What would be submitted, for `--dry-run`."""
+    """Describes what would be submitted, for `--dry-run`."""
     from mlcl.service.jobs.package import stage, upload_files
     from mlcl.service.jobs.submit import entrypoint, runtime_env
 
@@ -108,18 +110,4 @@ def _plugins(jobs: Sequence[JobConfig]) -> list[Path]:
 
 _CHECKS = {"run": _run, "baseline": _baseline, "sweep": _sweep, "reproduce": _reproduce}
 SUBMITTABLE = tuple(_CHECKS)
-
-
-def _command(name: str) -> Any:
-    """The click command of a command that can be submitted."""
-    from mlcl.cli import reproduce, run, sweep
-
-    functions: dict[str, Callable[..., None]] = {
-        "run": run.run,
-        "baseline": baseline.baseline,
-        "sweep": sweep.sweep,
-        "reproduce": reproduce.reproduce,
-    }
-    app = typer.Typer(add_completion=False)
-    app.command(name)(functions[name])
-    return typer.main.get_command(app)
+"""The commands that can be submitted."""

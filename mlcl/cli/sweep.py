@@ -12,13 +12,16 @@ import typer
 from mlcl.cli.options import (
     DEFAULT_HOME,
     BudgetText,
+    Cpus,
     DryRun,
+    Gpus,
     Home,
     Json,
     Overrides,
     Parallel,
     PrintConfig,
     StrictCode,
+    resources_of,
 )
 from mlcl.cli.output import (
     EXIT_OF,
@@ -58,11 +61,6 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, also where a s
 WarmStart = Annotated[
     str | None, typer.Option("--warm-start", help="A sweep (name or id) whose fitting trials are taken over.")
 ]
-Cpus = Annotated[float, typer.Option("--cpus", min=0.01, help="CPUs of a trial's worker.")]
-Gpus = Annotated[
-    float | None,
-    typer.Option("--gpus", min=0, help="GPU share of a worker; default: one where there are any."),
-]
 
 
 def sweep(
@@ -93,9 +91,7 @@ def sweep(
         print_job(checked, job, overrides or [], as_json=json)
         return
 
-    from mlcl.cli.sweep_live import progress_view
-    from mlcl.service.engine.budget import parse_budget
-    from mlcl.service.engine.packing import Resources
+    from mlcl.cli.progress import progress_view
     from mlcl.service.search.sweep import run_sweep
     from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
@@ -109,7 +105,7 @@ def sweep(
         seeds=seeds,
         confirm=confirm,
         baselines=_baselines(baseline or [], overrides or [], fitted),
-        resources=Resources(cpus, gpus, parallel, None if budget is None else parse_budget(budget)),
+        resources=resources_of(cpus, gpus, parallel, budget),
         warm_start=warm_start,
         fresh=fresh,
     )
@@ -188,7 +184,7 @@ def _print(report: SweepResult, dashboard: str) -> None:
 
 
 def _say_next(plan: SweepPlan, report: SweepResult, home: Path) -> None:
-    """What is left to do, for standard error."""
+    """Prints the next step to standard error."""
     say_undelivered(report.undelivered, home)
     if report.state == "COMPLETE" and plan.most < plan.trials:
         say("every setting of the space has been tried")

@@ -10,8 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mlcl.cli.output import Column, fitted_table, results
-from mlcl.cli.sweep_progress import duration
+from mlcl.cli.output import Column, duration, fitted_table, results
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult, ranked
 from mlcl.tracking import State
 

@@ -1,12 +1,181 @@
-"""Progress on a terminal and elsewhere, fed with the events of a run."""
+"""Progress of a run and of a sweep: plain lines, JSON lines, live views."""
 
 import io
+import json
+import math
 
 import pytest
 from rich.console import Console
 
-from mlcl.cli import output, progress
+from mlcl.cli import output
+from mlcl.cli import progress as view
+from mlcl.cli.output import duration
+from mlcl.cli.progress import PLAIN_EVERY, PlainLines, RunProgress, SweepTable, event_text, print_event
+from mlcl.service.engine.progress import Progress, ProgressEvent, Row
+from mlcl.tracking import State
 from mlcl.training.events import Event
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def row(number, state=State.RUNNING, epoch=3, score=0.4312, seconds=61.0, reason=""):
+    return Row(f"trial {number}", state, epoch, 60, score, seconds, reason)
+
+
+def progress(*running, done=3, **how):
+    return Progress("search", done, 16, "val/accuracy", running, **how)
+
+
+PRUNED = ProgressEvent(
+    "close",
+    row=row(2, State.PRUNED, 10),
+    progress=progress(best=("trial 0", 0.531), seconds_left=250.0, budget_left="0.4 gpu-h"),
+)
+
+
+@pytest.fixture
+def console(monkeypatch):
+    """What standard error would get, on a terminal of 160 columns."""
+    made = Console(
+        file=io.StringIO(), force_terminal=True, width=160, height=20, soft_wrap=True, highlight=False
+    )
+    monkeypatch.setattr(output, "errors", made)
+    monkeypatch.setattr(view, "errors", made)
+    return made
+
+
+def test_a_training_that_ended_is_one_line():
+    assert event_text(PRUNED) == (
+        "[3/16] trial 2 PRUNED epoch 10/60 val/accuracy 0.4312  best 0.5310 (trial 0)  "
+        "about 4m10s left  0.4 gpu-h left"
+    )
+
+
+def test_what_is_not_known_is_left_out():
+    failed = Row("trial 1", State.FAILED, 0, 0, None, 1.0, "no memory")
+    assert event_text(ProgressEvent("close", row=failed, progress=progress())) == (
+        "[3/16] trial 1 FAILED (no memory)"
+    )
+    last = progress(done=16, seconds_left=0.0)
+    assert event_text(ProgressEvent("stage", progress=last)) == "search: 16 trainings"
+    assert "left" not in event_text(ProgressEvent("close", row=row(1), progress=last))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0m00s"), (59.6, "1m00s"), (3599, "59m59s"), (3600, "1h00m"), (100000, "27h46m")],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_plain_lines_leave_out_rungs_that_come_too_fast(capsys, monkeypatch):
+    said = []
+    monkeypatch.setattr("mlcl.cli.progress.say", said.append)
+    clock = Clock()
+    show = PlainLines(clock)
+    rung = ProgressEvent("rung", row=row(4), progress=progress(row(4)))
+    show(ProgressEvent("note", "taken over"))
+    show(rung)
+    show(ProgressEvent("begin", row=row(5, epoch=0, score=None), progress=progress(row(4), row(5))))
+    show(PRUNED)
+    assert [line.split()[0] for line in said] == ["taken", "[3/16]"]
+    clock.now += PLAIN_EVERY
+    show(rung)
+    show(rung)
+    assert said[2:] == ["[3/16] trial 4 RUNNING epoch 3/60 val/accuracy 0.4312"]
+
+
+def test_events_are_json_lines_on_standard_error(capsys):
+    print_event(PRUNED)
+    odd = row(1, State.FAILED, score=math.nan, reason="two\nlines")
+    print_event(ProgressEvent("close", row=odd, progress=progress(row(0), seconds_left=math.inf)))
+    out, err = capsys.readouterr()
+    first, second = (json.loads(line) for line in err.splitlines())
+    assert out == ""
+    assert set(first) == {"kind", "text", "row", "progress"}
+    assert (first["kind"], first["row"]["state"], first["row"]["score"]) == ("close", "PRUNED", 0.4312)
+    assert first["progress"]["best"] == ["trial 0", 0.531]
+    assert (second["row"]["score"], second["row"]["reason"]) == (None, "two\nlines")
+    assert second["progress"]["seconds_left"] is None
+    assert second["progress"]["running"][0]["label"] == "trial 0"
+
+
+def drawn(table, console):
+    plain = Console(file=io.StringIO(), width=console.width, height=console.height)
+    plain.print(table.render())
+    return plain.file.getvalue()
+
+
+def test_the_live_table_has_what_runs_and_what_ended_last(console):
+    clock = Clock()
+    with SweepTable(clock) as table:
+        assert table.render() == ""
+        table(PRUNED)
+        now = progress(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
+        table(ProgressEvent("rung", row=row(3), progress=now))
+        clock.now += 5
+        text = drawn(table, console)
+    lines = text.splitlines()
+    assert any(
+        "trial 2" in line and "PRUNED" in line and "10/60" in line and "1m01s" in line for line in lines
+    )
+    # The time of what runs goes on between events.
+    assert any(
+        "trial 3" in line and "RUNNING" in line and "0.4312" in line and "1m06s" in line for line in lines
+    )
+    assert "3/16 done  2 running  best 0.5310 (trial 0)  about 4m10s left" in text
+    assert "0.4 gpu-h" not in text
+
+
+def test_notes_and_failures_stay_above_the_live_table(console):
+    failure = ProgressEvent("close", row=row(1, State.FAILED, reason="[x] no memory"), progress=progress())
+    with SweepTable(Clock()) as table:
+        table(ProgressEvent("note", "4 earlier trials fit"))
+        table(PRUNED)
+        table(failure)
+    assert "4 earlier trials fit" in console.file.getvalue()
+    assert "[3/16] trial 1 FAILED epoch 3/60 val/accuracy 0.4312 ([x] no memory)" in console.file.getvalue()
+    assert "[3/16] trial 2" not in console.file.getvalue()
+
+
+def test_a_new_stage_forgets_what_ended_before(console):
+    with SweepTable(Clock()) as table:
+        table(PRUNED)
+        confirmation = Progress("confirmation", 0, 6, "val/accuracy")
+        table(ProgressEvent("stage", "confirmation: 6 trainings", progress=confirmation))
+        text = drawn(table, console)
+    assert "trial 2" not in text
+    assert "0/6 done  0 running" in text
+
+
+def test_more_trainings_than_lines_are_counted(console):
+    many = progress(*(row(n) for n in range(40)))
+    with SweepTable(Clock()) as table:
+        table(ProgressEvent("rung", row=row(0), progress=many))
+        text = drawn(table, console)
+    assert "40 running (28 not shown)" in text
+    assert len(text.splitlines()) < console.height
+
+
+def test_a_narrow_terminal_cuts_lines_and_wraps_none(console):
+    narrow = Console(file=io.StringIO(), width=40, height=20)
+    with SweepTable(Clock()) as table:
+        best = ("trial 0 of a long name", 0.5)
+        table(ProgressEvent("rung", row=row(0), progress=progress(row(0), best=best, seconds_left=9.0)))
+        narrow.print(table.render())
+    lines = narrow.file.getvalue().splitlines()
+    assert len([line for line in lines if "done" in line or "left" in line]) == 1
+    assert all(len(line) <= 40 for line in lines)
+
 
 EVENTS = [
     Event("start", 0, 2, 0, 4),
@@ -21,19 +190,18 @@ EVENTS = [
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_run_is_shown(monkeypatch, terminal):
-    written = io.StringIO()
-    console = Console(file=written, force_terminal=terminal, width=160, soft_wrap=True, highlight=False)
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=160, soft_wrap=True, highlight=False)
     monkeypatch.setattr(output, "errors", console)
-    monkeypatch.setattr(progress, "errors", console)
-    monkeypatch.setattr(progress, "is_interactive", lambda: terminal)
-    with progress.RunProgress() as show:
+    monkeypatch.setattr(view, "errors", console)
+    monkeypatch.setattr(view, "is_interactive", lambda: terminal)
+    with RunProgress() as show:
         for event in EVENTS:
             show(event)
             if show._bar is not None:
                 show._bar.refresh()
-    text = written.getvalue()
+    text = console.file.getvalue()
     for expected in ("epoch 1/2", "loss 1.5000", "1,234 rows/s", "val/accuracy 0.2500", "test"):
         assert expected in text
     if not terminal:
         assert "\x1b" not in text
-        assert "m00s left" in text or "0m" in text
+        assert "0m00s left" in text

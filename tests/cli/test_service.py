@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from mlcl.cli import service
 from mlcl.cli.options import DEFAULT_HOME, Home
-from mlcl.errors import UserError
 from mlcl.service.local import service as local
 from mlcl.service.local.servers import servers_of
 from mlcl.service.local.service import DownResult, ServerStatus, ServiceStatus, UpResult
@@ -98,14 +97,9 @@ def test_up_as_a_document(commands):
     assert "s3cret" not in str(tree)
 
 
-def test_a_typed_password_is_refused(commands):
-    answer = commands("up", "--store", URL)
-    assert isinstance(answer.exception, UserError)
-    assert "public" in str(answer.exception)
-    assert "s3cret" not in str(answer.exception)
-    assert commands.options is None
-    commands("up", "--store", URL.replace(":s3cret", ""))
-    assert commands.options is not None
+def test_a_store_with_a_user_alone_may_be_typed(commands):
+    assert commands("up", "--store", URL.replace(":s3cret", "")).exit_code == 0
+    assert commands.options.store == URL.replace(":s3cret", "")
 
 
 def test_a_server_that_does_not_come_up_is_a_failure(commands):

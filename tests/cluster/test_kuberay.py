@@ -6,7 +6,9 @@ from importlib import metadata
 import pytest
 import yaml
 from pydantic import TypeAdapter
+from typer.main import get_command
 
+from mlcl.cli.main import app
 from mlcl.cli.submit_checks import check_words
 from mlcl.config.cluster import Reference, load_cluster
 
@@ -91,4 +93,4 @@ def test_the_job_finds_its_secrets_and_the_storage(root):
 def test_the_jobs_command_is_one_that_mlcl_takes(root):
     words = manifest(root, "rayjob.yaml")["spec"]["entrypoint"].replace("/opt/mlcl", str(root)).split()
     assert words[:3] == ["python", "-m", "mlcl.cli.job_entrypoint"]
-    assert check_words(words[3:], root)
+    assert check_words(get_command(app), words[3:], root)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
@@ -204,7 +205,7 @@ def test_plugins_of_a_base_are_relative_to_it_and_all_files_are_uploaded(write, 
     job = load_job("jobs/job.yaml")
     assert [plugin.file for plugin in job.plugins] == ["dice.py"]
     assert job_hash(load_job(dump_job(job))) == job_hash(job)
-    needed = [str(path) for path in check_words(["run", "jobs/job.yaml"], tmp_path)]
+    needed = [str(path) for path in check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path)]
     assert needed == [
         "jobs/job.yaml", "jobs/middle.yaml", "jobs/../common/base.yaml", "common/dice.py"
     ]  # fmt: skip

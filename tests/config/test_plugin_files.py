@@ -6,7 +6,9 @@ import sys
 import pytest
 import yaml
 from builders import job_tree
+from typer.main import get_command
 
+from mlcl.cli.main import app
 from mlcl.cli.submit_checks import check_words
 from mlcl.config import dump_job, job_hash, load_job, load_space
 from mlcl.config.plugin_files import MOST_BYTES
@@ -184,5 +186,5 @@ def test_plugins_are_uploaded_with_their_job(job_file, tmp_path):
     folder.mkdir()
     for file in (job_file, tmp_path / "dice.py"):
         file.rename(folder / file.name)
-    found = check_words(["run", "jobs/job.yaml"], tmp_path)
+    found = check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path)
     assert [str(path) for path in found] == ["jobs/job.yaml", "jobs/dice.py"]

@@ -64,31 +64,34 @@ def mlcl(tmp_path, tiny, head, monkeypatch):
     return call
 
 
+@pytest.mark.parametrize(
+    ("value", "token", "begins"),
+    [
+        (None, {}, "lab.yaml, key ray.token: the cluster asks for a token; found: none"),
+        (
+            WRONG,
+            {"token": {"env": "LAB_TOKEN"}},
+            "lab.yaml, key ray.token: the cluster does not take this token; found: http://127",
+        ),
+        (
+            None,
+            {"token": {"env": "LAB_TOKEN"}},
+            "key ray.token: the variable is not set; found: LAB_TOKEN",
+        ),
+    ],
+    ids=["none", "wrong", "not set"],
+)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_without_a_token(mlcl, words, tmp_path):
-    answer = mlcl(words)
+def test_without_the_token_a_command_is_one_error(mlcl, monkeypatch, tmp_path, words, value, token, begins):
+    if value is None:
+        monkeypatch.delenv("LAB_TOKEN", raising=False)
+    else:
+        monkeypatch.setenv("LAB_TOKEN", value)
+    answer = mlcl(words, **token)
     assert isinstance(answer.exception, UserError)
-    assert answer.exception.line() == "lab.yaml, key ray.token: the cluster asks for a token; found: none"
+    assert answer.exception.line().startswith(begins)
+    assert WRONG not in answer.exception.line()
     assert not (tmp_path / "outputs").exists()
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_with_a_wrong_token(mlcl, words, tmp_path, monkeypatch):
-    monkeypatch.setenv("LAB_TOKEN", WRONG)
-    answer = mlcl(words, token={"env": "LAB_TOKEN"})
-    assert isinstance(answer.exception, UserError)
-    line = answer.exception.line()
-    assert line.startswith("lab.yaml, key ray.token: the cluster does not take this token; found: http://127")
-    assert WRONG not in line
-    assert not (tmp_path / "outputs").exists()
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_token_that_is_not_there_is_asked_of_nobody(mlcl, words, monkeypatch):
-    monkeypatch.delenv("LAB_TOKEN", raising=False)
-    answer = mlcl(words, token={"env": "LAB_TOKEN"})
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.line() == "key ray.token: the variable is not set; found: LAB_TOKEN"
 
 
 def test_a_token_that_is_no_header(mlcl, monkeypatch):

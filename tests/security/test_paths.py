@@ -53,11 +53,12 @@ def test_ids_of_jobs(mlcl, command, id):
     assert answer.exception.found == id
 
 
-@pytest.mark.parametrize("id", OUT)
+@pytest.mark.parametrize("id", [*OUT, "a/b", "a b", "-a", "a.b", "x" * 101])
 def test_new_ids(mlcl, id):
     answer = mlcl("submit", "--id", id, "run", "job.yaml")
     assert isinstance(answer.exception, UserError)
     assert answer.exception.key == "--id"
+    assert not ray.job_submission.JobSubmissionClient.jobs
 
 
 @pytest.mark.parametrize("name", [name for name in OUT if name != ".."])
@@ -104,7 +105,8 @@ def test_linked_folders_are_not_uploaded(tmp_path):
     (work / "absolute").symlink_to(secrets / "file")
     (work / "again").symlink_to("../ssh/file")
     (work / "loop").symlink_to("loop")
-    assert [str(name) for name in upload_files(work)] == ["file"]
+    (work / "inside").symlink_to("file")
+    assert [str(name) for name in upload_files(work)] == ["file", "inside"]
 
 
 @pytest.mark.parametrize("link", ["notes.txt", "folder"])

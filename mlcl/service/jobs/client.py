@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import logging
 import os
@@ -177,6 +178,24 @@ def check_id(id: str) -> str:
 def attempt_name(id: str, number: int) -> str:
     """The submission id of an attempt; the first attempt has the id of the job."""
     return id if number == 1 else f"{id}-{number}"
+
+
+def present_user() -> str:
+    """The name of this user, which other users of the cluster see; empty where it has none."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # as in some containers
+        return ""
+
+
+def check_owner(id: str, owner: str, *, force: bool) -> None:
+    """Raises UserError for the job of another user, without `force`. An empty `owner` is unknown.
+
+    This protects against slips alone: the cluster's token allows everything.
+    """
+    if owner not in ("", present_user()) and not force:
+        found = f"{id} of {owner}"
+        raise UserError("the job of another user", key="ID", found=found, allowed="--force")
 
 
 def _view(id: str, attempts: list[Any]) -> JobView:

@@ -13,8 +13,16 @@ from typing import Any
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.service.jobs.client import ID, STOP_SECONDS, JobsClient, Metadata, attempt_name, check_id
-from mlcl.service.jobs.owner import check_owner, present_user
+from mlcl.service.jobs.client import (
+    ID,
+    STOP_SECONDS,
+    JobsClient,
+    Metadata,
+    attempt_name,
+    check_id,
+    check_owner,
+    present_user,
+)
 from mlcl.service.jobs.package import stage
 from mlcl.store import new_id
 from mlcl.tracking.provenance import SUBMITTED
@@ -33,15 +41,14 @@ Check = Callable[[Sequence[str], Path], Sequence[Path]]
 class Submission:
     """A submitted command. It is kept in the home for `resume`, because a new Ray head knows no jobs.
 
-    `cluster` is the cluster file, `folder` the working directory, `user` who submitted it first; empty where
-    an earlier release wrote it.
+    `cluster` is the cluster file, `folder` the working directory, `user` who submitted it first.
     """
 
     id: str
     words: tuple[str, ...]
     cluster: str
     folder: str
-    user: str = ""
+    user: str
 
 
 def submit(

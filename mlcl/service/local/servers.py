@@ -256,7 +256,7 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
 
 
 def _artifact_root(settings: Settings) -> str:
-    """Where new experiments keep their artifacts; empty: with the server, which passes them on.
+    """The URI of new experiments' artifacts; empty where the server passes artifacts on.
 
     Commands that open the same SQLite file without the server must find the artifacts too.
     """

@@ -28,7 +28,7 @@ MAX_RESTARTS = 3
 
 @dataclass(frozen=True)
 class Share:
-    """What each worker gets; without `gpus` it has a GPU where there are enough for all.
+    """The resources of each worker; without `gpus` it has a GPU where there are enough for all.
 
     `wait`: the resources were there, and those of a lost node are replaced. Otherwise a cluster with too few
     is refused: waiting for them would hang for ever.

@@ -45,7 +45,7 @@ class GroupConfig(TorchConfig):
 
     @property
     def backend_cls(self) -> type:
-        """What Ray starts the process group with."""
+        """The class with which Ray starts the process group."""
         return _Backend
 
 

@@ -111,14 +111,6 @@ def test_an_id_is_given_once(lab, ray_):
     assert list(ray_.jobs) == ["lab-1"]
 
 
-@pytest.mark.parametrize("id", ["", "../x", "a/b", "a b", "-a", "a.b", "x" * 101])
-def test_an_id_is_the_name_of_a_folder(lab, ray_, id):
-    with pytest.raises(UserError) as caught:
-        lab.submit(id=id or "/")
-    assert caught.value.key == "--id"
-    assert not ray_.jobs
-
-
 @pytest.mark.parametrize(
     ("status", "code", "state"),
     [
