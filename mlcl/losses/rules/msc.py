@@ -14,9 +14,9 @@ from torch import Tensor
 from mlcl.labels import LabelRows
 from mlcl.losses import tiling
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
-from mlcl.losses.sets import DistinctSets, LabelSets, bag, by_label, cross
+from mlcl.losses.sets import LabelSets, bag, by_label, cross
 from mlcl.losses.spec import Interval, LossSpec
-from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
 LABEL_SUMS = 1 << 21

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.dense import Weighting, candidate_mask
-from mlcl.losses.sets import DistinctSets, LabelSets, cross
+from mlcl.losses.sets import LabelSets, cross
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weights.base import BatchRanks
+from mlcl.losses.weights.base import BatchRanks, DistinctSets
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights
 from mlcl.losses.weights.overlap import count_overlapping
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from mlcl.losses import tiling
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.sets import DistinctSets, LabelSets
-from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 
 Normalizer = Literal["positives", "factors", "candidates"]
 OfCounts = Callable[[LabelCounts], Tensor]

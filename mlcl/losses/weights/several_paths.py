@@ -17,9 +17,9 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows, sent
 from mlcl.losses import tiling
-from mlcl.losses.sets import DistinctSets, LabelSets, bag, cross
+from mlcl.losses.sets import LabelSets, bag, cross
 from mlcl.losses.tiling import tiles
-from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 from mlcl.losses.weights.paths import Paths
 
 
