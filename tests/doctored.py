@@ -39,7 +39,7 @@ def left(home, kind="runs", state=State.RUNNING, name=""):
     recorded(folder, state, uri=tracking_uri(home), name=name)
     log = start(home, id, id)
     if state is not State.RUNNING:
-        log.finish(state)
+        log.set_state(state)
     return folder, log
 
 

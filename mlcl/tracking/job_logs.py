@@ -43,7 +43,6 @@ class JobLogs:
         name: str,
         owner: str,
         parent: str | None = None,
-        place: int = 0,
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> RunLog:
@@ -68,7 +67,6 @@ class JobLogs:
                 **(tags or {}),
             },
             parent=parent,
-            place=place,
             source=self.source,
             texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
         )

@@ -7,7 +7,7 @@ from mlcl.training.events import Event, Listener
 
 
 def mlflow_listener(log: RunLog, *, system: bool = False) -> Listener:
-    """A listener that logs the metrics of every event at its step, the last ones as `RunLog.figures`.
+    """A listener that logs the metrics of every event at its step, the last ones as `RunLog.final_metrics`.
 
     With `system` also load and memory of the machine. It flushes before a checkpoint is written: a resumed
     run repeats the steps behind its checkpoint only, so no metric is lost by a kill.
@@ -15,7 +15,7 @@ def mlflow_listener(log: RunLog, *, system: bool = False) -> Listener:
 
     def listen(event: Event) -> None:
         if event.metrics:
-            write = log.figures if event.kind == "end" else log.metrics
+            write = log.final_metrics if event.kind == "end" else log.metrics
             machine = _machine() if system and event.kind != "end" else {}
             write({**event.metrics, **machine, "epoch": event.epoch}, event.step)
         if event.kind in ("saving", "end"):

@@ -78,7 +78,8 @@ class Sender:
             if kind != "start" and self.cursor.run_id is None:
                 raise Refused("the log does not say where it belongs")
             yield from self._send(entries)
-            self.cursor.offset, self.cursor.ended = end, kind == "finish"
+            self.cursor.offset = end
+            self.cursor.ended = kind == "state" and entries[0]["state"] != State.RUNNING
             self.cursor.write(self.folder)
 
     def _send(self, entries: list[Any]) -> Iterator[None]:
@@ -99,10 +100,8 @@ class Sender:
                 yield from self._text(entry["file"], entry["name"])
             case "view":
                 yield from self._view(entry["key"], entry["view"])
-            case "reopen":
-                yield from self._reopen()
-            case "finish":
-                yield from self._finish(State(entry["state"]), entry["reason"], entry["time"])
+            case "state":
+                yield from self._state(State(entry["state"]), entry.get("reason"), entry["time"])
 
     def _start(self, entry: Mapping[str, Any]) -> Iterator[None]:
         if self.cursor.run_id is None:
@@ -199,16 +198,15 @@ class Sender:
         if not run.data.tags.get(Tag.NOTE):
             yield from self._tags({Tag.NOTE: view_note(experiment, key)})
 
-    def _reopen(self) -> Iterator[None]:
-        self._client.update_run(self.cursor.run_id, status=MLFLOW_STATUS[State.RUNNING])
-        yield from self._tags({Tag.STATE: State.RUNNING.value, Tag.REASON: ""})
-
-    def _finish(self, state: State, reason: str, time: int) -> Iterator[None]:
+    def _state(self, state: State, reason: str | None, time: int) -> Iterator[None]:
+        """Sets tags and status; `reason` is None where there is none and was none before."""
         run_id = self.cursor.run_id
         tags: dict[str, str] = {Tag.STATE: state.value}
-        if reason:
-            tags[Tag.REASON] = reason
-        yield from self._tags(tags)
+        yield from self._tags(tags if reason is None else {**tags, Tag.REASON: reason})
+        if state is State.RUNNING:
+            self._client.update_run(run_id, status=MLFLOW_STATUS[state])
+            yield
+            return
         self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=time)
         yield
         if self.cursor.twice:

@@ -11,7 +11,7 @@ from mlcl.files import locked
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import BACKUP, Database
-from mlcl.tracking import State
+from mlcl.tracking import RunLog, State
 from mlcl.tracking.cursor import LOCK
 
 
@@ -19,6 +19,11 @@ from mlcl.tracking.cursor import LOCK
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
     return tmp_path / "home"
+
+
+def in_log(home, run):
+    """The state that MLflow is sent."""
+    return RunLog.attach(home, run.path.name).state
 
 
 def write(path, text=""):
@@ -45,13 +50,13 @@ def test_a_home_that_is_not_there_is_healthy_and_stays_so(home):
 
 
 def test_killed_runs_and_sweeps_are_stopped(home):
-    run, log = left(home)
+    run, _ = left(home)
     sweep = Swept(home)
     entry = sweep.trial()
     sweep.running()
     left(home, state=State.COMPLETE)
     mended(home, "killed", run.path, sweep.folder.path)
-    assert run.record.state is sweep.folder.record.state is log.state is State.STOPPED
+    assert run.record.state is sweep.folder.record.state is in_log(home, run) is State.STOPPED
     assert Ledger(sweep.folder.path).entries[entry.key].state is State.STOPPED
 
 
@@ -67,11 +72,11 @@ def table_of(home, *runs):
 
 
 def test_a_killed_table_and_its_runs_are_stopped(home):
-    (run, log), (done, _) = left(home), left(home)
+    (run, _), (done, _) = left(home), left(home)
     table = table_of(home, run, done)
     Ledger(table.path).close(done.path.name, End(State.COMPLETE))
     mended(home, "killed", *sorted((run.path, done.path)), table.path)
-    assert run.record.state is table.record.state is log.state is State.STOPPED
+    assert run.record.state is table.record.state is in_log(home, run) is State.STOPPED
     assert done.record.state is State.COMPLETE
     assert Ledger(table.path).entries[run.path.name].state is State.STOPPED
 

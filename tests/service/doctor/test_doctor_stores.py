@@ -82,7 +82,7 @@ def test_a_store_that_does_not_answer_leaves_the_logs(home):
 
 def test_a_state_that_is_not_the_logs_is_set_right(home):
     (_, complete), (_, failed) = left(home, state=State.COMPLETE), left(home, state=State.FAILED)
-    failed.finish(State.FAILED, "it diverged")
+    failed.set_state(State.FAILED, "it diverged")
     client = deliver(home)
     assert look(home, "mlflow-states") == []
     ids = [run_of(client, home, log.id).info.run_id for log in (complete, failed)]
