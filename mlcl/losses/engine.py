@@ -68,23 +68,15 @@ class Solution:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The rows that the anchors are compared with.
+    """The rows `z` (B + L, D) that the anchors are compared with, float32 or float64, without graph.
 
-    Args:
-        z: (B + L, D), float32 or float64, without graph. The first `own` of B rows are the anchors, the last
-            L are prototypes, which are candidates only.
-        own: The number of anchors.
-        similarity: The similarity of rows.
-        ranks: The processes that share the batch.
-        prototypes: L.
-        unit: Whether no row is longer than 1.
-        products: The precision of dot products; distances, which would cancel, are exact.
+    The first rows are the anchors, the last L are `prototypes`, which are candidates only. `unit` says that
+    no row is longer than 1. `products` is the precision of dot products; distances are always exact.
     """
 
     z: Tensor
-    own: int
-    similarity: Similarity
     ranks: BatchRanks
+    similarity: Similarity
     prototypes: int = 0
     unit: bool = False
     products: Products = "exact"
@@ -120,7 +112,7 @@ def _solve(
     ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
     similarities = Similarities(
         z_BD,
-        candidates.own,
+        candidates.ranks.own,
         candidates.similarity,
         taus[0],
         candidates.prototypes,
@@ -157,7 +149,7 @@ def _solve(
 def _zeros(candidates: Candidates, parts: int, taus: int) -> Solution:
     """The solution for a single row, which has no candidates."""
     z_BD, rows = candidates.z, len(candidates.z) - candidates.prototypes
-    own_ND, prototype_LD = torch.zeros_like(z_BD[: candidates.own]), torch.zeros_like(z_BD[rows:])
+    own_ND, prototype_LD = torch.zeros_like(z_BD[: candidates.ranks.own]), torch.zeros_like(z_BD[rows:])
     return Solution(z_BD.new_zeros(parts), own_ND, z_BD.new_zeros(taus), prototype_LD)
 
 

@@ -207,7 +207,7 @@ class ContrastiveLoss(nn.Module):
         if prototype_LD is not None:
             z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
         similarity = self.spec.similarity
-        return Candidates(z_BD, batch.own, similarity, batch.ranks, extra, self.normalize, products)
+        return Candidates(z_BD, batch.ranks, similarity, extra, self.normalize, products)
 
     def part(self, batch: LossRows, tau: Number, weight: float = 1.0, softmax: int = 0) -> LossPart:
         """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
@@ -215,14 +215,13 @@ class ContrastiveLoss(nn.Module):
         if not self.spec.on_host:
             labels = labels.to(z_BD.device)
         assert self.spec.closed is not None
-        weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
-        weights = weights.to(z_BD.device)
+        weights = self.spec.closed(labels, batch.ranks, **self._arguments).to(z_BD.device)
         self._keep_stats(batch, labels, tau)
         return LossPart(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
     def _keep_stats(self, batch: LossRows, labels: RuleLabels, tau: Number) -> None:
         z_BD = batch.embeddings.detach()
-        self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.own, tau)
+        self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.ranks.own, tau)
 
     def _rule_labels(self, batch: LossRows) -> RuleLabels:
         if self.prototypes is None:
@@ -245,7 +244,7 @@ class ContrastiveLoss(nn.Module):
     def _by_definition(self, batch: LossRows) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
-        if not (self.spec.on_host and batch.own <= SMALL):
+        if not (self.spec.on_host and batch.ranks.own <= SMALL):
             labels = labels.to(z_BD.device)
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments).to(z_BD.device)
         self._keep_stats(batch, labels, self.temperature.engine_value())
@@ -264,13 +263,13 @@ class ContrastiveLoss(nn.Module):
         return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
     def _is_small(self, batch: LossRows) -> bool:
-        return self.engine == "auto" and self._in_one_matrix(batch) and batch.own <= SMALL
+        return self.engine == "auto" and self._in_one_matrix(batch) and batch.ranks.own <= SMALL
 
     def _has_own_gradient(self, batch: LossRows) -> bool:
         """Whether `small_sum` computes the gradient, instead of autograd."""
         plain = self.spec.terms is None and not self.spec.prototypes
         wanted = self.engine != "dense" and self.reduction != "none"
-        return plain and wanted and self._in_one_matrix(batch) and batch.own > 1
+        return plain and wanted and self._in_one_matrix(batch) and batch.ranks.own > 1
 
     def _in_one_matrix(self, batch: LossRows) -> bool:
         return batch.ranks.size == 1 and self.spec.similarity == "dot"

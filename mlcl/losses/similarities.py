@@ -100,16 +100,8 @@ class Similarities:
     """u_ij = s_ij / tau of one tile after another, in a buffer that the next tile overwrites.
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
-    cancels.
-
-    Args:
-        z_BD: The rows, anchors first and prototypes last.
-        own: The number of anchors.
-        kind: The similarity.
-        tau: The temperature.
-        prototypes: The number of prototypes, which are candidates only.
-        unit: Whether no given row is longer than 1.
-        products: The precision of dot products.
+    cancels. The first `own` rows are the anchors, the last `prototypes` rows are candidates only. `unit` says
+    that no given row is longer than 1.
 
     `z` are the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j|
     rounds like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.

@@ -142,9 +142,9 @@ class LossSpec:
             N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of all processes' rows,
             this process's own first, and the own rows as anchors, so a row of W must depend on nothing but
             the labels.
-        closed: Optional, `closed(labels, own, ranks, dtype, **options)`: the same weights for the tiled
-            engine, as `PairWeights` of the `own` first rows, with `ranks` to exchange values with other
-            processes. Without it the loss takes memory for W, N x B.
+        closed: Optional, `closed(labels, ranks, **options)`: the same weights for the tiled engine, as
+            `PairWeights` of the `ranks.own` first rows, in `ranks.dtype`; `ranks` exchanges values with
+            other processes. Without it the loss takes memory for W, N x B.
         options: The options; by default those of `dense`'s signature, see `options_of`.
         similarity: The dot product, or minus the Euclidean distance.
         conflict: Raises ValueError for options that exclude each other.

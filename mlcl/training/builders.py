@@ -59,7 +59,7 @@ def build_model(job_data: JobData) -> ContrastiveModel:
 
 
 def _label_graph(job_data: JobData) -> Tensor | None:
-    """Returns the co-occurrence of labels in the training rows, for an encoder that needs it."""
+    """The co-occurrence of labels in the training rows, for an encoder that needs it."""
     targets = job_data.targets(job_data.train)
     wanted = ENCODERS[job_data.job.encoder.name].needs("label_graph_LL")
     return label_graph(targets.without_unknown()) if wanted and isinstance(targets, LabelRows) else None
@@ -142,8 +142,7 @@ def build_loop(
 ) -> Loop:
     """Builds the loop over the training rows with the job's optimiser and schedule.
 
-    Raises:
-        UserError: The micro-batch is too small for the encoder.
+    Raises UserError for a micro-batch that is too small for the encoder.
     """
     job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)

@@ -43,15 +43,9 @@ def build_optimizer(
     momentum: float,
     encoder_lr: float | None = None,
 ) -> Optimizer:
-    """Builds the optimiser over `parameter_groups`.
+    """Builds the optimiser over `parameter_groups`, with `momentum` for sgd.
 
-    Args:
-        model: The model whose parameters are trained.
-        name: `adamw`; `adam`, whose weight decay is added to the gradient; or `sgd`, with plain momentum.
-        lr: The learning rate.
-        weight_decay: The weight decay.
-        momentum: The momentum of `sgd`.
-        encoder_lr: The learning rate of the encoder; by default `lr`.
+    `adam` adds its weight decay to the gradient; `sgd` has plain momentum.
     """
     groups = parameter_groups(model, weight_decay, encoder_lr)
     if name == "adamw":

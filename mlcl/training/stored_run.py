@@ -32,14 +32,10 @@ COLUMNS = ("id", "split", "embedding", "probabilities")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A finished run, read from its folder.
+    """A finished run, read from its folder: embeddings (N, D) by split, and the probabilities of validation
+    and test.
 
     Trials of a search do not read the test split, so they have no test rows.
-
-    Args:
-        job_data: The run's job with its data.
-        embeddings: The embeddings (N, D) by split.
-        probabilities: The probabilities of validation and test rows, shaped as the task requires.
 
     Example:
         >>> run = StoredRun.read(folder, JobData.of(job, home))
@@ -52,15 +48,9 @@ class StoredRun:
 
     @classmethod
     def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
-        """Reads a run's folder, or a folder with its artifacts.
+        """Reads a run's folder, or a folder with its artifacts. Test rows are required if `test`.
 
-        Args:
-            folder: The folder.
-            job_data: The run's job with its data.
-            test: Whether test rows are required.
-
-        Raises:
-            UserError: There are no embeddings, as for a baseline, or they are of other rows.
+        Raises UserError if there are no embeddings, as for a baseline, or they are of other rows.
         """
         if job_data.job.baseline is not None:
             raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
@@ -120,15 +110,10 @@ class StoredRun:
     def grid(self, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Array:
         """Evaluates the job's metric at every setting, on validation and on test.
 
-        A k beyond the number of training rows becomes that number.
-
-        Returns:
-            A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did
-            not read the test split), sorted by the first three. Values are those of `metrics`, rounded as
-            `search` rounds.
-
-        Raises:
-            ValueError: The grid is empty or invalid.
+        A k beyond the number of training rows becomes that number. Returns a structured array with fields
+        `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did not read the test split), sorted by
+        the first three. Values are those of `metrics`, rounded as `search` rounds. Raises ValueError for an
+        invalid grid.
         """
         store, scoring = self.datastore(), self.job_data.scoring
         ks = [min(k, len(self.job_data.train)) for k in ks]
