@@ -177,7 +177,7 @@ class Runs:
             raise UserError(
                 "the run has no such artifact, or it cannot be read",
                 key=artifact,
-                found=f"run {run.info.run_id} ({self.tracker.safe(str(error)).splitlines()[0]})",
+                found=f"run {run.info.run_id} ({self.tracker.reason(error)})",
             ) from None
 
     def has(self, run: Run, artifact: str) -> bool:

@@ -29,10 +29,8 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
             repository.delete_artifacts(artifact)
         raise
     except (MlflowException, OSError) as error:
-        reason = tracker.safe(str(error)).splitlines()[0]
-        raise UserError(
-            "MLflow does not take these files", file=folder, key=artifact, found=f"run {run_id} ({reason})"
-        ) from None
+        found = f"run {run_id} ({tracker.reason(error)})"
+        raise UserError("MLflow does not take these files", file=folder, key=artifact, found=found) from None
     kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
     with suppress(Exception):  # each kind of store raises its own errors
         for path in [path for path in _files(client, run_id, artifact) if path not in kept]:

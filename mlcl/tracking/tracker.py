@@ -75,6 +75,10 @@ class Tracker:
         """The text without the password of the URI."""
         return text.replace(self.uri, self.shown)
 
+    def reason(self, error: Exception) -> str:
+        """The first line of an error, without the password of the URI."""
+        return self.safe(str(error)).splitlines()[0]
+
     def experiment(self, name: str) -> str:
         """The id of an experiment, which is created where it is new; two processes at once get the same id.
 
