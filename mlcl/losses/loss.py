@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mlcl.losses.batch import Group, LossRows, own_batch, whole_batches, world
 from mlcl.losses.dense import anchor_terms, constrained_terms
-from mlcl.losses.engine import Candidates, disable_compile, small_sum, tiled_sum
+from mlcl.losses.engine import disable_compile, small_sum, tiled_sum
 from mlcl.losses.gradients import LossPart
 from mlcl.losses.labels import (
     Labels,
@@ -26,7 +26,7 @@ from mlcl.losses.labels import (
     classes_as_rows,
     to_rule,
 )
-from mlcl.losses.similarities import FloatProducts, Products
+from mlcl.losses.similarities import Candidates, FloatProducts, Products
 from mlcl.losses.spec import LossSpec, unknown_name
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
@@ -44,33 +44,7 @@ logger = logging.getLogger(__name__)
 class ContrastiveLoss(nn.Module):
     """L_i = sum_p W_ip (-log p_ip) over the anchors i, with W by the rule of `spec`.
 
-    Build it with `build_loss`.
-
-    Args:
-        spec: The loss's declaration.
-        temperature: The temperature module.
-        reduction: `mean` over all anchors, where an anchor without a positive counts 0; `mean_valid` over the
-            anchors with a positive; `sum`; `none` for the terms (N,).
-        normalize: Whether rows are scaled to unit length first; one shorter than 1.2e-7 counts as zero, see
-            `unit_rows`.
-        gather: Whether candidates and anchors are the rows of all processes. Each process returns its part
-            times the number of processes, so that the mean over processes, which DDP takes, is the loss of
-            the whole batch in value and gradient (with `none`: the own terms, unscaled). All processes must
-            then scale their values alike.
-        group: The process group to gather from; by default all processes.
-        engine: `tiled` needs O(B D) memory and computes the gradient in the forward, so it cannot be
-            differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but takes
-            W as a matrix for reduction `none`, for a loss without a closed form (logged once), and for small
-            batches of one process.
-        products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
-            embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
-        prototypes: (labels, dimension) of learned prototypes, random unit rows at the start, for a loss that
-            may have them (msc).
-        options: The options of the loss, see `spec.options`.
-
-    Raises:
-        ValueError: For an unknown reduction, engine or precision, one that the loss does not have, a bad
-            option, or prototypes of a bad shape.
+    Build it with `build_loss`, which documents the arguments.
 
     Example:
         >>> loss = build_loss("supcon", temperature=0.1)

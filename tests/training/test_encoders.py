@@ -10,7 +10,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 from mlcl.errors import UserError
-from mlcl.training.builders import build_model
 from mlcl.training.classifier import Classifier, CrossEntropy
 from mlcl.training.context import Context
 from mlcl.training.experiment import run_experiment
@@ -62,21 +61,6 @@ def run(job, home, name, **how):
 
 def weights(folder):
     return load_file(folder / "model" / "weights.safetensors")
-
-
-def model_of(job, home):
-    """The model as a run begins with it, and its material."""
-    job_data = JobData.of(job, home)
-    torch.manual_seed(0)
-    return build_model(job_data), job_data
-
-
-@pytest.mark.parametrize("case", ["transformer-lora", "plm_icd-lora"])
-def test_adapters_train_beside_weights_in_half_precision(case, make_job, tmp_path):
-    model, _ = model_of(make_job(case), tmp_path)
-    run(make_job(case), tmp_path, "run")
-    assert any(p.dtype == torch.bfloat16 for p in model.parameters())
-    assert any("lora_A" in name for name in weights(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("case", ["plm_icd", "plm_icd-lora", "ldgn"])

@@ -454,7 +454,7 @@ def test_a_run_without_all_that_is_needed(finished, tmp_path):
     ):
         write_export(tmp_path / "new", run, other, {})
     fewer = JobData.of(tiny_job(job_data.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
-    with pytest.raises(UserError, match="embeddings of other training rows"):
+    with pytest.raises(UserError, match="embeddings of other train rows"):
         write_export(tmp_path / "new", run, fewer, {})
     wider = JobData.of(tiny_job(job_data.dataset.place, "encoder.width=9", epochs=2), tmp_path)
     with pytest.raises(UserError, match="weights of another model"):

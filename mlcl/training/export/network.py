@@ -29,9 +29,8 @@ from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows, label_logits
-from mlcl.training.job_data import JobData
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
-from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix, read_embeddings
+from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
 
 
 class Network(nn.Module):
@@ -110,22 +109,6 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError) as error:
         raise UserError("cannot read these weights as safetensors", file=file, found=error) from None
     return tensors
-
-
-def trained_datastore(file: Path, job_data: JobData) -> Datastore:
-    """Builds the datastore of a run from its stored embeddings.
-
-    Raises:
-        UserError: The file cannot be read, or has embeddings of other rows.
-    """
-    try:
-        table = read_embeddings(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
-        embedding_ND = matrix(table["embedding"])
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
-    if table["id"].to_pylist() != job_data.train.ids:
-        raise UserError("embeddings of other training rows", file=file)
-    return job_data.datastore(RankRows(embedding_ND))
 
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
