@@ -14,7 +14,7 @@ from mlcl.results.provenance import log_start
 from mlcl.results.stores import ClientRuns, FileRuns, RunSource
 from mlcl.store import home_records
 from mlcl.tracking.names import Tag
-from mlcl.tracking.preflight import check_sqlite
+from mlcl.tracking.network import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Runs:
             raise UserError(
                 "the run has no such artifact, or it cannot be read",
                 key=artifact,
-                found=f"run {run.info.run_id} ({self.tracker.safe(str(error)).splitlines()[0]})",
+                found=f"run {run.info.run_id} ({self.tracker.reason(error)})",
             ) from None
 
     def has(self, run: Run, artifact: str) -> bool:

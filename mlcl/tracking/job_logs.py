@@ -14,8 +14,8 @@ from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
 from mlcl.plugins import registry
 from mlcl.tracking import Provenance, RunLog, params_of
+from mlcl.tracking.cursor import is_usable
 from mlcl.tracking.names import MAX_NOTES, Tag
-from mlcl.tracking.undelivered import is_usable
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.run_files import JOB
 

@@ -120,7 +120,7 @@ class RunLog:
         """Logs metrics at a step. A resumed run repeats steps, which are left out up to the metric's last."""
         values = {name: _number(value) for name, value in metrics.items() if self._steps.get(name, -1) < step}
         if values:
-            self._append({"kind": "metrics", "step": step, "time": _now(), "values": values})
+            append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
             self._steps.update(dict.fromkeys(values, step))
 
     def final_metrics(self, metrics: Mapping[str, float], step: int) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from mlflow.exceptions import MlflowException
 
-from mlcl.tracking.best_model import BEST, Score, move_best
+from mlcl.tracking.registry import BEST, Score, move_best
 
 JOB = {"train.epochs": 10, "train.lr": 0.1, "train.threads": 1, "objective.heads.a.weight": 0.2}
 

@@ -6,8 +6,8 @@ from patience import until
 
 from mlcl.errors import UserError
 from mlcl.files import locked
-from mlcl.tracking import Delivery, RunLog, State, Tracker, UndeliveredLog, deliver_all, undelivered
-from mlcl.tracking.cursor import LOCK
+from mlcl.tracking import Delivery, RunLog, State, Tracker, deliver_all
+from mlcl.tracking.cursor import LOCK, UndeliveredLog, undelivered_logs
 from mlcl.tracking.log import LOG, log_folder
 
 
@@ -96,15 +96,14 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     with Delivery(tracker(logs, on=False)) as delivery:
         delivery.add("a")
         assert delivery.drain(patience=0.0) == 1
-    assert undelivered(logs.home, logs.uri) == [
-        UndeliveredLog("a", 2, "", False),
-        UndeliveredLog("b", 2, "", False),
+    assert undelivered_logs(logs.home, logs.uri) == [
+        UndeliveredLog(id, 2, logs.uri, "", locked=False) for id in ("a", "b")
     ]
-    assert len(undelivered(logs.home)) == 3
+    assert len(undelivered_logs(logs.home)) == 3
     with Delivery(logs.tracker) as delivery:
         delivery.add_undelivered()
         assert delivery.drain() == 0
-    assert undelivered(logs.home, logs.uri) == []
+    assert undelivered_logs(logs.home, logs.uri) == []
     assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
     assert set(logs.store()) == {"a", "b"}
 
@@ -115,7 +114,7 @@ def test_a_torn_last_line_is_not_left(shared):
     logs.deliver("run")
     with (log_folder(logs.home, "run") / LOG).open("a") as file:
         file.write('{"kind":"tags')
-    assert undelivered(logs.home) == []
+    assert undelivered_logs(logs.home) == []
 
 
 def test_a_refused_log_does_not_keep_others_back(shared):
@@ -133,9 +132,9 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     assert logs.run("fine").info.status == "FINISHED"
     (word,) = said
     assert "MLflow does not take the log deleted" in word
-    (left,) = undelivered(logs.home)
+    (left,) = undelivered_logs(logs.home)
     assert (left.id, left.entries) == ("deleted", 1)
-    assert "deleted" in left.reason
+    assert "deleted" in left.refusal
     logs.tracker.client.restore_run(run_id)
     assert deliver_all(logs.home, logs.uri) == 0
     assert logs.run("deleted").info.status == "FINISHED"
@@ -173,7 +172,7 @@ def test_one_process_at_a_time_delivers_a_log(shared):
     logs.start().set_state(State.COMPLETE)
     with locked(log_folder(logs.home, "run") / LOCK) as mine:
         assert mine
-        assert undelivered(logs.home)[0].locked
+        assert undelivered_logs(logs.home)[0].locked
         with Delivery(logs.tracker) as delivery:
             delivery.add_undelivered()
             delivery.add("run")

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from mlcl.errors import UserError
-from mlcl.tracking.preflight import check_reachable
+from mlcl.tracking.network import check_reachable
 
 
 def closed_port():

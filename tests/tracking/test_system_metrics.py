@@ -5,7 +5,7 @@ import torch
 from builders import tiny_job
 
 from mlcl.tracking import mlflow_listener, params_of
-from mlcl.tracking.system_metrics import system_metrics
+from mlcl.tracking.listener import system_metrics
 from mlcl.training.events import Event
 
 OF_PROCESSOR = {
