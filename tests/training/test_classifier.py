@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import text_dataset, tiny_job
 from safetensors.torch import load_file
+from stored_runs import run
 from torch import nn
 
 from mlcl.config import ClassifierConfig, load_space
@@ -20,8 +21,6 @@ from mlcl.training.classifier import (
     CrossEntropy,
     target_weight,
 )
-from mlcl.training.context import ONE_PROCESS
-from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
 LISTS = [[0], [], [1, 2], [0, 1, 2], [2], [1]]
@@ -183,10 +182,8 @@ def test_weights_of_another_loss_are_refused(tiny, key, loss):
 def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path, classifier):
     metric = "val/micro_f1" if "tags" in classifier else "val/accuracy"
     job = tiny_job(tiny, f"objective.classifier={classifier}", f"evaluation.metric={metric}", epochs=1)
-    outcome = run_experiment(
-        JobData.of(job, tmp_path), folder=tmp_path / "run", context=ONE_PROCESS, listener=lambda _: None
-    )
-    assert 0 <= outcome.metrics[metric] <= 1
+    _, metrics = run(job, tmp_path)
+    assert 0 <= metrics[metric] <= 1
     saved = load_file(tmp_path / "run" / "model" / "weights.safetensors")
     layer = [name.rpartition(".")[2] for name in saved if name.startswith("objective.classifier")]
     assert sorted(layer) == ["bias", "weight"]

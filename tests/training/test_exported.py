@@ -10,21 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import text_dataset, tiny_job
+from stored_runs import exported
 from tiny_models import tiny_model
 
 import mlcl
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.testing.datasets import small_dataset
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
-from mlcl.training.export import load_model, write_export
+from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CPU = Context(torch.device("cpu"))
 LORA = "lora: {r: 2, alpha: 4, dropout: 0.1}"
 TAGS = (
     "objective.heads={tags: {loss: simdis, labels: tags, weight: 0.3, projection: {dim: 8}}}",
@@ -67,14 +65,6 @@ CASES = {
         PROBE,
     ),
 }
-
-
-def exported(job, folder):
-    """A run of the job, exported: its metrics, and the folder."""
-    job_data = JobData.of(job, folder)
-    outcome = run_experiment(job_data, folder=folder / "run", context=CPU, listener=lambda _: None)
-    write_export(folder / "model", folder / "run", job_data, {"run_id": "r1", "name": "a | run"})
-    return outcome.metrics, folder / "model"
 
 
 @pytest.fixture(scope="module")

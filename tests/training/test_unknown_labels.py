@@ -5,21 +5,18 @@ from dataclasses import replace
 import pytest
 import torch
 from builders import job_tree, unknown_dataset
+from stored_runs import exported, run
 
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, Setting
 from mlcl.plugins import Registry
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
-from mlcl.training.export import load_model, write_export
+from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-CPU = Context(torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +55,24 @@ def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(finding
 )
 def test_an_exported_model_scores_as_the_run_did(findings, tmp_path, overrides):
     job = open_job(findings, *overrides, epochs=2)
-    job_data = JobData.of(job, tmp_path)
-    metrics = run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None).metrics
-    write_export(tmp_path / "model", tmp_path / "run", job_data, {"run_id": "r", "name": "a"})
-    model = load_model(tmp_path / "model", "cpu")
+    metrics, folder = exported(job, tmp_path)
+    model = load_model(folder, "cpu")
     for split, name in (("validation", "val"), ("test", "test")):
         told = Labelling(model, findings, split).run(lambda _: None).metrics
         assert f"{name}/micro_f1" in told
         assert told == pytest.approx({key: metrics[key] for key in told}, rel=0, abs=0, nan_ok=True)
     knn = job.evaluation.knn
-    found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(knn.k, knn.lambda_, knn.temperature))
+    found = StoredRun.read(tmp_path / "run", JobData.of(job, tmp_path)).metrics(
+        Setting(knn.k, knn.lambda_, knn.temperature)
+    )
     assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
 
 
 def test_a_model_scores_a_data_set_whose_rows_tell_all(findings, tmp_path):
     """The label spaces differ in nothing but whether rows may leave entries open."""
     whole = unknown_dataset(tmp_path / "whole", unknown=False)
-    job_data = JobData.of(open_job(findings, epochs=1), tmp_path)
-    run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
-    write_export(tmp_path / "model", tmp_path / "run", job_data, {"run_id": "r", "name": "a"})
-    told = Labelling(load_model(tmp_path / "model", "cpu"), whole, "test").run(lambda _: None)
+    _, folder = exported(open_job(findings, epochs=1), tmp_path)
+    told = Labelling(load_model(folder, "cpu"), whole, "test").run(lambda _: None)
     assert "test/micro_f1" in told.metrics
 
 
@@ -96,7 +91,6 @@ def test_a_metric_that_does_not_leave_unknown_entries_out_chooses_nothing(findin
 
 def test_a_transfer_is_scored_on_known_entries(findings, tmp_path):
     transfer = f"evaluation.transfer_to={{path: {findings}, labels: findings, metric: micro_f1}}"
-    job_data = JobData.of(open_job(findings, transfer, epochs=1), tmp_path)
-    found = run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None).metrics
+    _, found = run(open_job(findings, transfer, epochs=1), tmp_path)
     assert 0 <= found["transfer/test/micro_f1"] <= 1
     assert found["transfer/test/labels_scored"] == 5
