@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -142,9 +143,9 @@ class LossSpec:
             N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of all processes' rows,
             this process's own first, and the own rows as anchors, so a row of W must depend on nothing but
             the labels.
-        closed: Optional, `closed(labels, own, ranks, dtype, **options)`: the same weights for the tiled
-            engine, as `PairWeights` of the `own` first rows, with `ranks` to exchange values with other
-            processes. Without it the loss takes memory for W, N x B.
+        closed: Optional, `closed(labels, ranks, **options)`: the same weights for the tiled engine, as
+            `PairWeights` of the `ranks.own` first rows, in `ranks.dtype`; `ranks` exchanges values with
+            other processes. Without it the loss takes memory for W, N x B.
         options: The options; by default those of `dense`'s signature, see `options_of`.
         similarity: The dot product, or minus the Euclidean distance.
         conflict: Raises ValueError for options that exclude each other.
@@ -210,25 +211,12 @@ class LossSpec:
 
 
 def overlap_loss(
-    name: str,
-    rule: Callable[..., OverlapRule],
-    *,
-    summary: str,
-    source: str,
-    labels: LabelKind = "multi_label",
-    similarity: Similarity = "dot",
-    conflict: Callable[[Mapping[str, Any]], None] = no_conflict,
+    name: str, rule: Callable[..., OverlapRule], *, labels: LabelKind = "multi_label", **spec: Any
 ) -> LossSpec:
     """Declares a loss whose weights follow from the overlap of two label sets, closed form included.
 
-    Args:
-        name: The name of the loss in a job.
-        rule: Gives the `OverlapRule` for the options that its signature has.
-        summary: One line on what the loss does.
-        source: Where the loss was published.
-        labels: The kind of labels that the loss reads.
-        similarity: The dot product, or minus the Euclidean distance.
-        conflict: Raises ValueError for options that exclude each other.
+    `rule` gives the `OverlapRule` for the options that its signature has. The other arguments are those of
+    `LossSpec`.
 
     Example:
         >>> def dice_rule():
@@ -237,28 +225,16 @@ def overlap_loss(
         ...     return OverlapRule(dice, symmetric=True)
         >>> DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
     """
+    dense, closed = partial(_overlap_dense, rule), partial(_overlap_closed, rule)
+    options = options_of(rule)
     return LossSpec(
-        name=name,
-        labels=labels,
-        summary=summary,
-        source=source,
-        dense=_OverlapForms(rule).dense,
-        closed=_OverlapForms(rule).closed,
-        options=options_of(rule),
-        similarity=similarity,
-        conflict=conflict,
-        on_host=True,
+        name=name, labels=labels, dense=dense, closed=closed, options=options, on_host=True, **spec
     )
 
 
-@dataclass(frozen=True)
-class _OverlapForms:
-    """The two forms of a rule; a class, so that a loss can be pickled."""
+def _overlap_dense(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> Weighting:
+    return rule(**options).dense(*arguments)
 
-    rule: Callable[..., OverlapRule]
 
-    def dense(self, *arguments: Any, **options: Any) -> Weighting:
-        return self.rule(**options).dense(*arguments)
-
-    def closed(self, *arguments: Any, **options: Any) -> PairWeights:
-        return self.rule(**options).closed(*arguments)
+def _overlap_closed(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> PairWeights:
+    return rule(**options).closed(*arguments)

@@ -6,16 +6,17 @@ Shapes: B texts, T tokens, D the model's hidden size.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
+from mlcl.config.section import Section
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
-from mlcl.models.pretrained_section import LoraConfig
+from mlcl.models.pretrained_section import LoraConfig, PretrainedKeys
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 SAFE = {"local_files_only": True, "trust_remote_code": False}
@@ -36,33 +37,22 @@ POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 """The names of the vectors of learned positions."""
 
 
-def build_network(
-    model: str,
-    dropout: float | None,
-    lora: Mapping[str, Any] | None,
-    weights: Literal["float32", "bf16"],
-    gradient_checkpointing: bool,
-    freeze: bool | int,
-    folder: Path | None,
-) -> nn.Module:
-    """Builds the network of an encoder from the values of `PretrainedKeys`.
+def build_network(section: Section, folder: Path | None = None) -> nn.Module:
+    """Builds the network of a section with `PretrainedKeys`, with its pretrained weights and frozen layers.
 
-    It has its pretrained weights, or, with the `folder` of an exported model, random ones.
-
-    Raises:
-        UserError: As `load_pretrained` and `freeze_layers` do.
+    With the `folder` of an exported model all weights are random.
     """
-    adapters = None if lora is None else LoraConfig(**lora)
+    keys = cast(PretrainedKeys, section)
     if folder is not None:
-        return rebuild_pretrained(folder, lora=adapters, weights=weights)
+        return rebuild_pretrained(folder, lora=keys.lora, weights=keys.weights)
     network = load_pretrained(
-        model,
-        dropout=dropout,
-        lora=adapters,
-        weights=weights,
-        gradient_checkpointing=gradient_checkpointing,
+        keys.model,
+        dropout=keys.dropout,
+        lora=keys.lora,
+        weights=keys.weights,
+        gradient_checkpointing=keys.gradient_checkpointing,
     )
-    freeze_layers(network, freeze)
+    freeze_layers(network, keys.freeze)
     return network
 
 
@@ -82,7 +72,7 @@ def load_pretrained(
     Args:
         model: A folder, `package:NAME` or a name on the hub, see `model_folder`.
         dropout: Replaces the model's own dropout on hidden states and attention weights.
-        lora: Adapters, which then train alone; without it all weights train, in float32.
+        lora: Adapters, which then train alone; without it all weights train.
         weights: The dtype of the frozen weights beside adapters.
         gradient_checkpointing: Whether each layer keeps its input alone and is computed once more in the
             backward, with the same random numbers.
@@ -91,10 +81,6 @@ def load_pretrained(
         UserError: For a model that is missing, damaged, pickled, quantized or not of text, for an option that
             it does not have, and where transformers or peft is not installed.
     """
-    if lora is None and weights != "float32":
-        raise UserError(
-            "trained weights are float32; others go with lora", key="encoder.weights", found=weights
-        )
     network: nn.Module = _load(model_folder(model), dropout, DTYPES[weights])
     _fit(network, lora)
     if gradient_checkpointing:
