@@ -12,7 +12,7 @@ from mlcl.losses.batch import Group, own_batch
 from mlcl.losses.labels import Labels, check_shapes
 from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
 from mlcl.losses.similarities import FloatProducts
-from mlcl.losses.spec import LossSpec, in_words
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.temperature import Temperature, as_temperature
 from mlcl.plugins import Registry, UnknownPluginError
 
@@ -124,4 +124,4 @@ def _spec(name: str) -> LossSpec:
     try:
         return LOSSES[name]
     except UnknownPluginError as error:
-        raise ValueError(f"{error}{error.hint}; allowed: {in_words(error.allowed)}") from None
+        raise ValueError(f"{error}{error.hint}; allowed: {', '.join(error.allowed)}") from None

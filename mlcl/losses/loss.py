@@ -122,11 +122,12 @@ class ContrastiveLoss(nn.Module):
             ValueError: For shapes, dtypes or values that do not fit.
             TypeError: For a sparse tensor as labels.
         """
-        self.check(embeddings_ND, labels, sample_ids)
+        labels = self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
             z_ND = self.prepare(embeddings_ND)
-            batch = rows or self.batches(z_ND, [self.read(labels)], sample_ids)[0]
-            if not self.tiled or self._is_small(batch):
+            batch = rows or self.batches(z_ND, [labels], sample_ids)[0]
+            small = self.engine == "auto" and self._in_one_matrix(batch) and batch.ranks.own <= SMALL
+            if not self.tiled or small:
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepare_prototypes(z_ND)
             candidates = self.candidates(batch, embeddings_ND.dtype, prototype_LD)
@@ -142,9 +143,13 @@ class ContrastiveLoss(nn.Module):
         """Whether the tiled engine computes the loss of large batches."""
         return self.engine != "dense" and self.reduction != "none" and self.spec.closed is not None
 
-    def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> None:
-        """Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels."""
+    def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Labels | None:
+        """Returns the labels; None for a loss that reads none.
+
+        Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels.
+        """
         check_shapes(self.spec.name, self.spec.labels, embeddings, labels, sample_ids)
+        return None if self.spec.labels == "none" else labels
 
     def prepare(self, z_ND: Tensor) -> Tensor:
         """Casts embeddings to the dtype of the computation; with `normalize` scales rows to unit length."""
@@ -167,10 +172,6 @@ class ContrastiveLoss(nn.Module):
         if self.gather and world(self.group) > 1:
             return whole_batches(own, labels, self.group, gradient=not self.tiled)
         return [own.with_labels(part) for part in labels]
-
-    def read(self, labels: Labels | None) -> Labels | None:
-        """The labels; None for a loss that reads none."""
-        return None if self.spec.labels == "none" else labels
 
     def candidates(
         self, batch: LossRows, dtype: torch.dtype, prototype_LD: Tensor | None = None
@@ -223,7 +224,8 @@ class ContrastiveLoss(nn.Module):
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments).to(z_BD.device)
         self._keep_stats(batch, labels, self.temperature.engine_value())
         terms = self.spec.terms
-        if self._has_own_gradient(batch):
+        plain = terms is None and not self.spec.prototypes and self.reduction != "none"
+        if plain and self._in_one_matrix(batch) and batch.ranks.own > 1:
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
         if terms is None:
             prototype_LD = self._prepare_prototypes(z_BD)
@@ -236,17 +238,8 @@ class ContrastiveLoss(nn.Module):
             return term_N
         return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
-    def _is_small(self, batch: LossRows) -> bool:
-        return self.engine == "auto" and self._in_one_matrix(batch) and batch.ranks.own <= SMALL
-
-    def _has_own_gradient(self, batch: LossRows) -> bool:
-        """Whether `small_sum` computes the gradient, instead of autograd."""
-        plain = self.spec.terms is None and not self.spec.prototypes
-        wanted = self.engine != "dense" and self.reduction != "none"
-        return plain and wanted and self._in_one_matrix(batch) and batch.ranks.own > 1
-
     def _in_one_matrix(self, batch: LossRows) -> bool:
-        return batch.ranks.size == 1 and self.spec.similarity == "dot"
+        return self.engine != "dense" and batch.ranks.size == 1 and self.spec.similarity == "dot"
 
     def extra_repr(self) -> str:
         """The settings that a printed model shows."""

@@ -62,18 +62,25 @@ class LevelNumbers:
         return "exp, uniform, a list of numbers from 0, one a level"
 
 
+class Choices(tuple[object, ...]):
+    """Allowed values, one by one; a value's type must match too, so that 1 is not True."""
+
+    def __contains__(self, value: object) -> bool:
+        return any(type(value) is type(each) and value == each for each in self)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self))
+
+
+Allowed = Choices | Interval | LevelNumbers
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of a loss: its default and the values it takes."""
 
     default: object
-    allowed: tuple[object, ...] | Interval | LevelNumbers
-
-    def accepts(self, value: object) -> bool:
-        """Whether the value is allowed; its type must match too, so that 1 is not True."""
-        if isinstance(self.allowed, (Interval, LevelNumbers)):
-            return value in self.allowed
-        return any(type(value) is type(each) and value == each for each in self.allowed)
+    allowed: Allowed
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
@@ -92,13 +99,11 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     }
 
 
-def _allowed(
-    function: Callable[..., Any], name: str, hint: Any
-) -> tuple[object, ...] | Interval | LevelNumbers:
+def _allowed(function: Callable[..., Any], name: str, hint: Any) -> Allowed:
     if hint is bool:
-        return (True, False)
+        return Choices((True, False))
     if get_origin(hint) is Literal:
-        return get_args(hint)
+        return Choices(get_args(hint))
     if get_origin(hint) is Annotated:
         for bound in hint.__metadata__:
             if isinstance(bound, (Interval, LevelNumbers)):
@@ -109,17 +114,10 @@ def _allowed(
     )
 
 
-def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
-    """Allowed values for a message."""
-    if isinstance(allowed, (Interval, LevelNumbers)):
-        return str(allowed)
-    return ", ".join(str(value) for value in allowed)
-
-
 def unknown_name(problem: str, name: str, names: Iterable[str]) -> str:
     """A message for an unknown name: the problem, the nearest name, and all of them."""
     known = list(names)
-    return f"{problem}{did_you_mean(str(name), known)}; allowed: {in_words(known) or 'none'}"
+    return f"{problem}{did_you_mean(str(name), known)}; allowed: {', '.join(known) or 'none'}"
 
 
 FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
@@ -192,10 +190,8 @@ class LossSpec:
             if name not in self.options:
                 raise ValueError(unknown_name(f"{self.name} has no option {name!r}", name, self.options))
             option = self.options[name]
-            if not option.accepts(value):
-                raise ValueError(
-                    f"option {name} of {self.name}; found: {value!r}; allowed: {in_words(option.allowed)}"
-                )
+            if value not in option.allowed:
+                raise ValueError(f"option {name} of {self.name}; found: {value!r}; allowed: {option.allowed}")
         values = {name: given.get(name, option.default) for name, option in self.options.items()}
         self.conflict(values)
         return values

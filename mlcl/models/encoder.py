@@ -13,8 +13,7 @@ from torch import nn
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import FeatureInput, InputName
-from mlcl.models.pretrained import build_network
-from mlcl.models.pretrained_section import PretrainedKeys
+from mlcl.models.pretrained import PretrainedKeys, build_network
 
 SIZES = {"text": "max_length", "image": "image_size"}
 """The key of the input's size, by modality: tokens of a text, or pixels of an image's side."""

@@ -12,8 +12,14 @@ from torch import nn
 
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
-from mlcl.models.pretrained import check_length, freeze_layers, hidden_size, load_pretrained, token_states
-from mlcl.models.pretrained_section import LoraConfig
+from mlcl.models.pretrained import (
+    LoraConfig,
+    check_length,
+    freeze_layers,
+    hidden_size,
+    load_pretrained,
+    token_states,
+)
 
 transformers = pytest.importorskip("transformers")
 

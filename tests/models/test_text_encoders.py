@@ -13,8 +13,7 @@ from mlcl.models.encoders.ldgn import Ldgn
 from mlcl.models.encoders.plm_icd import PlmIcd
 from mlcl.models.encoders.transformer import TextTransformer
 from mlcl.models.label_layers import label_graph
-from mlcl.models.pretrained import load_pretrained
-from mlcl.models.pretrained_section import LoraConfig
+from mlcl.models.pretrained import LoraConfig, load_pretrained
 from mlcl.training.batches import Batch
 from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import ONE_PROCESS

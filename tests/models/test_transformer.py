@@ -5,8 +5,7 @@ from torch import nn
 
 from mlcl.errors import UserError
 from mlcl.models.encoders.transformer import TextTransformer
-from mlcl.models.pretrained import load_pretrained
-from mlcl.models.pretrained_section import LoraConfig
+from mlcl.models.pretrained import LoraConfig, load_pretrained
 
 POOLINGS = ("cls", "mean", "last")
 

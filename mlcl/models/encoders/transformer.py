@@ -13,8 +13,14 @@ from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
-from mlcl.models.pretrained import check_length, hidden_size, save_config, token_states
-from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys
+from mlcl.models.pretrained import (
+    PACKAGES,
+    PretrainedKeys,
+    check_length,
+    hidden_size,
+    save_config,
+    token_states,
+)
 
 
 class TransformerConfig(EncoderConfig, PretrainedKeys):

@@ -22,7 +22,7 @@ from mlcl.models.feature_inputs import (
     TfidfInput,
     TransformerInput,
 )
-from mlcl.models.pretrained_section import PretrainedKeys
+from mlcl.models.pretrained import PretrainedKeys
 from mlcl.training.baselines.baseline import BASELINES, Baseline
 from mlcl.training.features.cache import FeatureCache
 from mlcl.training.features.extractor import Matrix
