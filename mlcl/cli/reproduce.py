@@ -164,14 +164,14 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
 
 def _tell(report: TableResult, home: Path, *, as_json: bool) -> None:
     """The table to standard output, what to do about it to standard error."""
-    from mlcl.results.documents import table_document
+    from mlcl.results.documents import document
     from mlcl.service.tables.rendering import markdown
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
     way, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**table_document(report), "dashboard": way, "views": views})
+        print_json({**document(report), "dashboard": way, "views": views})
     else:
         typer.echo(markdown(report))
         typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")

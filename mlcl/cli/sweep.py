@@ -150,13 +150,13 @@ def _baselines(
 
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> None:
     """Prints the report, and exits with the status of its state."""
-    from mlcl.results.documents import sweep_document
+    from mlcl.results.documents import document
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**sweep_document(report), "dashboard": pages, "views": views})
+        print_json({**document(report), "dashboard": pages, "views": views})
     else:
         _print(report, pages)
         for name, link in views.items():

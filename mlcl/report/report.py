@@ -134,7 +134,8 @@ def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     names = sorted(its, key=lambda name: name != conclusion.setting)[:MOST_SETTINGS]
     embeddings = draw_embeddings({name: its[name] for name in names})
     collections = (search_plots(sweep), confirmation_plots(sweep), embeddings)
-    plots, missing = ([each for found in part for each in found] for part in zip(*collections, strict=True))
+    plots = [plot for drawn, _ in collections for plot in drawn]
+    missing = [reason for _, reasons in collections for reason in reasons]
     return sweep_document(sweep, conclusion, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.results.documents import write_sweep
+from mlcl.results.documents import write_result
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
@@ -80,7 +80,7 @@ def run_sweep(
             sweep.attempt("the experiment is not described", sweep.describe)
             sweep.attempt("the best model is not registered", sweep.register)
         result = sweep.report(end.state, end.reason, end.undelivered)
-        write_sweep(result)
+        write_result(result)
         return result
 
 
@@ -130,7 +130,7 @@ def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
         name: _baseline(its, command, data, reporter) for name, its in baseline_searches(plan).items()
     }
     engine = command.engine(reporter, plan.space.search.max_failed)
-    write_sweep(reader.result(State.RUNNING, ""))
+    write_result(reader.result(State.RUNNING, ""))
     return Sweep(plan, command, engine, own, search, store, reader, baselines)
 
 
@@ -219,7 +219,7 @@ class Sweep:
             self.own.rungs(ledger, self.command.logs)
         its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
-        self.own.log.artifacts([write_sweep(its)])
+        self.own.log.artifacts([write_result(its)])
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
