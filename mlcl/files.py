@@ -23,7 +23,7 @@ def _partial(final: Path) -> Path:
 
 
 def remove_partial(folder: Path, name: str = "*") -> None:
-    """Removes what killed writers left of the file or folder `name`, or of any in the folder.
+    """Removes unfinished files and folders that killed writers left: of `name`, or of any name in the folder.
 
     The caller must hold the lock that all who write these hold.
     """
@@ -120,14 +120,14 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
 
 
 @contextmanager
-def locked_folder(folder: Path, place: Path) -> Iterator[None]:
-    """Locks `folder` where its parent is `place`, so that doctor recognises a live writer.
+def locked_folder(folder: Path, parent: Path) -> Iterator[None]:
+    """Locks `folder` where it lies in `parent`, so that doctor recognises a live writer.
 
     Elsewhere it locks nothing, because the file of the lock would stay beside the user's own folders.
     """
-    if folder.resolve().parent != place.resolve():
+    if folder.resolve().parent != parent.resolve():
         yield
         return
-    with locked(place / f".{folder.name}.lock", patience=float("inf")):
-        remove_partial(place, folder.name)
+    with locked(parent / f".{folder.name}.lock", patience=float("inf")):
+        remove_partial(parent, folder.name)
         yield

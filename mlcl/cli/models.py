@@ -138,7 +138,7 @@ def _folder(model: str, home: Path, stack: ExitStack) -> Path:
     if not model.startswith("models:"):
         return Path(model)
     from mlcl.tracking import Tracker
-    from mlcl.tracking.pyfunc import fetch_registered
+    from mlcl.tracking.registry import fetch_registered
 
     scratch = stack.enter_context(TemporaryDirectory(prefix="mlcl-"))
     return fetch_registered(Tracker.existing(home), model, Path(scratch))

@@ -71,10 +71,8 @@ def options_table(title: str, section: type[BaseModel]) -> None:
 def _described(plural: str, its: Any) -> dict[str, Any]:
     """A plugin of a kind as a tree."""
     if plural == "losses":
-        from mlcl.losses.spec import in_words
-
         options = {
-            name: {"default": option.default, "allowed": in_words(option.allowed)}
+            name: {"default": option.default, "allowed": str(option.allowed)}
             for name, option in its.options.items()
         }
         engine = "dense" if its.closed is None else "tiled"

@@ -31,11 +31,11 @@ def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> N
     from mlcl.tracking import tracking_uri
 
     with errors.status("looking"):
-        found = run_checks(Scope(home, tracking_uri(home), say), fix=fix)
+        found = run_checks(Scope(home, tracking_uri(home), say), CHECKS, fix=fix)
     well = healthy(found)
     if json:
-        findings, checks = [asdict(result) for result in found], [check.name for check in CHECKS]
-        print_json({"home": home, "healthy": well, "fix": fix, "checks": checks, "findings": findings})
+        findings = [asdict(result) for result in found]
+        print_json({"home": home, "healthy": well, "fix": fix, "checks": list(CHECKS), "findings": findings})
         raise typer.Exit(Exit.DONE if well else Exit.FAILED)
     for its in found:
         text = Text(f"{its.status:<7}", style=STYLE[its.status])

@@ -15,7 +15,7 @@ from pyarrow import fs
 from mlcl.config.section import validate
 from mlcl.data.columns import ShardReader
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
-from mlcl.data.split import Part, Split, SplitRows
+from mlcl.data.split import ShardPart, Split, SplitRows
 from mlcl.errors import UserError
 
 
@@ -36,7 +36,13 @@ def locate(place: str | Path) -> tuple[Any, str]:
 
 
 class Dataset:
-    """A prepared data set. `Dataset.open(path_or_uri)` makes one; `split(name)` gives its rows."""
+    """A prepared data set.
+
+    Example:
+        data = Dataset.open(prepare("digits", Path("outputs/data")))
+        train = data.split("train")
+        train.images()[0], train.labels("digits").lists()[0]
+    """
 
     def __init__(self, reader: ShardReader) -> None:
         self.reader = reader
@@ -46,10 +52,15 @@ class Dataset:
 
     @classmethod
     def open(cls, place: str | Path, verify: bool = False) -> Dataset:
-        """The data set in a folder or at a pyarrow filesystem URI.
+        """Opens a data set; no labels are read.
 
-        Checks `dataset.json`, that every shard is there, its row count and its columns; with `verify` also
-        its SHA-256. No labels are read. Raises UserError with the file.
+        Args:
+            place: A folder or a pyarrow filesystem URI.
+            verify: Compare the SHA-256 of every shard.
+
+        Raises:
+            UserError: With the file, for a wrong `dataset.json`, and for a shard that is missing or has other
+                rows or columns than it says.
         """
         filesystem, folder = locate(place)
         info = _read_info(filesystem, folder, str(place))
@@ -94,12 +105,12 @@ class Dataset:
             self._splits[name, unseen] = rows if held_out is None else rows.only(held_out, unseen=unseen)
         return self._splits[name, unseen]
 
-    def _parts(self, split: str) -> list[Part]:
+    def _parts(self, split: str) -> list[ShardPart]:
         parts, first = [], 0
         for number, shard in enumerate(self.info.shards):
             here = np.flatnonzero(self.reader.column(number, "split").to_numpy() == split)
             if len(here):
-                parts.append(Part(number, first, here))
+                parts.append(ShardPart(number, first, here))
             first += shard.rows
         return parts
 

@@ -30,13 +30,23 @@ SHOTS = 5
 def subset(
     split: Split, labels: str, per_class: int | None = None, n: int | None = None, seed: int = 0
 ) -> Split:
-    """`per_class` rows of every class, or `n` rows with classes in proportion, in the split's order.
+    """Some rows of a split, in the split's order; the larger part of one seed contains the smaller.
 
-    Multi-label rows: `per_class` goes round the labels from the rarest, each round adding a row to every
-    label that still lacks one; `n` counts a row to its rarest label. Aspects count as one label for each
-    aspect's rating, a hierarchy as its finest level. Rows without a label are drawn by `n` alone. A class
-    with fewer than `per_class` rows gives what it has, and `warnings` names it. Raises UserError when `n`
-    exceeds the rows and for an unknown label space.
+    Aspects count as one label for each aspect's rating, a hierarchy as its finest level.
+
+    Args:
+        split: The rows to choose from.
+        labels: The label space that is counted.
+        per_class: Rows of every class. Of multi-label rows each round goes from the rarest label on, and adds
+            a row to every label that still lacks one. A class with fewer rows gives what it has, and
+            `warnings` of the result names it.
+        n: Rows in all, with classes in proportion; a row of several labels counts to its rarest. Rows without
+            a label are drawn by `n` alone.
+        seed: Seed of the draw.
+
+    Raises:
+        UserError: Where `n` exceeds the rows, for an unknown label space, and for both or none of `per_class`
+            and `n`.
     """
     if (per_class is None) == (n is None):
         raise UserError(
@@ -86,7 +96,7 @@ def _aspect_rows(rating_NA: Tensor, space: LabelSpace) -> LabelRows:
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
-    """All rows, ordered such that every beginning holds the strata in proportion."""
+    """All rows, in an order whose every beginning holds the strata in proportion."""
     stratum_N = _rarest(rows)
     order = np.lexsort((rank_N, stratum_N))
     sizes = np.bincount(stratum_N + 1, minlength=rows.width + 1)[stratum_N[order] + 1]
@@ -140,13 +150,20 @@ def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[s
 
 
 def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
-    """The data set without the rows of some classes of a label space, which `Dataset.unseen` gives.
+    """The data set without the rows of some classes, which `Dataset.unseen` gives.
 
-    The classes are drawn from those with at least `SHOTS` training rows, `share` of them, rounded. Of a
-    hierarchy they are classes of its finest level, the share is of the classes of each parent, and each
-    parent keeps one at least. Rows with any of them leave all splits.
-    Raises UserError for an unknown label space, for aspects, where fewer than two classes would be held out,
-    and where fewer than two classes, or no rows of validation, would stay.
+    Rows with any of the classes leave all splits.
+
+    Args:
+        data: The data set.
+        labels: The label space. Of a hierarchy classes of its finest level are drawn.
+        share: Share of the classes with at least `SHOTS` training rows, rounded. Of a hierarchy it is of the
+            classes of each parent, and each parent keeps one at least.
+        seed: Seed of the draw.
+
+    Raises:
+        UserError: For an unknown label space, for aspects, where fewer than two classes would be held out,
+            and where fewer than two classes, or no rows of validation, would stay.
     """
     name = _finest(data, labels)
     train = data.split("train")
@@ -225,7 +242,7 @@ def reached_by(info: DatasetInfo, name: str) -> set[str]:
 
 
 def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
-    """`part` with each label, with probability `rate`, drawn anew and uniformly from all C classes.
+    """Draws each label anew from all C classes, uniformly, with probability `rate`.
 
     So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
     the row. Missing labels stay missing; each aspect is drawn for itself. Of a multi-label row each label is

@@ -137,8 +137,9 @@ class EpochSampler:
     The last, smaller batch is dropped where `drop_last` says so, and always where it has fewer rows than
     max(world_size, 2): each rank needs a row, and one row alone has nothing to contrast with.
 
-    Raises ValueError for a batch size below max(world_size, 2), a rank outside the world, and too few rows
-    for one batch.
+    Raises:
+        ValueError: For a batch size below max(world_size, 2), a rank outside the world, and too few rows for
+            one batch.
     """
 
     def __init__(

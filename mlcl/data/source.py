@@ -65,6 +65,14 @@ class Source(Generic[Options]):
         state: Plain data that tells one state of the user's files from another. A source with it reads files
             named by its option `path`, and what it reads is checked as any foreign data set is.
         packages: The distributions that the rows depend on.
+
+    Example:
+        @contextmanager
+        def read(options: Options, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+            rows = {"id": ["a", "b"], "split": ["train", "test"], "text": ["one", "two"], "topic": [0, 1]}
+            yield NewDataset("text", {"topic": LabelSpace(kind="single", classes=("x", "y"))}, [rows])
+
+        TWO = Source("two", "two texts", "CC0", version="1", options=Options, read=read)
     """
 
     name: str

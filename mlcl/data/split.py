@@ -6,7 +6,7 @@ Shapes: N rows, A aspects, H levels.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,7 @@ from mlcl.labels import LabelRows
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardPart:
     """The rows `here` (int64, within the shard) of shard `number`; `first`: its first row in the data set."""
 
     number: int
@@ -39,7 +39,9 @@ class SplitRows:
     Of a data set that holds classes out these are the rows without them, or with `unseen` those with them.
     """
 
-    def __init__(self, reader: ShardReader, name: str, parts: list[Part], *, unseen: bool = False) -> None:
+    def __init__(
+        self, reader: ShardReader, name: str, parts: list[ShardPart], *, unseen: bool = False
+    ) -> None:
         self.reader = reader
         self.name = name
         self.parts = parts
@@ -47,7 +49,7 @@ class SplitRows:
         self.rows = torch.from_numpy(np.concatenate([part.first + part.here for part in parts]))
         self._kept: dict[str, Tensor | LabelRows] = {}
 
-    def chunks(self, column: str) -> list[tuple[Part, Any]]:
+    def chunks(self, column: str) -> list[tuple[ShardPart, Any]]:
         """A column's rows of this split, part by part."""
         read = self.reader.column
         return [(part, _pick(read(part.number, column), part.here)) for part in self.parts]
@@ -96,34 +98,49 @@ class SplitRows:
         return whole
 
     def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
-        read = {column: self._checked(column, space) for column in label_columns(name, space)}
-        chunks = read[name]
+        read = [self.chunks(column) for column in label_columns(name, space)]
+        for part, *own in zip(self.parts, *read, strict=True):
+            chunks, file = [chunk for _, chunk in own], self.reader.shard_file(part.number)
+            check_labels(name, space, chunks, file, lambda row, part=part: f"row {part.here[row]}")  # type: ignore[misc]
         if space.kind == "multi_label":
-            rows, *unknown = (_label_rows(its, space) for its in read.values())
-            if not unknown:
-                return rows
-            for part, known, left_open in zip(self.parts, *read.values(), strict=True):
-                for row, label in columns.open_and_known(known, left_open, space.n_classes)[:1].tolist():
-                    file = self.reader.shard_file(part.number)
-                    raise both_error(name, space.classes[label], file, int(part.here[row]))
-            return replace(rows, unknown=unknown[0])
+            rows, *unknown = (
+                LabelRows.cat([columns.label_rows(chunk, space.n_classes) for _, chunk in column])
+                for column in read
+            )
+            return replace(rows, unknown=unknown[0]) if unknown else rows
         if space.kind == "aspects":
-            return torch.cat([columns.ratings(chunk, len(space.aspects)) for chunk in chunks])
-        return torch.cat([columns.single_classes(chunk) for chunk in chunks])
-
-    def _checked(self, column: str, space: LabelSpace) -> list[Any]:
-        """A label column's rows, part by part. Raises UserError for a label that the space does not have."""
-        chunks = self.chunks(column)
-        for part, chunk in chunks:
-            bad = np.flatnonzero(columns.bad_rows(chunk, space))
-            if len(bad):
-                row, file = int(bad[0]), self.reader.shard_file(part.number)
-                raise label_error(column, space, chunk[row].as_py(), file, int(part.here[row]))
-        return [chunk for _, chunk in chunks]
+            return torch.cat([columns.ratings(chunk, len(space.aspects)) for _, chunk in read[0]])
+        return torch.cat([columns.single_classes(chunk) for _, chunk in read[0]])
 
 
-def _label_rows(chunks: list[Any], space: LabelSpace) -> LabelRows:
-    return LabelRows.cat([columns.label_rows(chunk, space.n_classes) for chunk in chunks])
+def check_labels(
+    name: str, space: LabelSpace, read: Sequence[Any], file: str, place: Callable[[int], str]
+) -> None:
+    """Checks the labels of one shard.
+
+    Args:
+        name: The name of the label space.
+        space: The label space.
+        read: Its columns, in the order of `label_columns`.
+        file: The shard, for messages.
+        place: The name of a row of the columns, for messages.
+
+    Raises:
+        UserError: For the first label that the space does not have, or that a row both has and leaves open.
+    """
+    for key, column in zip(label_columns(name, space), read, strict=True):
+        for row in np.flatnonzero(columns.bad_rows(column, space))[:1].tolist():
+            problem, allowed = "class index outside the classes", f"0 to {space.n_classes - 1}"
+            if space.kind == "aspects":
+                problem, allowed = "rating outside the scale", ", ".join(f"{step:g}" for step in space.scale)
+            found, problem = column[row].as_py(), f"{problem} at {place(row)}"
+            raise UserError(problem, file=file, key=key, found=found, allowed=allowed)
+    if space.unknown:
+        known, left_open = read
+        for row, label in columns.open_and_known(known, left_open, space.n_classes)[:1].tolist():
+            problem, found = f"class both known and unknown at {place(row)}", space.classes[label]
+            key = unknown_column(name)
+            raise UserError(problem, file=file, key=key, found=found, allowed="one of the two")
 
 
 def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -135,31 +152,15 @@ def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np
     return torch.bincount(row_E, minlength=len(labels)).numpy() > 0
 
 
-def label_error(
-    name: str, space: LabelSpace, found: object, file: str, row: int, row_id: str | None = None
-) -> UserError:
-    """The error for a class index or a rating that the space does not have."""
-    allowed = space.scale if space.kind == "aspects" else f"0 to {space.n_classes - 1}"
-    what = "rating outside the scale" if space.kind == "aspects" else "class index outside the classes"
-    return UserError(f"{what} at {_where(row, row_id)}", file=file, key=name, found=found, allowed=allowed)
-
-
-def both_error(name: str, label: str, file: str, row: int, row_id: str | None = None) -> UserError:
-    """The error for a class that a row has and leaves open."""
-    problem = f"class both known and unknown at {_where(row, row_id)}"
-    return UserError(problem, file=file, key=unknown_column(name), found=label, allowed="one of the two")
-
-
-def _where(row: int, row_id: str | None) -> str:
-    return f"row {row}" if row_id is None else f"row {row}, id {row_id}"
-
-
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Rows of one split: all of them, or those that `take` or a subset chose.
+    """Rows of one split: all of them, or some that `take` or a subset chose.
 
-    `index` (N,) int64 points into the whole split, None for all of it in order. `warnings` says what a subset
-    could not give. `changed` holds label spaces that noise has changed, for the whole split.
+    Args:
+        whole: All rows of the split.
+        index: The chosen rows of the split (N,) int64, None for all in order.
+        warnings: What a subset could not give.
+        changed: Label spaces that noise has changed, for the whole split.
     """
 
     whole: SplitRows
@@ -222,10 +223,14 @@ class Split:
     def labels(self, name: str) -> Tensor | LabelRows:
         """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
 
-        single, an aspect or a level: (N,) int64, -1 missing. multi_label: `LabelRows`, which know their
-        unknown entries. aspects: (N, A) float32, 0 missing. hierarchy: (N, H) int64, coarse first, -1
-        unknown; of multi-label levels `LabelRows` with levels. Raises UserError for an unknown name and for a
-        label that the space does not have.
+        Returns:
+            Of a single space, an aspect or a level classes (N,) int64, -1 missing. Of a multi-label space
+            `LabelRows`, which know their unknown entries. Of aspects ratings (N, A) float32, 0 missing. Of a
+            hierarchy classes (N, H) int64, coarse first, -1 unknown; of multi-label levels `LabelRows` with
+            levels.
+
+        Raises:
+            UserError: For an unknown name, and for a label that the space does not have.
         """
         self.info.space(name)
         labels = self.whole.labels(name, self.changed)

@@ -21,7 +21,7 @@ from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace, label_columns
 from mlcl.data.hierarchies import check_class_parents, check_class_trees
 from mlcl.data.images import decoded_split
-from mlcl.data.split import both_error, label_error
+from mlcl.data.split import check_labels
 from mlcl.errors import UserError
 
 CHECK_SIZE = 32
@@ -99,14 +99,8 @@ def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[st
         for row in np.flatnonzero(~finite)[:1].tolist():
             raise bad(row, "vector has numbers that are not finite", "vectors")
     for name, space in data.info.label_spaces.items():
-        read = {column: data.reader.column(number, column) for column in label_columns(name, space)}
-        for key, column in read.items():
-            for row in np.flatnonzero(columns.bad_rows(column, space))[:1].tolist():
-                raise label_error(key, space, column[row].as_py(), file, row, ids[row])
-        if space.unknown:
-            known, left_open = read.values()
-            for row, label in columns.open_and_known(known, left_open, space.n_classes)[:1].tolist():
-                raise both_error(name, space.classes[label], file, row, ids[row])
+        read = [data.reader.column(number, column) for column in label_columns(name, space)]
+        check_labels(name, space, read, file, lambda row: f"row {row}, id {ids[row]}")
     return Counter(splits)
 
 

@@ -107,11 +107,20 @@ def write_dataset(
     notes: Sequence[str] = (),
     shard_rows: int = 65_536,
 ) -> DatasetInfo:
-    """Write rows as a data set; a shard holds one split, so training never opens a test shard's labels.
+    """Writes rows as a data set; the folder appears whole or not at all.
 
-    The folder appears whole or not at all. An existing one is left as it is where it has the same
-    fingerprint. `dim` is the size of vectors. Raises UserError for another one there, for no rows, for values
-    that a column cannot take and for a full disk.
+    A shard holds one split, so that training never opens a test shard's labels.
+
+    Args:
+        folder: The folder to write. An existing one is left as it is where it has the same fingerprint.
+        name, modality, label_spaces, source, licence, allow_untrained, notes: As in `DatasetInfo`.
+        batches: The rows, read once.
+        dim: The size of vectors.
+        shard_rows: The most rows of a shard.
+
+    Raises:
+        UserError: For another data set in the folder, for no rows, for values that a column cannot take and
+            for a full disk.
     """
     try:
         with new_folder(folder) as work:

@@ -43,12 +43,20 @@ def find_source(name: str) -> Source[Any]:
 def prepare(
     source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
 ) -> Path:
-    """The folder of a prepared source, made by the first call and found by every later one.
+    """The folder of a prepared source, written by the first call and found by every later one.
 
-    Its name is the source's, or the data set's where the source has the option `name`, and a hash of the
-    options, the split seed, the source's version and the state of the files it reads. Several processes may
-    call this at once: one writes, the others wait. Raises UserError for an unknown source, wrong options and
-    bad input; then no folder is there.
+    Several processes may call this at once: one writes, the others wait.
+
+    Args:
+        source_name: The source.
+        home: The folder in which prepared sources lie. The folder's name there is the source's, or the data
+            set's where the source has the option `name`, with a hash of all that decides the rows: options,
+            seed, version of the source, and state of the files that it reads.
+        options: The options of the source.
+        split_seed: The seed of the split.
+
+    Raises:
+        UserError: For an unknown source, wrong options and bad input. Then no folder is there.
     """
     source = find_source(source_name)
     checked = _options(source, options or {})

@@ -50,7 +50,7 @@ class Options(DistributionOptions):
     unlabelled: Literal["keep", "drop"] = Field("keep", description="images without any object")
 
 
-class Picture(NamedTuple):
+class CocoImage(NamedTuple):
     """An image: its file name, the set that it comes from, and its classes."""
 
     file: str
@@ -98,7 +98,7 @@ def _instances(options: Options, part: str) -> str:
     return f"annotations/instances_{part}{options.year}.json"
 
 
-def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[Picture]]:
+def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[CocoImage]]:
     """The classes in the order of their ids, and the pictures of both sets."""
     classes: tuple[str, ...] = ()
     pictures = []
@@ -118,7 +118,7 @@ def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[
     return classes, pictures
 
 
-def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...], list[Picture]]:
+def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...], list[CocoImage]]:
     categories = sorted((category["id"], str(category["name"])) for category in tree["categories"])
     index = {category_id: i for i, (category_id, _) in enumerate(categories)}
     labels: dict[int, set[int]] = {image["id"]: set() for image in tree["images"]}
@@ -128,16 +128,16 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
             problem = f"annotation {box.get('id')} is of an image or a category that is not listed"
             raise UserError(problem, file=file, found=f"image {image}, category {category}")
         labels[image].add(index[category])
-    pictures = [Picture(str(i["file_name"]), part, sorted(labels[i["id"]])) for i in tree["images"]]
+    pictures = [CocoImage(str(i["file_name"]), part, sorted(labels[i["id"]])) for i in tree["images"]]
     return distinct((name for _, name in categories), file), pictures
 
 
-def _counts(classes: tuple[str, ...], pictures: list[Picture]) -> dict[str, float]:
+def _counts(classes: tuple[str, ...], pictures: list[CocoImage]) -> dict[str, float]:
     average = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
     return {**Counter(p.part for p in pictures), "classes": len(classes), "labels a row": average}
 
 
-def _splits(options: Options, pictures: list[Picture], seed: int) -> list[str]:
+def _splits(options: Options, pictures: list[CocoImage], seed: int) -> list[str]:
     val = [picture.file for picture in pictures if picture.part == "val"]
     if options.split == "paper":
         half = halves(val, seed)

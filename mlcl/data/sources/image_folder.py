@@ -44,7 +44,7 @@ class Options(Section):
     allow_untrained: bool = Field(False, description="accept classes that only the test split has")
 
 
-class Found(NamedTuple):
+class FoundImage(NamedTuple):
     """An image file, its folders as classes coarse to fine, and its split where a folder says it."""
 
     file: Path
@@ -110,7 +110,7 @@ def _is_image(file: Path) -> bool:
         return False
 
 
-def find(root: Path) -> tuple[list[Found], list[str]]:
+def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     """The images below `root`, and sentences on what was left out.
 
     Raises UserError where there are no images, where depths differ, and for a class folder without an image.
@@ -129,7 +129,7 @@ def find(root: Path) -> tuple[list[Found], list[str]]:
         for parts in folders:
             parts.pop(0)
     images = [
-        Found(file, tuple(map(text_of, parts)), split)
+        FoundImage(file, tuple(map(text_of, parts)), split)
         for file, parts, split in zip(files, folders, splits, strict=True)
     ]
     depth = Counter(len(image.classes) for image in images).most_common(1)[0][0]

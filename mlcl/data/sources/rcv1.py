@@ -47,7 +47,7 @@ class Options(DistributionOptions):
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training stories, with lyrl2004")
 
 
-class Story(NamedTuple):
+class TokenStory(NamedTuple):
     """Where a story begins, its number, and its words."""
 
     file: Path
@@ -117,25 +117,25 @@ def _batches(files: Distribution, rows: dict[str, tuple[str, list[int]]]) -> Ite
         raise UserError(problem, file=files.path, found=list(islice(rows, 5)))
 
 
-def _take(rows: dict[str, tuple[str, list[int]]], story: Story) -> tuple[str, list[int]]:
+def _take(rows: dict[str, tuple[str, list[int]]], story: TokenStory) -> tuple[str, list[int]]:
     if story.number not in rows:
         problem = f"the story at line {story.line} has no topics or is there twice"
         raise UserError(problem, file=story.file, found=story.number)
     return rows.pop(story.number)
 
 
-def _stories(files: Distribution, *names: str) -> Iterator[Story]:
+def _stories(files: Distribution, *names: str) -> Iterator[TokenStory]:
     file = files.file(*names)
     line, number, words = 0, "", list[str]()
     for at, text in files.lines(*names, encoding="latin-1"):
         if text.startswith(".I "):
             if number:
-                yield Story(file, line, number, " ".join(words))
+                yield TokenStory(file, line, number, " ".join(words))
             line, number, words = at, text[3:].strip(), []
         elif text.strip() != ".W":
             words += text.split()
     if number:
-        yield Story(file, line, number, " ".join(words))
+        yield TokenStory(file, line, number, " ".join(words))
 
 
 SOURCE = Source(

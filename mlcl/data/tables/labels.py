@@ -26,7 +26,7 @@ from mlcl.data.tables.notation import (
     text_of,
 )
 from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
-from mlcl.data.tables.rows import Rows
+from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError, did_you_mean
 from mlcl.markup import counted
 
@@ -91,14 +91,14 @@ class CellColumn:
     """A column whose values are texts or lists: the distinct cells, with the first row of each."""
 
     name: str
-    rows: Rows
+    rows: TableRows
     first: Mapping[Cell, int]
     of_row: Sequence[Cell]
     notes: tuple[str, ...] = ()
     class_names: Sequence[str] = ()
 
     @classmethod
-    def of(cls, rows: Rows, name: str, given: Collection[str] = ()) -> CellColumn:
+    def of(cls, rows: TableRows, name: str, given: Collection[str] = ()) -> CellColumn:
         """The cells of a column; `given` are names of classes, which are no lists.
 
         Raises UserError for a value that is neither a text, a number nor a list of these.

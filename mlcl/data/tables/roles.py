@@ -31,7 +31,7 @@ from mlcl.data.tables.notation import (
     recognise,
     text_of,
 )
-from mlcl.data.tables.rows import ImageFiles, Rows
+from mlcl.data.tables.rows import ImageFiles, TableRows
 from mlcl.data.tables.spaces import UNCERTAIN, state_of
 from mlcl.errors import UserError
 
@@ -59,7 +59,7 @@ Kind = Literal[
 
 
 @dataclass(frozen=True)
-class Role:
+class ColumnRole:
     """The role of a column; `named` says that its name is one that texts, or labels, often have.
 
     `problem` is why a column that may hold labels cannot be read.
@@ -78,21 +78,21 @@ class Role:
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """The columns of a table by their role; `repeats` maps a column to an earlier one that tells as much."""
 
-    columns: tuple[Role, ...]
-    rows: Rows
+    columns: tuple[ColumnRole, ...]
+    rows: TableRows
     id: str | None = None
     split: str | None = None
     repeats: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, *kinds: Kind) -> list[Role]:
+    def of(self, *kinds: Kind) -> list[ColumnRole]:
         """The columns of these kinds, those with a telling name first; of texts the longest first."""
         found = [column for column in self.columns if column.kind in kinds]
         return sorted(found, key=lambda column: (not column.named, -column.words))
 
-    def levels(self, columns: Sequence[Role]) -> list[str]:
+    def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """The columns coarse to fine, where each class of one comes with one of the next; else none."""
         ordered = sorted(columns, key=lambda column: column.distinct)
         chain = all(_tells(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
@@ -105,7 +105,7 @@ class Roles:
         return often[0] if often else None
 
 
-def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> Roles:
+def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> ColumnRoles:
     """The roles of the columns of one or several tables; the columns `given` are labels.
 
     Raises UserError where a table cannot be read.
@@ -117,19 +117,21 @@ def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> Roles:
     contents = [role for name in names if (role := _content(name, sample[name], files)) and name not in given]
     # A column without a name is the index that pandas writes.
     rest = [name for name in names if name and name not in {role.name for role in contents}]
-    rows = Rows.of(tables, rest)
+    rows = TableRows.of(tables, rest)
     id = next((name for name in rest if name not in given and _is_id(name, rows)), None)
     split = next((name for name in rest if name not in given and _is_split(name, rows)), None)
     labels = [_label(rows, name, name in given) for name in rest if name not in (id, split)]
-    return Roles((*contents, *labels), rows, id, split, _repeats(rows, labels))
+    return ColumnRoles((*contents, *labels), rows, id, split, _repeats(rows, labels))
 
 
-def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> Role | None:
+def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole | None:
     """The role of a column of texts, images or vectors; None for any other one."""
     there = [value for value in values if value is not None and value == value]
     first = next(iter(there), None)
     if isinstance(first, dict | bytes):
-        return Role(name, "image" if isinstance(first, bytes) or "bytes" in first else "other", named=True)
+        return ColumnRole(
+            name, "image" if isinstance(first, bytes) or "bytes" in first else "other", named=True
+        )
     if isinstance(first, list):
         return _content_of_lists(name, there)
     texts = [value.strip() for value in there if isinstance(value, str) and value.strip() not in MISSING]
@@ -139,13 +141,13 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> Role | Non
         return None
     names = words < 2 and len(cells) > len(texts) / 2
     if names and all(IMAGE.search(cell) or files.find(cell) for cell in cells[:20]):
-        return Role(name, "image", named=True, example=cells[0])
+        return ColumnRole(name, "image", named=True, example=cells[0])
     if texts[0].startswith("[") or all(number_of(text) is not None for text in cells[:100]):
         return None
     named = _named(name, TEXT_NAMES)
     rare = len(cells) > min(MOST_CLASSES, len(texts) / 2) or (named and words >= 3 and len(cells) > 20)
     if rare and not _are_labels(cells, words, _named(name, LABEL_NAMES)) and (named or words >= 3):
-        return Role(name, "text", named, words, example=cells[0])
+        return ColumnRole(name, "text", named, words, example=cells[0])
     return None
 
 
@@ -166,21 +168,21 @@ def _are_labels(cells: Sequence[str], words: float, named: bool) -> bool:
     return named and words < 8
 
 
-def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> Role | None:
+def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | None:
     items = [item for its in lists[:1_000] for item in its]
     longest = max(map(len, lists), default=0)
     if items and all(isinstance(item, str) for item in items):
         tokens = len(set(items)) > MOST_CLASSES or any(len(its) > len(set(its)) + 3 for its in lists)
         if tokens or (_named(name, TEXT_NAMES) and not _named(name, LABEL_NAMES)):
-            return Role(name, "text", True, longest, example=" ".join(map(str, lists[0]))[:80])
+            return ColumnRole(name, "text", True, longest, example=" ".join(map(str, lists[0]))[:80])
     floats = bool(items) and all(isinstance(item, float) for item in items)
     if floats and all(len(its) == longest for its in lists) and not set(items) <= {0.0, 1.0, -1.0}:
         shares = all(0 <= item <= 1 for item in items) and longest <= MOST_UNNAMED
-        return None if shares else Role(name, "vectors", True)
+        return None if shares else ColumnRole(name, "vectors", True)
     return None
 
 
-def _label(rows: Rows, name: str, given: bool) -> Role:
+def _label(rows: TableRows, name: str, given: bool) -> ColumnRole:
     """The role of a column that holds no content, by all of its rows."""
     named = _named(name, LABEL_NAMES)
     try:
@@ -188,12 +190,12 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
     except UserError as error:
         if given:
             raise
-        return Role(name, "other", named, problem=error)
+        return ColumnRole(name, "other", named, problem=error)
     cells = [cell for cell in column.first if cell and cell not in MISSING]
     filled = sum(cell not in MISSING for cell in column.of_row)
     flags = sum(isinstance(cell, str) and state_of(cell) in (0, 1) for cell in column.of_row)
     if split_of_name(name) is not None and not given:
-        return Role(name, "other", False)
+        return ColumnRole(name, "other", False)
     sign = path_sign(column.of_row)
     kind, notation = _kind(cells, filled, given or named, given, 10 * flags >= 9 * filled > 0)
     if kind in ("single", "multi_label", "other") and sign is not None:
@@ -201,7 +203,7 @@ def _label(rows: Rows, name: str, given: bool) -> Role:
     example = next(iter(cells), "")
     shown = ", ".join(example) if isinstance(example, tuple) else example
     often = named and 2 * filled >= len(rows)
-    return Role(name, kind, often, 0.0, len(cells), shown, notation, sign, column)
+    return ColumnRole(name, kind, often, 0.0, len(cells), shown, notation, sign, column)
 
 
 def _kind(
@@ -233,7 +235,7 @@ def _kind(
     return ("other" if rare and not given else "single"), None
 
 
-def _codes(role: Role) -> Any:
+def _codes(role: ColumnRole) -> Any:
     """A number for each distinct value of a column, -1 for a missing one."""
     column = role.column
     assert column is not None
@@ -247,7 +249,7 @@ def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
 
 
-def _repeats(rows: Rows, labels: Sequence[Role]) -> dict[str, str]:
+def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
     """Columns that say in another way what another column says; names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
@@ -283,7 +285,7 @@ def _singular(word: str) -> set[str]:
     return {word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ies") + "y"}
 
 
-def _is_id(name: str, rows: Rows) -> bool:
+def _is_id(name: str, rows: TableRows) -> bool:
     lower = name.lower()
     if lower not in ID_NAMES and not re.search(r"[_ ]id$|[a-z]Id$|ID$", name):
         return False
@@ -291,7 +293,7 @@ def _is_id(name: str, rows: Rows) -> bool:
     return bool(values.is_unique) and len(values) > 1 and "" not in set(values)
 
 
-def _is_split(name: str, rows: Rows) -> bool:
+def _is_split(name: str, rows: TableRows) -> bool:
     named = {str(value).strip().lower() for value in rows.frame[name].map(str).unique()}
     known = named & SPLIT_NAMES.keys()
     # One unknown value of a column that is named so is refused with its place when the column is read.

@@ -37,7 +37,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """Rows numbered from 0 on; `keys` has for each the number of its table and its line or row there."""
 
     frame: Frame
@@ -45,7 +45,7 @@ class Rows:
     keys: Sequence[tuple[int, int]]
 
     @classmethod
-    def of(cls, tables: Sequence[TableFile], columns: Collection[str]) -> Rows:
+    def of(cls, tables: Sequence[TableFile], columns: Collection[str]) -> TableRows:
         """All rows of the tables, with these columns."""
         frame = pd.concat([table.frame(columns) for table in tables], keys=range(len(tables)))
         return cls(frame.reset_index(drop=True), tables, frame.index.to_list())
@@ -53,9 +53,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.keys)
 
-    def only(self, rows: list[int]) -> Rows:
+    def only(self, rows: list[int]) -> TableRows:
         """Some of the rows, numbered anew."""
-        return Rows(self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows])
+        return TableRows(
+            self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows]
+        )
 
     def place(self, row: int) -> str:
         """The line or row of a row, for messages: "line 7", of several files "line 7 of more.csv"."""

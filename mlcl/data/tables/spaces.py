@@ -26,7 +26,7 @@ from mlcl.data.tables.options import (
     SingleColumn,
     TableOptions,
 )
-from mlcl.data.tables.rows import Rows
+from mlcl.data.tables.rows import TableRows
 from mlcl.errors import UserError
 from mlcl.markup import counted
 
@@ -55,7 +55,7 @@ class Ratings:
         return {name: self.values}
 
 
-def read_columns(options: TableOptions, rows: Rows) -> dict[str, Labels | Ratings]:
+def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | Ratings]:
     """The labels and ratings by label space; classes of a hierarchy are told apart by their paths.
 
     Raises UserError with the first row that cannot be read.
@@ -76,7 +76,7 @@ def read_columns(options: TableOptions, rows: Rows) -> dict[str, Labels | Rating
 
 
 def spaces_of(
-    options: TableOptions, rows: Rows, columns: Mapping[str, Labels | Ratings]
+    options: TableOptions, rows: TableRows, columns: Mapping[str, Labels | Ratings]
 ) -> dict[str, LabelSpace]:
     """The label spaces of these columns, hierarchies among them, in the order of the options."""
     found = {name: its.space() for name, its in columns.items()}
@@ -125,7 +125,7 @@ def check_levels(options: TableOptions) -> None:
                 raise UserError(problem, file=options.path[0], key=key, found=level, allowed=fitting)
 
 
-def _labels(rows: Rows, label: SingleColumn | MultiLabelColumn) -> Labels:
+def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
     """The labels of one label space. Raises UserError with the first row of a notation that is not clear."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
         return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
@@ -141,7 +141,7 @@ def _labels(rows: Rows, label: SingleColumn | MultiLabelColumn) -> Labels:
     return named_labels(column, label, notation, given)
 
 
-def _from_columns(rows: Rows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
+def _from_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
     """Labels of columns that hold 0, 1 or a share, one column a class."""
     return _indicated(rows, label, names, [_texts_of(rows, name) for name in names], names)
 
@@ -168,7 +168,7 @@ def _from_lists(
 
 
 def _indicated(
-    rows: Rows, label: MultiLabelColumn, columns: Sequence[str], texts: Sequence[Sequence[str]],
+    rows: TableRows, label: MultiLabelColumn, columns: Sequence[str], texts: Sequence[Sequence[str]],
     names: Sequence[str],
 ) -> Labels:  # fmt: skip
     """Labels from a cell of 0 and 1 for each class: `texts` (L, N)."""
@@ -218,7 +218,7 @@ def _names_of(has_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[
 
 
 def _states(
-    rows: Rows, column: str, texts: Sequence[str], threshold: float | None
+    rows: TableRows, column: str, texts: Sequence[str], threshold: float | None
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
     """1, ABSENT, BLANK or UNCERTAIN for each row. Raises UserError for another value."""
     number_N, cells = pd.factorize(np.asarray(texts, dtype=object))
@@ -245,7 +245,7 @@ def state_of(text: str) -> int | None:
     return {0.0: ABSENT, 1.0: 1, -1.0: UNCERTAIN}.get(number_of(text))  # type: ignore[arg-type]
 
 
-def _texts_of(rows: Rows, column: str) -> list[str]:
+def _texts_of(rows: TableRows, column: str) -> list[str]:
     """The values of a column as texts. Raises UserError for the first that is none."""
     texts = []
     for row, value in enumerate(rows.frame[column]):
@@ -256,7 +256,7 @@ def _texts_of(rows: Rows, column: str) -> list[str]:
     return texts
 
 
-def _ratings(rows: Rows, label: AspectColumns) -> Ratings:
+def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
     """The ratings of every row. Raises UserError for a value that is no rating."""
     aspects = tuple(label.wanted(rows.tables[0].columns).values())
     found = []
@@ -271,7 +271,7 @@ def _ratings(rows: Rows, label: AspectColumns) -> Ratings:
     return Ratings(aspects, label.scale, [list(row) for row in zip(*found, strict=True)])
 
 
-def _levels_of(rows: Rows, name: str, label: PathColumn) -> dict[str, Labels]:
+def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
     """The levels of a column of paths, coarse first, as `<name>_level1` and so on.
 
     A path may end above the finest level; the row then has no class below. Raises UserError for a path with
@@ -299,7 +299,7 @@ def _levels_of(rows: Rows, name: str, label: PathColumn) -> dict[str, Labels]:
     return _tell_apart(levels, rows)
 
 
-def _tell_apart(levels: Mapping[str, Labels], rows: Rows) -> dict[str, Labels]:
+def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
     """The levels, coarse first, with names that occur below two parents replaced by whole paths.
 
     A row with such a name and without its parent has no class at that level. Raises UserError for such a name

@@ -25,7 +25,7 @@ from mlcl.data.split_assignment import (
 from mlcl.data.tables.files import TableFile
 from mlcl.data.tables.labels import Labels
 from mlcl.data.tables.options import TableOptions
-from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, Rows, Unreadable, read_contents
+from mlcl.data.tables.rows import EMPTY, Content, ImageFiles, TableRows, Unreadable, read_contents
 from mlcl.data.tables.spaces import check_levels, read_columns, spaces_of
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
@@ -40,7 +40,9 @@ def read_table(options: TableOptions, tables: Sequence[TableFile], split_seed: i
         _check_columns(options, table)
     check_levels(options)
     columns = options.columns(tables[0].columns)
-    rows = Rows.of(tables, {c for key, c in columns.items() if key.partition(".")[0] != options.modality})
+    rows = TableRows.of(
+        tables, {c for key, c in columns.items() if key.partition(".")[0] != options.modality}
+    )
     content = _read_contents(options, rows)
     kept = [row for row, digest in enumerate(content.digests) if digest is not None]
     if not content.digests:
@@ -95,7 +97,7 @@ class _Contents:
     dim: int | None = None
 
 
-def _read_contents(options: TableOptions, rows: Rows) -> _Contents:
+def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
     """All contents, once. Raises UserError for a vector that cannot be read or has another size."""
     read, column = _Contents(), options.content[0] if options.content else ""
     for row, its in enumerate(_contents(options, rows.tables)):
@@ -136,7 +138,7 @@ def _kept_contents(
             yield its.read_bytes() if isinstance(its, Path) else its
 
 
-def _left_out(rows: Rows, problems: dict[int, Unreadable], options: TableOptions) -> list[str]:
+def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOptions) -> list[str]:
     """A note on rows without a text, or an image file. Raises UserError where nearly all are."""
     first, what = min(problems), options.modality
     if len(problems) > MOST_LEFT_OUT * len(rows):
@@ -149,7 +151,7 @@ def _left_out(rows: Rows, problems: dict[int, Unreadable], options: TableOptions
     return [said + more]
 
 
-def _row_keys(options: TableOptions, rows: Rows, kept: Sequence[int], content: _Contents) -> RowKeys:
+def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], content: _Contents) -> RowKeys:
     """Ids, groups and splits of rows. Raises UserError for an empty one and for an id that comes twice."""
     places = [rows.place(row) for row in range(len(rows))]
     ids = list(map(str, kept)) if options.id is None else _filled(rows, options.id)
@@ -169,7 +171,7 @@ def _row_keys(options: TableOptions, rows: Rows, kept: Sequence[int], content: _
     )
 
 
-def _given_splits(options: TableOptions, rows: Rows) -> list[str]:
+def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
     """The split of each row where a column, or the names of several files, say it; else none."""
     if options.split is not None:
         names = [str(value).strip() for value in rows.frame[options.split]]
@@ -185,7 +187,7 @@ def _given_splits(options: TableOptions, rows: Rows) -> list[str]:
     return [] if None in of_files else [str(of_files[table]) for table, _ in rows.keys]
 
 
-def _filled(rows: Rows, column: str) -> list[str]:
+def _filled(rows: TableRows, column: str) -> list[str]:
     values = list(rows.frame[column])
     for row, value in enumerate(values):
         if value is None or value != value or (isinstance(value, str) and not value.strip()):

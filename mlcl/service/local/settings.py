@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from mlcl.errors import UserError
 from mlcl.files import locked, replace_text
 from mlcl.service.local.processes import Process, process_tree, public_listeners
-from mlcl.tracking.uri import driver_error, without_password
+from mlcl.tracking.uri import driver_error, shown
 
 ADMIN = "admin"
 """The first MLflow user."""
@@ -97,7 +97,7 @@ class Settings:
     @property
     def shown(self) -> Settings:
         """The settings without the password."""
-        return replace(self, store=without_password(self.store))
+        return replace(self, store=shown(self.store))
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ def read_state(folder: ServiceFolder) -> ServiceState | None:
 def write_state(folder: ServiceFolder, state: ServiceState) -> None:
     """Replaces the file, whole or not at all; removes it and the cluster file where no server is left."""
     if state.servers:
-        shown = replace(state, settings=state.settings.shown)
-        replace_text(folder.state, STATE.dump_json(shown, indent=2).decode() + "\n")
+        public = replace(state, settings=state.settings.shown)
+        replace_text(folder.state, STATE.dump_json(public, indent=2).decode() + "\n")
     else:
         folder.cluster.unlink(missing_ok=True)
         folder.state.unlink(missing_ok=True)
@@ -218,7 +218,7 @@ def check_storage(settings: Settings) -> None:
         # The password of a URL that cannot be parsed cannot be found either.
         raise UserError("not the URL of a database", key=KEY, allowed=FORMS) from None
     except (SQLAlchemyError, ImportError) as error:
-        found = f"{without_password(uri)} ({driver_error(error, url.password)})"
+        found = f"{shown(uri)} ({driver_error(error, url.password)})"
         raise UserError("the store cannot be used", key=KEY, found=found) from None
     key = "--artifacts"
     if target.startswith("s3://"):

@@ -13,7 +13,7 @@ from mlcl.data.format import RESERVED
 from mlcl.data.tables.files import Dialect, TableFile, suffix_of
 from mlcl.data.tables.formats import open_table
 from mlcl.data.tables.options import Treatment
-from mlcl.data.tables.roles import Kind, Role, Roles, roles_of
+from mlcl.data.tables.roles import ColumnRole, ColumnRoles, Kind, roles_of
 from mlcl.errors import UserError
 
 SOURCES = {
@@ -106,7 +106,7 @@ class _Choice:
     """The choice of columns, by the options, the columns' roles, and answers to questions."""
 
     table: TableFile
-    roles: Roles
+    roles: ColumnRoles
     given: UserOptions
     ask: Ask | None
 
@@ -144,7 +144,7 @@ class _Choice:
         name = self._asked("text", "Which column has the texts?", names)
         return "text", (name,), [f"text: the column {name}"]
 
-    def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[Role]:
+    def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[ColumnRole]:
         """The columns of the labels: as given, else columns of 0 and 1, levels, or one column."""
         if labels:
             by_name = {role.name: role for role in self.roles.columns}
@@ -180,10 +180,10 @@ class _Choice:
         name = self._asked("labels", question, [role.name for role in candidates])
         return [role for role in candidates if role.name == name]
 
-    def _are_levels(self, roles: Sequence[Role]) -> bool:
+    def _are_levels(self, roles: Sequence[ColumnRole]) -> bool:
         return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
 
-    def spaces(self, columns: Sequence[Role]) -> tuple[dict[str, Any], list[str]]:
+    def spaces(self, columns: Sequence[ColumnRole]) -> tuple[dict[str, Any], list[str]]:
         """The label spaces of columns, and lines on them; the first is the one to predict.
 
         Raises UserError for columns that are no levels, and for an option that none of the spaces takes.
@@ -219,7 +219,7 @@ class _Choice:
                 raise UserError(problem, file=file, key=key, found=value, allowed=allowed)
         return spaces, lines
 
-    def _levels(self, columns: Sequence[Role]) -> list[str]:
+    def _levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """The columns coarse to fine. Raises UserError for columns that are no levels."""
         found = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
         if len(found) < len(columns):
@@ -229,7 +229,7 @@ class _Choice:
             raise UserError(problem, file=self.table.path, key="labels", found=kinds, allowed=allowed)
         return found
 
-    def _space(self, role: Role, given: UserOptions) -> tuple[dict[str, Any], str]:
+    def _space(self, role: ColumnRole, given: UserOptions) -> tuple[dict[str, Any], str]:
         """The label space of a column, and a line on it."""
         guess = role.kind if role.kind in ("multi_label", "path") else "single"
         kind = given.kind or ("multi_label" if guess == "single" and given.separator else guess)

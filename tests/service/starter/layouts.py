@@ -23,6 +23,7 @@ TOPICS = {
     "food": "bread soup",
 }
 NAMES = tuple(TOPICS)
+TAGS = {"sport": "c#", "music": "node.js", "law": "asp.net-core", "food": "html"}
 COLOURS = {"sport": (220, 30, 30), "music": (30, 200, 30), "law": (30, 30, 220), "food": (200, 200, 40)}
 ROWS = [
     (i, (NAMES[i % 4],) if i % 3 else tuple(dict.fromkeys((NAMES[i % 4], NAMES[(i // 5 + 1) % 4]))))
@@ -86,25 +87,23 @@ def images(folder, name="{i}.png"):
 
 @dataclass(frozen=True)
 class Layout:
-    """Files of a data set; `paths` are given to init with what a user says; `labels` are the classes read.
+    """Files of a data set, and what `mlcl init` reads in them.
 
-    `says` are parts of the lines that init prints.
+    `says` are parts of the lines that init prints, `labels` the classes that it reads. `paths` are given to
+    init, by default all files, with the user's `options`.
     """
 
     name: str
-    paths: tuple[str, ...]
     files: Files
     says: tuple[str, ...]
     labels: tuple[str, ...] = NAMES
-    said: UserOptions = field(default_factory=UserOptions)
+    options: UserOptions = field(default_factory=UserOptions)
+    paths: tuple[str, ...] = ()
 
 
-def text_layouts():
-    """Layouts of texts."""
-    tags = {"sport": "c#", "music": "node.js", "law": "asp.net-core", "food": "html"}
-    yield Layout(
+LAYOUTS = [
+    Layout(
         "six columns of 0 and 1, one of which begins late",
-        ("train.csv",),
         {
             "train.csv": table(
                 ("id", "comment_text", *NAMES, "threat"),
@@ -113,33 +112,30 @@ def text_layouts():
         },
         ("5 columns of 0 and 1 are one label space", "id: the column id"),
         (*NAMES, "threat"),
-    )
-    yield Layout(
+    ),
+    Layout(
         "shares of votes",
-        ("civil.csv",),
         {
             "civil.csv": table(
                 ("id", "comment_text", *NAMES, "likes"), lambda i, t: (i, body(i, t), *shares(i, t), i % 7)
             )
         },
         ("shares from 0.5 on are labels", "not read: the column likes"),
-        said=UserOptions(threshold=0.5),
-    )
-    yield Layout(
+        options=UserOptions(threshold=0.5),
+    ),
+    Layout(
         "tags in angle brackets",
-        ("Questions.csv",),
         {
             "Questions.csv": table(
                 ("Id", "Body", "Tags"),
-                lambda i, t: (i, f"<p>{body(i, t)}</p>", "".join(f"<{tags[n]}>" for n in t)),
+                lambda i, t: (i, f"<p>{body(i, t)}</p>", "".join(f"<{TAGS[n]}>" for n in t)),
             )
         },
         ("labels stand in <>",),
-        tuple(tags.values()),
-    )
-    yield Layout(
+        tuple(TAGS.values()),
+    ),
+    Layout(
         "title and body, tags divided by blanks",
-        ("Train.csv",),
         {
             "Train.csv": table(
                 ("Id", "Title", "Body", "Tags"),
@@ -148,11 +144,10 @@ def text_layouts():
             )
         },
         ("divided at ' '", "text: the columns Title, Body, which are joined"),
-        said=UserOptions(text=("Title", "Body")),
-    )
-    yield Layout(
+        options=UserOptions(text=("Title", "Body")),
+    ),
+    Layout(
         "JSON lines named .json, categories divided by blanks",
-        ("metadata.json",),
         {
             "metadata.json": objects(
                 lambda i, t: {
@@ -166,10 +161,9 @@ def text_layouts():
         },
         ("divided at ' '", "id: the column id"),
         tuple(f"cs.{name}" for name in NAMES),
-    )
-    yield Layout(
+    ),
+    Layout(
         "genres divided at |, keywords of which most are rare",
-        ("movies.csv",),
         {
             "movies.csv": table(
                 ("movieId", "overview", "genres", "keywords"),
@@ -177,10 +171,9 @@ def text_layouts():
             )
         },
         ("divided at '|'", "not read: the column keywords, which may be labels"),
-    )
-    yield Layout(
+    ),
+    Layout(
         "JSON lists of objects in CSV",
-        ("tmdb.csv",),
         {
             "tmdb.csv": table(
                 ("budget", "genres", "id", "overview"),
@@ -193,10 +186,9 @@ def text_layouts():
             )
         },
         ("the column genres, several a row",),
-    )
-    yield Layout(
+    ),
+    Layout(
         "Python lists in CSV, and the same as columns of 0 and 1",
-        ("pubmed.csv",),
         {
             "pubmed.csv": table(
                 ("Title", "abstractText", "mesh", *NAMES),
@@ -204,10 +196,9 @@ def text_layouts():
             )
         },
         ("left out: the column mesh says the same as the columns sport, music",),
-    )
-    yield Layout(
+    ),
+    Layout(
         "an index without a name, counts of votes, a class in numbers",
-        ("labeled_data.csv",),
         {
             "labeled_data.csv": table(
                 ("", "count", "offensive", "class", "tweet"),
@@ -216,10 +207,9 @@ def text_layouts():
         },
         ("labels: the column class, one a row", "not read: the column offensive"),
         ("0", "1", "2", "3"),
-    )
-    yield Layout(
+    ),
+    Layout(
         "paths of a product taxonomy",
-        ("products.tsv",),
         {
             "products.tsv": table(
                 ("sku", "description", "category"),
@@ -232,10 +222,9 @@ def text_layouts():
             )
         },
         ("a path of levels divided at '>'", "with kind single it is one class"),
-    )
-    yield Layout(
+    ),
+    Layout(
         "paths in lists of one",
-        ("flipkart.csv",),
         {
             "flipkart.csv": table(
                 ("uniq_id", "description", "product_category_tree"),
@@ -243,10 +232,9 @@ def text_layouts():
             )
         },
         ("a path of levels divided at '>>'",),
-    )
-    yield Layout(
+    ),
+    Layout(
         "two files without a header, numbers for classes",
-        ("train.csv", "test.csv"),
         {
             name: table(
                 None,
@@ -259,10 +247,9 @@ def text_layouts():
         ("text: the columns column2, column3", "no validation rows are given"),
         ("1", "2", "3", "4"),
         UserOptions(header=False, text=("column2", "column3"), labels=("column1",)),
-    )
-    yield Layout(
+    ),
+    Layout(
         "tabs without a header, bare quotes, numbers divided at commas",
-        ("train.tsv",),
         {
             "train.tsv": "".join(
                 f'"{body(i, t)}\t{",".join(str(NAMES.index(n)) for n in t)}\teeb{i:03x}\n' for i, t in ROWS
@@ -271,20 +258,18 @@ def text_layouts():
         ("divided at ','",),
         ("0", "1", "2", "3"),
         UserOptions(header=False, text=("column1",), labels=("column2",)),
-    )
-    yield Layout(
+    ),
+    Layout(
         "tabs in a .txt file with a header that has commas",
-        ("2018-E-c-train.txt",),
         {
             "2018-E-c-train.txt": table(
                 ("ID", "Tweet, cleaned", *NAMES), lambda i, t: (f"en-{i}", body(i, t), *flags(t)), "\t"
             )
         },
         ("4 columns of 0 and 1 are one label space",),
-    )
-    yield Layout(
+    ),
+    Layout(
         "Parquet with names in its metadata",
-        ("train.parquet",),
         {
             "train.parquet": parquet(
                 {
@@ -296,17 +281,15 @@ def text_layouts():
             )
         },
         ("the numbers are read as the class names that the file gives",),
-    )
-    yield Layout(
+    ),
+    Layout(
         "Parquet with lists of 0 and 1",
-        ("hot.parquet",),
         {"hot.parquet": parquet({"text": body, "labels": lambda i, t: flags(t, 1.0, 0.0)})},
         ("4 numbers a row are 0 and 1 for each of 4 classes",),
-        said=UserOptions(classes=NAMES),
-    )
-    yield Layout(
+        options=UserOptions(classes=NAMES),
+    ),
+    Layout(
         "texts as lists of paragraphs, labels as lists of numbers",
-        ("cases.jsonl",),
         {
             "cases.jsonl": objects(
                 lambda i, t: {
@@ -317,20 +300,18 @@ def text_layouts():
         },
         ("text: the column text",),
         ("0", "1", "2", "3"),
-    )
-    yield Layout(
+    ),
+    Layout(
         "fastText",
-        ("cooking.train",),
         {
             "cooking.train": "".join(
                 " ".join([*(f"__label__{n}" for n in t), body(i, t)]) + "\n" for i, t in ROWS
             ).encode()
         },
         ("labels: the column labels, several a row",),
-    )
-    yield Layout(
+    ),
+    Layout(
         "levels with a name below two parents",
-        ("reviews.csv",),
         {
             "reviews.csv": table(
                 ("Title", "Text", "Cat1", "Cat2"),
@@ -345,21 +326,19 @@ def text_layouts():
         ("told apart by their path, such as other below fun",),
         ("sport", "fun/other", "law", "life/other"),
         UserOptions(labels=("Cat1", "Cat2"), kind="path"),
-    )
-    yield Layout(
+    ),
+    Layout(
         "a JSON array, the text a list of words",
-        ("cooking.json",),
         {
             "cooking.json": objects(
                 lambda i, t: {"id": i, "cuisine": t[0], "ingredients": body(i, t).split()}, array=True
             )
         },
         ("labels: the column cuisine, one a row",),
-        said=UserOptions(text=("ingredients",), labels=("cuisine",)),
-    )
-    yield Layout(
+        options=UserOptions(text=("ingredients",), labels=("cuisine",)),
+    ),
+    Layout(
         "semicolons, cp1252 and words for 0 and 1",
-        ("Kommentare.csv",),
         {
             "Kommentare.csv": table(
                 ("Nr", "Text", *NAMES),
@@ -369,15 +348,10 @@ def text_layouts():
             )
         },
         ("4 columns of 0 and 1 are one label space",),
-        said=UserOptions(encoding="cp1252"),
-    )
-
-
-def image_layouts():
-    """Layouts of images."""
-    yield Layout(
+        options=UserOptions(encoding="cp1252"),
+    ),
+    Layout(
         "blank, -1, 0 and 1 beside paths of images",
-        ("CheXpert-small/train.csv",),
         {
             **images("CheXpert-small/train"),
             "CheXpert-small/train.csv": table(
@@ -394,11 +368,11 @@ def image_layouts():
             ),
         },
         ("are missing: no label", "are -1, uncertain: loss and metrics leave them out"),
-        said=UserOptions(missing="negative", uncertain="ignore"),
-    )
-    yield Layout(
+        options=UserOptions(missing="negative", uncertain="ignore"),
+        paths=("CheXpert-small/train.csv",),
+    ),
+    Layout(
         "names of images in other folders",
-        ("Data_Entry.csv",),
         {
             **images("images_001/images"),
             "Data_Entry.csv": table(
@@ -407,20 +381,20 @@ def image_layouts():
             ),
         },
         ("divided at '|'", "group: the column Patient ID"),
-        said=UserOptions(group="Patient ID"),
-    )
-    yield Layout(
+        options=UserOptions(group="Patient ID"),
+        paths=("Data_Entry.csv",),
+    ),
+    Layout(
         "names of images without their suffix",
-        ("train_v2.csv",),
         {
             **images("train-png", "train_{i}.png"),
             "train_v2.csv": table(("image_name", "tags"), lambda i, t: (f"train_{i}", " ".join(t))),
         },
         ("image: the column image_name", "divided at ' '"),
-    )
-    yield Layout(
+        paths=("train_v2.csv",),
+    ),
+    Layout(
         "folders of splits, doubled, and one without classes",
-        ("scenes",),
         {
             f"scenes/seg_{s}/seg_{s}/{t[0]}/{i}.png": png(i, t[:1])
             for s, m in (("train", 0), ("test", 1))
@@ -429,10 +403,10 @@ def image_layouts():
         }
         | {f"scenes/seg_pred/seg_pred/{i}.png": png(i, t) for i, t in ROWS[:9]},
         ("images without a class are left out: 9", "rows with the content of a training row"),
-    )
-    yield Layout(
+        paths=("scenes",),
+    ),
+    Layout(
         "Training and Testing, a suffix that is seldom",
-        ("tumours",),
         {
             f"tumours/{('Training', 'Testing')[i % 5 == 0]}/{t[0]}/a ({i}).{('png', 'jfif')[i % 2]}": png(
                 i, t[:1]
@@ -441,7 +415,7 @@ def image_layouts():
         }
         | {"tumours/Training/.DS_Store": b"x", "tumours/Training/law/notes.txt": b"x"},
         ("files that are no images, which are left out: 1 (.txt 1)",),
-    )
-
-
-LAYOUTS = [*text_layouts(), *image_layouts()]
+        paths=("tumours",),
+    ),
+]
+"""Layouts of texts, then of images."""

@@ -33,8 +33,8 @@ def _no_model(monkeypatch):
 def test_a_public_layout_is_read_trained_on_and_predicted(layout, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put(tmp_path / "in", layout.files)
-    paths = [tmp_path / "in" / path for path in layout.paths]
-    made = start(paths, tmp_path, tmp_path / "home", layout.said)
+    paths = [tmp_path / "in" / path for path in layout.paths or layout.files]
+    made = start(paths, tmp_path, tmp_path / "home", layout.options)
     told = "\n".join(made.found)
     assert [part for part in layout.says if part not in told] == [], told
     job = load_job(made.files[0], ["train.epochs=2", "evaluation.every=1"])
@@ -59,121 +59,100 @@ def flagged(last):
     return table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 2, i % 3 // 2, last(i)))
 
 
+def two(second):
+    return table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], second(i)))
+
+
+def lines(labels):
+    """JSON lines with labels as they are written for a row's number."""
+    return "\n".join(f'{{"text": "a b c {i}", "labels": {labels(i)}}}' for i in range(240)).encode()
+
+
+SHARED = table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 7 / 7, i % 9 / 9, i % 5 / 5))
 REFUSED = {
-    "a header that is data": (
+    "the first line looks like data: say whether it is a header; found: 0": (
         "in.csv",
         table(None, lambda i, t: (i % 4, body(i, t))),
-        UserOptions(),
-        "the first line looks like data: say whether it is a header; found: 0",
     ),
-    "missing among 0 and 1": (
+    "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative": (
         "in.csv",
         flagged(lambda i: "" if i == 7 else i % 2),
-        UserOptions(),
-        "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative",
     ),
-    "uncertain": (
+    "1 of 720 cells of 0 and 1 are -1, uncertain, the first at line 9; allowed: uncertain": (
         "in.csv",
         flagged(lambda i: -1 if i == 7 else i % 2),
-        UserOptions(),
-        "1 of 720 cells of 0 and 1 are -1, uncertain, the first at line 9; allowed: uncertain",
     ),
-    "a share without a threshold": (
+    "a share: say from which on it is a label at line 9; found: 0.25; allowed: threshold": (
         "in.csv",
         flagged(lambda i: 0.25 if i == 7 else i % 2),
-        UserOptions(labels=("a", "b", "c")),
-        "a share: say from which on it is a label at line 9; found: 0.25; allowed: threshold",
+        {"labels": ("a", "b", "c")},
     ),
-    "shares alone": (
+    "columns of shares need a threshold; found: a, b, c; allowed: labels COLUMN with threshold 0.5": (
         "in.csv",
-        table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 7 / 7, i % 9 / 9, i % 5 / 5)),
-        UserOptions(),
-        "columns of shares need a threshold; found: a, b, c; allowed: labels COLUMN with threshold 0.5",
+        SHARED,
     ),
-    "several columns of labels": (
+    "several columns may be it: name one with labels; found: a, b": ("in.csv", two(lambda i: "xyz"[i % 3])),
+    "not levels of one another: name the one to predict": (
         "in.csv",
-        table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3])),
-        UserOptions(),
-        "several columns may be it: name one with labels; found: a, b",
+        two(lambda i: "xyz"[i % 3]),
+        {"labels": ("a", "b")},
     ),
-    "a list with a null": (
+    "a list with a missing item at line 71": (
         "in.jsonl",
-        b"\n".join(
-            b'{"text": "a b c %d", "labels": ["x", %s]}' % (i, b"null" if i == 70 else b'"y"')
-            for i in range(240)
-        ),
-        UserOptions(),
-        "a list with a missing item at line 71",
+        lines(lambda i: '["x", null]' if i == 70 else '["x", "y"]'),
     ),
-    "numbers with fractions": (
+    "a list of numbers with fractions at line 1; found: 0.5": (
         "in.jsonl",
-        b"\n".join(b'{"text": "a b c %d", "labels": [1, %d.5]}' % (i, i % 3) for i in range(240)),
-        UserOptions(labels=("labels",)),
-        "a list of numbers with fractions at line 1; found: 0.5",
+        lines(lambda i: f"[1, {i % 3}.5]"),
+        {"labels": ("labels",)},
     ),
-    "0 and 1 of other lengths": (
+    "a number for each class, but not as many at line 1; found: 3; allowed: 4 numbers": (
         "in.jsonl",
-        b"\n".join(
-            b'{"text": "a b c %d", "labels": [0, 1, 0%s]}' % (i, b", 1" * (i == 70)) for i in range(240)
-        ),
-        UserOptions(),
-        "a number for each class, but not as many at line 1; found: 3; allowed: 4 numbers",
+        lines(lambda i: "[0, 1, 0, 1]" if i == 70 else "[0, 1, 0]"),
     ),
-    "fewer names than numbers": (
+    "a number for each class, but not as many at line 1; found: 3; allowed: 2 classes are named": (
         "in.jsonl",
-        b"\n".join(b'{"text": "a b c %d", "labels": [0, 1, 0]}' % i for i in range(240)),
-        UserOptions(classes=("x", "y")),
-        "a number for each class, but not as many at line 1; found: 3; allowed: 2 classes are named",
+        lines(lambda i: "[0, 1, 0]"),
+        {"classes": ("x", "y")},
     ),
-    "half of a surrogate pair": (
+    "half of a surrogate pair at line 71": (
         "in.jsonl",
-        b"\n".join(
-            b'{"text": "a b c %d", "label": "%s"}' % (i, b"\\ud800" if i == 70 else b"xy"[i % 2 :][:1])
-            for i in range(240)
-        ),
-        UserOptions(labels=("label",)),
-        "half of a surrogate pair at line 71",
+        lines(lambda i: '"\\ud800"' if i == 70 else f'"{"xy"[i % 2]}"'),
+        {"labels": ("labels",)},
     ),
-    "names that differ to the eye": (
+    "a class is spelt in two ways at line 72 and line": (
         "in.csv",
         table(("text", "label"), lambda i, t: (body(i, t), "Law" if i == 70 else t[0])),
-        UserOptions(),
-        "a class is spelt in two ways at line 72 and line",
     ),
-    "levels that are none": (
-        "in.csv",
-        table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3])),
-        UserOptions(labels=("a", "b")),
-        "not levels of one another: name the one to predict",
-    ),
-    "another encoding": (
+    "no text in utf-8-sig at or after line 1": (
         "in.csv",
         table(("text", "label"), lambda i, t: (f"Größe {body(i, t)}", t[0]), encoding="cp1252"),
-        UserOptions(),
-        "no text in utf-8-sig at or after line 1",
     ),
-    "a class without an image": (
+    "no image is in the folder of a class; found: notes.txt": (
         "in",
         {"in/a/1.png": png(1), "in/b/notes.txt": b"x"},
-        UserOptions(),
-        "no image is in the folder of a class; found: notes.txt",
     ),
-    "folders of splits beside others": (
+    "folders beside those of the splits name no split; found: ground_truth": (
         "in",
         {f"in/{name}/good/1.png": png(1) for name in ("train", "test", "ground_truth")},
-        UserOptions(),
-        "folders beside those of the splits name no split; found: ground_truth",
     ),
 }
+"""What is said, the file, its content, and the user's options."""
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_clear_is_one_line_and_leaves_no_file(name, tmp_path):
-    path, content, said, message = REFUSED[name]
+def refused(message, tmp_path):
+    """The error of a start on such a file."""
+    path, content, *options = REFUSED[message]
     put(tmp_path, content if isinstance(content, dict) else {path: content})
+    given = UserOptions(**(options[0] if options else {}))
     with pytest.raises(UserError) as caught:
-        start([tmp_path / path], tmp_path / "out", tmp_path / "home", said)
-    assert message in caught.value.line()
+        start([tmp_path / path], tmp_path / "out", tmp_path / "home", given)
+    return caught.value
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_clear_is_one_line_and_leaves_no_file(message, tmp_path):
+    assert message in refused(message, tmp_path).line()
     assert not (tmp_path / "out").exists()
 
 

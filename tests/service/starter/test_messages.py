@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from service.starter.test_layouts import REFUSED
+from service.starter.test_layouts import REFUSED, refused
 
 import mlcl
 from mlcl.cli.main import app
 from mlcl.data.sources.image_folder import Options
 from mlcl.data.sources.table_files import CsvOptions
 from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
-from mlcl.errors import UserError
-from mlcl.service.starter.starter import start
-from mlcl.testing.sources import put
 
 ROOT = Path(mlcl.__file__).parent
 SHARED = [
@@ -58,13 +55,9 @@ def test_no_error_has_the_notation_of_one_command(file):
     assert wrong == [], file
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_options_that_a_refusal_names_are_those_of_init(name, tmp_path):
-    path, content, said, _ = REFUSED[name]
-    put(tmp_path, content if isinstance(content, dict) else {path: content})
-    with pytest.raises(UserError) as caught:
-        start([tmp_path / path], tmp_path / "out", tmp_path / "home", said)
-    allowed = str(caught.value.allowed)
+@pytest.mark.parametrize("message", REFUSED)
+def test_the_options_that_a_refusal_names_are_those_of_init(message, tmp_path):
+    allowed = str(refused(message, tmp_path).allowed)
     named = {word for word in re.findall(r"[a-z_]+", allowed) if word in OPTIONS - {"image", "path", "text"}}
     assert named <= options_of("init"), allowed
 
