@@ -13,7 +13,6 @@ from mlcl.tracking.log import RunLog
 from mlcl.tracking.names import MLFLOW_STATUS
 from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, written
 from mlcl.tracking.provenance import Provenance, provenance
-from mlcl.tracking.undelivered import UndeliveredLog, undelivered
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ __all__ = [
     "RunLog",
     "State",
     "Tracker",
-    "UndeliveredLog",
     "dashboard",
     "deliver_all",
     "log_parameters",
@@ -38,7 +36,6 @@ __all__ = [
     "shown",
     "tracking_uri",
     "typed_params",
-    "undelivered",
     "written",
 ]
 

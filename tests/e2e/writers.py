@@ -53,7 +53,7 @@ def command(home: Path, writer: int, experiment: str, gate: Any) -> int:
 def _log(log: RunLog, writer: int) -> None:
     for step in STEPS:
         log.metrics({metric: value(writer, step, metric) for metric in METRICS}, step)
-    log.finish(State.COMPLETE)
+    log.set_state(State.COMPLETE)
 
 
 def _surround(variables: dict[str, str]) -> None:

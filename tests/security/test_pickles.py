@@ -14,6 +14,7 @@ import torch
 from builders import tiny_job
 from ledgers import new_ledger
 from optuna.distributions import distribution_to_json
+from security.hostile import Hostile
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.config.space import Float, Parameter, Space
@@ -28,16 +29,6 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS
 from mlcl.training.stored_run import StoredRun
-
-
-class Hostile:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, file):
-        self.file = file
-
-    def __reduce__(self):
-        return (open, (str(self.file), "w"))
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import log_parameters, params_of, tracking_uri
 from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
-from mlcl.tracking.uri import is_stored_uri, stored_uri
+from mlcl.tracking.uri import stored_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
@@ -264,10 +264,7 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
         return folders.new(submitted_id())
     head = Ledger(folder.path).head
     for key, value in identity.items():
-        same = (
-            is_stored_uri(head.get(key), tracking_uri(home), home) if key == "uri" else head.get(key) == value
-        )
-        if head and not same:
+        if head and head.get(key) != value:
             raise UserError(
                 f"the sweep of this name has another {IDENTITY[key]}",
                 key="--name",
