@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash
-from mlcl.config.space import nodes
+from mlcl.config.space.keys import nodes
 from mlcl.service.search.sweep_plan import SweepPlan
 
 

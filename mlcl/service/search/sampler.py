@@ -23,7 +23,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import Goal, SearchConfig
-from mlcl.config.space import SAMPLERS, for_several
+from mlcl.config.space.search import SAMPLERS, for_several
 from mlcl.errors import UserError
 
 KNOWN = {

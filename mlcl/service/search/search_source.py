@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mlcl.config import dump_job, flatten, load_job
-from mlcl.config.space import SAMPLERS
+from mlcl.config.space.search import SAMPLERS
 from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger

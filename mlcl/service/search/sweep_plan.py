@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import POSTHOC, JobConfig, Space, corners, covers, default_mode, dump_job, flatten, load_job
-from mlcl.config.space import SAMPLERS
+from mlcl.config.space.search import SAMPLERS
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mlcl.config import JobConfig, Parameter, Space, dump_job, load_job
-from mlcl.config.space import branches
+from mlcl.config.space.space import branches
 from mlcl.service.search.sampling.trial_settings import example
 
 CONTINUOUS = "continuous"

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlcl.config import Space, covers, flatten
-from mlcl.config.space import CLOSE, Misfit, same
+from mlcl.config.space.domains import CLOSE, Misfit
+from mlcl.config.space.keys import same
 
 FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
 """Keys in which a job may differ from the swept one: they do not change what its settings are worth."""

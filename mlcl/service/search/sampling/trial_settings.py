@@ -15,7 +15,8 @@ from optuna.distributions import (
 )
 
 from mlcl.config import Space
-from mlcl.config.space import Dimension, Parameter
+from mlcl.config.space.domains import Dimension
+from mlcl.config.space.space import Parameter
 
 
 def distributions_of(parameter: Parameter) -> dict[str, BaseDistribution]:
