@@ -28,7 +28,6 @@ from mlcl.training.events import Event
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel, Head, Objective
-from mlcl.training.optim import build_optimizer, build_schedule
 
 BATCH, CLASSES, SIZE, ROWS = 2_048, 100, 32, 50_000
 """Samples of a batch, twice as many views; made images of CIFAR's size."""
@@ -76,17 +75,24 @@ def ours(
     model.encoder.to(memory_format=memory_format(context.device))
     samples = torch.arange(len(pixels))
     rows = Rows(ImageRows(pixels), {"class": classes}, samples, AugmentConfig(), bool(compiled))
-    optimizer = build_optimizer(model, "sgd", 0.5, 1e-4, 0.9)
     sampler = EpochSampler(len(pixels), batch, seed=0, drop_last=True)
     seen: list[Event] = []
     loop = Loop(
         model=model,
-        optimizer=optimizer,
-        schedule=build_schedule(optimizer, "cosine", EPOCHS * sampler.steps_per_epoch, 0.0),
         rows=rows.resident(context.device) if resident else rows,
         sampler=sampler,
         context=context,
-        train=TrainConfig(epochs=EPOCHS, batch_size=batch, precision=points.precision, compile=compiled),
+        train=TrainConfig(
+            epochs=EPOCHS,
+            batch_size=batch,
+            precision=points.precision,
+            compile=compiled,
+            optimizer="sgd",
+            lr=0.5,
+            weight_decay=1e-4,
+            momentum=0.9,
+            warmup=0.0,
+        ),
         views=2,
         validate_every=EPOCHS,
         patience=None,

@@ -48,12 +48,7 @@ REGISTRIES = {
 
 
 class UnknownPluginError(KeyError):
-    """No plugin of the kind has this name.
-
-    Attributes:
-        known: the origin of each known name.
-        hint: a question for the closest known name; empty if none is close.
-    """
+    """No plugin has this name. `known` has the origin of each known name, `hint` asks for the nearest one."""
 
     def __init__(self, kind: str, name: str, known: Mapping[str, str]) -> None:
         self.kind, self.name, self.known = kind, name, dict(known)
@@ -80,11 +75,8 @@ class PluginError(UserError):
 class Registry(Mapping[str, P]):
     """The plugins of one kind, by name. A module is imported when one of its plugins is asked for.
 
-    Args:
-        kind: the word for the kind in messages.
-        group: the group of entry points.
-        folder: the package with the modules of built-in plugins.
-        type_: the class of the plugins.
+    `kind` is the word in messages, `group` the group of entry points, `folder` the package with the modules
+    of built-in plugins, and `type_` the class of the plugins.
 
     Example:
         >>> from mlcl.losses import LOSSES
@@ -129,19 +121,11 @@ class Registry(Mapping[str, P]):
         return dict(self._known)
 
     def add(self, module: ModuleType, origin: str) -> list[str]:
-        """Registers the plugins of this kind that a module declares.
+        """Registers the plugins of this kind that a module declares; adding a module again changes nothing.
 
-        Adding a module again changes nothing.
-
-        Args:
-            module: the module.
-            origin: text that says where the module comes from.
-
-        Returns:
-            Names of the module's plugins, without imported plugins of another origin.
-
-        Raises:
-            PluginError: for a name that is taken. No plugin of the module is registered then.
+        `origin` says in messages where the module comes from. Returns the names of the module's plugins,
+        without imported ones of another origin. Raises PluginError for a name that is taken: then it
+        registers none.
         """
         declared = self._declared(module)
         self._accept(declared, origin)

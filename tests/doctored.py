@@ -15,9 +15,8 @@ A = '{"name": "FloatDistribution", "attributes": {"low": 0.0, "high": 1.0}}'
 
 def look(home, *names, fix=False, uri=None):
     """What the named checks say, or all of them."""
-    checks = [check for check in CHECKS if not names or check.name in names]
-    assert len(checks) >= len(names)
-    return run_checks(Scope(home, uri or tracking_uri(home)), fix=fix, checks=checks)
+    checks = {name: CHECKS[name] for name in names} or CHECKS
+    return run_checks(Scope(home, uri or tracking_uri(home)), checks, fix=fix)
 
 
 def statuses(results):
@@ -39,7 +38,7 @@ def left(home, kind="runs", state=State.RUNNING, name=""):
     recorded(folder, state, uri=tracking_uri(home), name=name)
     log = start(home, id, id)
     if state is not State.RUNNING:
-        log.finish(state)
+        log.set_state(state)
     return folder, log
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from mlflow import MlflowClient
 from mlcl.files import replace_text
 from mlcl.store.database import Database, Transaction
 from mlcl.tracking import cursor, log
-from mlcl.tracking.jsonl import Appender
+from mlcl.tracking.jsonl import append
 
 CLIENT_WRITES = (
     "create_experiment",
@@ -84,23 +83,18 @@ class Mortal:
         """Every durable write of the driver, its trainings and the delivery goes through here."""
         patch.setattr(Database, "transaction", self.living(Database.transaction))
         patch.setattr(Transaction, "commit", self.write(Transaction.commit))
-        patch.setattr(Appender, "append", self.write(Appender.append, _tear_log))
+        patch.setattr(log, "append", self.write(append, _tear_log))
         for module in (log, cursor):
             patch.setattr(module, "replace_text", self.write(replace_text, tear_file))
         for name in CLIENT_WRITES:
             patch.setattr(MlflowClient, name, self.write(getattr(MlflowClient, name)))
 
 
-def _tear_log(appender: Appender, _entries: object, end: int) -> None:
-    os.ftruncate(appender._descriptor, end)
-    os.write(appender._descriptor, b'{"kind":"metrics","st')
+def _tear_log(path: Path, _entries: object) -> None:
+    with path.open("ab") as file:
+        file.write(b'{"kind":"metrics","st')
 
 
 def tear_file(path: Path, text: str) -> None:
     """Half of the file beside it, as `replace_text` leaves it in a killed process."""
     path.with_name(f".{path.name}.dead.partial").write_text(text[: len(text) // 2])
-
-
-def _begin(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)

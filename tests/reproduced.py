@@ -173,8 +173,9 @@ def _logged(folder: Path) -> dict:
             points = {f"{name} {entry['step']}": value for name, value in entry["values"].items()}
             assert not points.keys() & found["points"].keys(), f"{folder.name} has a point twice"
             found["points"] |= points
-        if entry["kind"] in ("finish", "reopen"):
-            found["end"] = [entry["state"], entry["reason"]] if entry["kind"] == "finish" else None
+        if entry["kind"] == "state":
+            ended = entry["state"] != "RUNNING"
+            found["end"] = [entry["state"], entry.get("reason", "")] if ended else None
     return found
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import torch
 from builders import tiny_job
 
-from mlcl.training.context import Context
+from mlcl.config import JobConfig
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.events import Event
 from mlcl.training.experiment import run_experiment
+from mlcl.training.export import write_export
 from mlcl.training.job_data import JobData
 
 TAGS = (
@@ -27,13 +30,29 @@ TASKS = {"single": (), "multi_label": TAGS, "aspects": RATINGS}
 """What makes each task of `builders.text_dataset`."""
 
 
+def run(
+    job: JobConfig, home: Path, folder: Path | None = None, events: list[Event] | None = None, **how: Any
+) -> tuple[JobData, dict[str, float]]:
+    """Runs a job in one process: its data, and its metrics without times, which `result.json` has too."""
+    job_data, heard = JobData.of(job, home), [] if events is None else events
+    outcome = run_experiment(
+        job_data, folder=folder or home / "run", context=ONE_PROCESS, listener=heard.append, **how
+    )
+    assert outcome is not None
+    metrics = {name: value for name, value in outcome.metrics.items() if not name.startswith("time/")}
+    return job_data, metrics
+
+
 def trained(
     data: Path, home: Path, *settings: str, name: str = "run", test: bool = True, **train: object
 ) -> tuple[Path, JobData, dict[str, float]]:
     """A run's folder in `home`, its material and its figures."""
-    job_data = JobData.of(tiny_job(data, *settings, **{"epochs": 2, **train}), home)
-    context = Context(torch.device("cpu"))
-    outcome = run_experiment(
-        job_data, folder=home / name, context=context, listener=lambda _: None, test=test
-    )
-    return home / name, job_data, outcome.metrics
+    job = tiny_job(data, *settings, **{"epochs": 2, **train})
+    return home / name, *run(job, home, home / name, test=test)
+
+
+def exported(job: JobConfig, home: Path) -> tuple[dict[str, float], Path]:
+    """A run of the job, exported: its metrics, and the folder of the model."""
+    job_data, metrics = run(job, home)
+    write_export(home / "model", home / "run", job_data, {"run_id": "r1", "name": "a | run"})
+    return metrics, home / "model"

@@ -138,10 +138,9 @@ def _logged(folder: Path) -> dict:
                 found["texts"][entry["name"]] = entry["file"]
             case "artifact":
                 found["artifacts"] = sorted({*found["artifacts"], entry["path"]})
-            case "finish":
-                found["end"] = (entry["state"], entry["reason"])
-            case "reopen":
-                found["end"] = None
+            case "state":
+                ended = entry["state"] != "RUNNING"
+                found["end"] = (entry["state"], entry.get("reason", "")) if ended else None
     return found
 
 

@@ -32,8 +32,7 @@ from mlcl.service.search.sweep import run_sweep
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunFolders, database, runs
 from mlcl.tracking import Provenance
-from mlcl.tracking.cursor import run_id_of
-from mlcl.tracking.delivery_queue import DeliveryQueue
+from mlcl.tracking.delivery import Delivery
 from mlcl.training.run_files import MODEL
 
 _ids = itertools.count()
@@ -61,34 +60,29 @@ class _Nowhere:
         return 0
 
 
-class _AtOnce:
+class _AtOnce(Delivery):
     """Delivers in the command's own thread, at moments that do not depend on a clock."""
 
-    def __init__(self, tracker, announce):
-        self._home, self._queue, self._added = tracker.home, DeliveryQueue(tracker, announce), 0
-        self.add_undelivered = self._queue.add_undelivered
+    _added = 0
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self._queue.close()
+        self.release()
 
     def add(self, id):
-        self._queue.add(id)
+        super().add(id)
         self._added += 1
         if self._added % 3 == 0:
-            self._queue.deliver()
+            self.deliver()
 
     def drain(self, **_):
-        self._queue.deliver()
-        return self._queue.pending()
-
-    def run_id(self, id):
-        return run_id_of(self._home, id)
+        self.deliver()
+        return self.pending()
 
     def wait_run_id(self, id, _timeout):
-        self._queue.deliver()
+        self.deliver()
         return self.run_id(id)
 
 

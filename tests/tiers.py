@@ -71,7 +71,6 @@ FULL = (
     "tracking/test_leaderboard.py",
     "tracking/test_log.py",
     "tracking/test_moved_home.py",
-    "tracking/test_preflight.py",
     "tracking/test_sender.py",
     "tracking/test_tracker.py",
     "tools/test_site.py",

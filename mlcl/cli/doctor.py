@@ -27,12 +27,11 @@ def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> N
 
     scope = Scope(home, tracking_uri(home), say)
     with errors.status("looking"):
-        found = run_checks(scope, fix=fix)
+        found = run_checks(scope, CHECKS, fix=fix)
     well = healthy(found)
     if json:
         findings = [asdict(result) for result in found]
-        checks = [check.name for check in CHECKS]
-        print_json({"home": home, "healthy": well, "fix": fix, "checks": checks, "findings": findings})
+        print_json({"home": home, "healthy": well, "fix": fix, "checks": list(CHECKS), "findings": findings})
     else:
         for result in found:
             results.print(_lines(result), soft_wrap=True)

@@ -28,13 +28,13 @@ def reject_typed_secrets(
     """A callback of an option. Raises UserError for a value on the command line that has a password."""
     if value is None or not is_typed(context, str(option.name)):
         return value
-    from mlcl.tracking.uri import without_password
+    from mlcl.tracking.uri import shown
 
-    if without_password(value) != value:
+    if shown(value) != value:
         raise UserError(
             "a command line is public: no password in it",
             key=option.opts[0],
-            found=without_password(value),
+            found=shown(value),
             allowed=f"the URL in the variable {option.envvar}, or the password in PGPASSWORD or ~/.pgpass",
         )
     return value

@@ -88,10 +88,9 @@ def _described(kind: Registry[Any], plural: str, name: str) -> dict[str, Any]:
 
 
 def _loss(spec: Any) -> dict[str, Any]:
-    from mlcl.losses.spec import in_words
 
     options = {
-        name: {"default": option.default, "allowed": in_words(option.allowed)}
+        name: {"default": option.default, "allowed": str(option.allowed)}
         for name, option in spec.options.items()
     }
     return {

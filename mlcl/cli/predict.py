@@ -102,7 +102,7 @@ def _folder(model: str, home: Path) -> Iterator[Path]:
         yield Path(model)
         return
     from mlcl.tracking import Tracker
-    from mlcl.tracking.pyfunc import fetch_registered
+    from mlcl.tracking.registry import fetch_registered
 
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         yield fetch_registered(Tracker.existing(home), model, Path(scratch))

@@ -9,15 +9,15 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mlcl.evaluation.decision import Decision
-from mlcl.evaluation.knn import ballot, blend, knn_probabilities
-from mlcl.evaluation.knn_rounding import Levels, sweep_thresholds
-from mlcl.evaluation.knn_sweeps import Grid, sweep_counts, sweep_hits
+from mlcl.evaluation.knn import Ballot, ballot, blend, knn_probabilities
+from mlcl.evaluation.knn_sweeps import Grid, Levels, sweep_counts, sweep_hits, sweep_thresholds
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.retrieval import Neighbours
 from mlcl.evaluation.scores import AT_HALF, Scoring, evaluate, metric_of
@@ -101,9 +101,8 @@ def search(
     """Finds the best setting of the neighbours for one metric.
 
     Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Metrics of `counts` or
-    `hits` (F1s, Hamming loss, accuracies) take one pass for each k and temperature, whatever the number of
-    lambdas; other metrics are evaluated setting by setting. Of equal settings the one with the smallest k,
-    then lambda, then temperature is best.
+    `hits` (F1s, Hamming loss, accuracies) are computed from the few cells that a setting can change. Of equal
+    settings the one with the smallest k, then lambda, then temperature is best.
 
     Where validation chooses which labels are predicted, the value of a metric of `counts` is instead that of
     the best one threshold on rounded probabilities, see `sweep_thresholds`. For the `FINALISTS` best pairs of
@@ -135,19 +134,20 @@ def search(
     grid = _grid(rows.neighbours.index.shape[1], ks, lambdas, temperatures)
     splits = [each.with_target(task) for each in (rows, held_out) if each is not None]
     query = _Query(splits, train_labels, task, scoring)
-    query.check()
-    value_SKGT = query.all_values(grid)
-    settings = _candidates(query, grid, value_SKGT[0])
-    best = max((query.decide(setting) for setting in settings), key=lambda each: each.value)
+    for split in splits:  # refuses a wrong name of a metric, and shapes that do not fit
+        query.value(split, split.model, AT_HALF)
+    value_SKGT = query.values(grid)
+    best = max(map(query.decide, query.candidates(grid, value_SKGT[0])), key=lambda each: each.value)
     targets, facts = splits[0].targets, splits[0].facts
     metrics = evaluate(task, best.probabilities, targets, best.decision, scoring.aspects, facts=facts)
+    fields = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64)]
+    at = zip(grid.settings, value_SKGT[0].flat, strict=True)
+    table = np.array([(*each, value) for each, value in at], dtype=[*fields, (scoring.metric, np.float64)])
     tested = None if held_out is None else value_SKGT[1].reshape(-1)
-    table = _table(grid, scoring.metric, value_SKGT[0])
     return PosthocResult(best.setting, best.decision, metrics, table, tested)
 
 
-@dataclass(frozen=True)
-class _Decided:
+class _Decided(NamedTuple):
     """A setting with its decision, and the metric, signed so that more is better."""
 
     setting: Setting
@@ -165,70 +165,91 @@ class _Query:
     task: Task
     scoring: Scoring
 
-    @property
-    def is_rounded(self) -> bool:
-        """Whether `values` are of rounded probabilities, and of one threshold whatever decision is chosen."""
-        given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
-        return self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None and not given
-
-    def check(self) -> None:
-        """Raises for a wrong name of a metric and for shapes that do not fit, by one evaluation."""
-        for rows in self.splits:
-            self._value(rows, rows.model, AT_HALF)
-
-    def all_values(self, grid: Grid) -> Array:
-        """The metric at every setting (S, K, G, T)."""
-        value_XSG = np.array(list(self.values(grid)))
-        shape = (len(grid.temperatures), len(grid.ks), len(self.splits), len(grid.lambda_G))
-        return value_XSG.reshape(shape).transpose(2, 1, 3, 0)
+    def value(self, rows: QueryRows, probabilities: Tensor, decision: Decision) -> float:
+        name, aspects = self.scoring.metric, self.scoring.aspects
+        return evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)[name]
 
     def decide(self, setting: Setting) -> _Decided:
         """Chooses the decision at a setting."""
         rows, scoring = self.splits[0], self.scoring
         mixed = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
         decision = scoring.decide(self.task, mixed, rows.targets)
-        value = self._value(rows, mixed, decision)
-        return _Decided(setting, mixed, decision, value if scoring.mode == "max" else -value)
+        return _Decided(setting, mixed, decision, self._sign * self.value(rows, mixed, decision))
 
-    def values(self, grid: Grid) -> Iterator[Array]:
+    def values(self, grid: Grid) -> Array:
+        """The metric at every setting (S, K, G, T)."""
+        shape = (len(grid.temperatures), len(grid.ks), len(self.splits), len(grid.lambdas))
+        return np.array(list(self._values(grid))).reshape(shape).transpose(2, 1, 3, 0)
+
+    def candidates(self, grid: Grid, value_KGT: Array) -> list[Setting]:
+        """The best setting; of rounded values those whose decisions are compared exactly.
+
+        Of several, the model alone comes first, then the smallest k.
+        """
+        signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self._sign * value_KGT)
+        if not np.isfinite(signed_KGT).any():
+            raise ValueError(f"{self.scoring.metric} has no value at any setting")
+        if not self._is_rounded:
+            return [Setting(*grid.settings[signed_KGT.argmax()])]
+        best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
+        pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
+        k, t = np.divmod(np.sort(pairs), len(grid.temperatures))
+        indices = np.ravel_multi_index((k, best_KT[k, t], t), signed_KGT.shape)
+        settings = [Setting(*grid.settings[index]) for index in indices]
+        if self.scoring.threshold == "per_label":
+            one = replace(self, scoring=replace(self.scoring, threshold="global"))
+            settings = [max(settings, key=lambda setting: one.decide(setting).value)]
+        alone = [Setting(*grid.settings[0])] if grid.lambdas[0] == 0 else []
+        return [*alone, *settings]
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.scoring.mode == "max" else -1
+
+    @property
+    def _is_rounded(self) -> bool:
+        """Whether `values` are of rounded probabilities, and of one threshold whatever decision is chosen."""
+        given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
+        return self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None and not given
+
+    def _values(self, grid: Grid) -> Iterator[Array]:
         """Yields the metric (S, G) at each lambda for every temperature and then every k."""
         width = self.splits[0].model.shape[1]
         metric, aspect = metric_of(self.scoring.metric, self.task, self.scoring.aspects, width)
         if self.task == "multi_label" and metric.counts is not None:
-            return self._of_counts(metric, grid)
-        if self.task != "multi_label" and metric.hits is not None:
+            if not isinstance(self.scoring.threshold, float):
+                return self._of_thresholds(metric, grid)
+            each_split = [self._of_counts(rows, metric, grid) for rows in self.splits]
+        elif self.task != "multi_label" and metric.hits is not None:
             each_split = [self._of_hits(rows, metric, aspect, grid) for rows in self.splits]
-            return (np.stack(values) for values in zip(*each_split, strict=True))
-        return self._one_by_one(grid)
+        else:
+            return self._one_by_one(grid)
+        return map(np.stack, zip(*each_split, strict=True))
 
     def _votes(self, rows: QueryRows, k: int, temperature: float) -> Tensor:
         n_classes = rows.model.shape[-1]
         return knn_probabilities(rows.neighbours, self.train_labels, self.task, k, temperature, n_classes)
 
-    def _value(self, rows: QueryRows, probabilities: Tensor, decision: Decision) -> float:
-        name, aspects = self.scoring.metric, self.scoring.aspects
-        return evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)[name]
+    def _ballot(self, rows: QueryRows, grid: Grid) -> Ballot:
+        return ballot(rows.neighbours, self.train_labels, self.task, grid.ks[-1], rows.model.shape[-1])
 
-    def _of_counts(self, metric: Metric, grid: Grid) -> Iterator[Array]:
-        threshold, of_counts = self.scoring.threshold, metric.counts
-        assert of_counts is not None
-        cells = []
-        for rows in self.splits:
-            targets = as_rows(rows.targets)
-            votes = ballot(rows.neighbours, self.train_labels, self.task, max(grid.ks), targets.width)
-            cells.append((votes, targets, array(rows.model), grid))
-        if isinstance(threshold, float):
-            limit = float(np.float32(threshold))
-            exact = [sweep_counts(*each, limit, pooled=metric.pooled) for each in cells]
-            for counts in zip(*exact, strict=True):
-                yield np.stack([of_counts(each) for each in counts])
-            return
-        levels = Levels(array(self.splits[0].model), as_rows(self.splits[0].targets), metric)
-        rounded = [sweep_thresholds(*each, metric, levels) for each in cells]
-        for values in zip(*rounded, strict=True):
-            # The first rows choose the threshold of each lambda.
-            signed_GJ = values[0] if metric.mode == "max" else -values[0]
-            best_G1 = signed_GJ.argmax(1)[:, None]
+    def _of_counts(self, rows: QueryRows, metric: Metric, grid: Grid) -> Iterator[Array]:
+        assert metric.counts is not None
+        limit, votes = float(np.float32(self.scoring.threshold)), self._ballot(rows, grid)
+        targets, model = as_rows(rows.targets), array(rows.model)
+        return map(metric.counts, sweep_counts(votes, targets, model, grid, limit, pooled=metric.pooled))
+
+    def _of_thresholds(self, metric: Metric, grid: Grid) -> Iterator[Array]:
+        """The first split chooses the threshold of each lambda."""
+        inputs = [(as_rows(rows.targets), array(rows.model)) for rows in self.splits]
+        levels = Levels(*inputs[0], metric)
+        ballots = [self._ballot(rows, grid) for rows in self.splits]
+        each_split = [
+            sweep_thresholds(votes, *its, grid, metric, levels)
+            for votes, its in zip(ballots, inputs, strict=True)
+        ]
+        for values in zip(*each_split, strict=True):
+            best_G1 = (self._sign * values[0]).argmax(1)[:, None]
             yield np.stack([np.take_along_axis(value_GJ, best_G1, 1)[:, 0] for value_GJ in values])
 
     def _of_hits(self, rows: QueryRows, metric: Metric, aspect: int | None, grid: Grid) -> Iterator[Array]:
@@ -237,69 +258,28 @@ class _Query:
         target_MA = as_classes(rows.targets).reshape(len(rows.targets), -1)
         known_A = (target_MA >= 0).sum(0)
         scored = np.flatnonzero(known_A) if aspect is None else np.array([aspect])
-        votes = ballot(rows.neighbours, self.train_labels, self.task, max(grid.ks), n_classes)
         model_RC = array(rows.model).reshape(-1, n_classes)
         aspect_R = np.tile(np.arange(len(known_A)), len(target_MA))
-        sweep = sweep_hits(votes, target_MA.reshape(-1), model_RC, aspect_R, grid)
+        sweep = sweep_hits(self._ballot(rows, grid), target_MA.reshape(-1), model_RC, aspect_R, grid)
         return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
 
     def _one_by_one(self, grid: Grid) -> Iterator[Array]:
-        """The metric by an evaluation of each setting, with the decision chosen there."""
+        """Evaluates each setting, with the decision chosen there."""
+        only, targets = [self.scoring.metric], self.splits[0].targets
         for temperature, k in itertools.product(grid.temperatures, grid.ks):
             votes = [self._votes(rows, k, temperature) for rows in self.splits]
             values = []
-            for lambda_ in grid.lambda_G.tolist():
+            for lambda_ in grid.lambdas:
                 mixed = [blend(q, rows.model, lambda_) for q, rows in zip(votes, self.splits, strict=True)]
-                only, targets = [self.scoring.metric], self.splits[0].targets
                 decision = self.scoring.decide(self.task, mixed[0], targets, only)
-                pairs = zip(self.splits, mixed, strict=True)
-                values.append([self._value(rows, each, decision) for rows, each in pairs])
+                values.append([self.value(*each, decision) for each in zip(self.splits, mixed, strict=True)])
             yield np.array(values).T
 
 
 def _grid(largest: int, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Grid:
-    kept = sorted({min(k, largest) for k in ks})
+    kept, shares = sorted({min(k, largest) for k in ks}), sorted(set(map(float, lambdas)))
     if max(ks, default=0) > largest:
         logger.warning("k up to %d instead of %d: there are no more neighbours", largest, max(ks))
-    lambda_G = np.unique(np.asarray(lambdas, dtype=np.float64))
-    if not kept or not len(lambda_G) or kept[0] < 1 or lambda_G[0] < 0 or lambda_G[-1] > 1:
+    if not kept or not shares or kept[0] < 1 or shares[0] < 0 or shares[-1] > 1:
         raise ValueError(f"the grid needs k of at least 1 and lambda from 0 to 1: {ks}, {lambdas}")
-    return Grid(kept, lambda_G, sorted(set(temperatures)))
-
-
-def _setting(grid: Grid, index: int) -> Setting:
-    """The setting at a flat index of values (K, G, T)."""
-    k, lambda_, t = np.unravel_index(index, (len(grid.ks), len(grid.lambda_G), len(grid.temperatures)))
-    return Setting(grid.ks[k], float(grid.lambda_G[lambda_]), float(grid.temperatures[t]))
-
-
-def _candidates(query: _Query, grid: Grid, value_KGT: Array) -> list[Setting]:
-    """The best setting; of rounded values those whose decisions are compared exactly.
-
-    Of several, the model alone comes first, then the smallest k.
-    """
-    sign = 1 if query.scoring.mode == "max" else -1
-    signed_KGT = np.where(np.isnan(value_KGT), -np.inf, sign * value_KGT)
-    if not np.isfinite(signed_KGT).any():
-        raise ValueError(f"{query.scoring.metric} has no value at any setting")
-    if not query.is_rounded:
-        return [_setting(grid, int(signed_KGT.argmax()))]
-    best_KT, value_KT = signed_KGT.argmax(axis=1), signed_KGT.max(axis=1)
-    pairs = np.argsort(-value_KT, axis=None, kind="stable")[:FINALISTS]
-    k, t = np.divmod(np.sort(pairs), len(grid.temperatures))
-    indices = np.ravel_multi_index((k, best_KT[k, t], t), signed_KGT.shape)
-    settings = [_setting(grid, int(index)) for index in indices]
-    if query.scoring.threshold == "per_label":
-        one = replace(query, scoring=replace(query.scoring, threshold="global"))
-        settings = [max(settings, key=lambda setting: one.decide(setting).value)]
-    alone = [_setting(grid, 0)] if grid.lambda_G[0] == 0 else []
-    return [*alone, *settings]
-
-
-def _table(grid: Grid, metric: str, value_KGT: Array) -> Array:
-    fields = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64), (metric, np.float64)]
-    table = np.empty(value_KGT.size, dtype=fields)
-    axes = np.meshgrid(grid.ks, grid.lambda_G, grid.temperatures, indexing="ij")
-    for (name, _), column in zip(fields, [*axes, value_KGT], strict=True):
-        table[name] = column.reshape(-1)
-    return table
+    return Grid(kept, shares, sorted(set(temperatures)))

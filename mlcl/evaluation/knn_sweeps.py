@@ -1,51 +1,49 @@
-"""Counts and right predictions at every setting (k, lambda, temperature) of the neighbours, exactly.
+"""Counts and right predictions at every setting (k, lambda, temperature) of the neighbours.
 
-A setting blends the neighbours' probability q with the model's m, as m + lambda (q - m), a line in lambda.
+A setting blends the neighbours' probability q with the model's m, as m + lambda (q - m). Only few cells can
+change: the labels of neighbours and those that the model predicts; for classes those of neighbours, the true
+class and the model's own choice. `sweep_counts` and `sweep_hits` blend these cells at every setting.
 
-- The line of a label crosses a threshold t at most once, at lambda* = (t - m) / (q - m). So all counts follow
-  from the index in the grid at which each cell crosses.
-- The line of the true class is on top between the largest lambda at which it comes to pass another line and
-  the smallest at which another passes it. Only the classes of neighbours, the true class, and the model's own
-  choice can be on top.
+Where validation chooses a threshold, too, probabilities are rounded to levels. Whether a cell is predicted at
+a setting and threshold depends on its pair of m and q alone. So for each k and temperature `sweep_thresholds`
+counts the cells by their pair, and each lambda sorts pairs instead of cells. The order is equal for all k and
+temperatures: a sparse 0/1 matrix from pairs to steps of (lambda, threshold).
 
 Shapes: M queries, K neighbours, R vote rows, C columns (classes or labels), L labels, E cells of (R, C), V
-votes, X crossing cells, G lambdas, S steps, P rows at one doubtful lambda each.
+votes, B levels, P pairs of levels, G lambdas, J steps, U groups of labels (1, or L).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
+from scipy import sparse
 
 from mlcl.evaluation.knn import Ballot, share, vote_weights
+from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import Counts
 from mlcl.evaluation.tasks import Array, array, known_entries
 from mlcl.labels import LabelRows
 
-FLAT = 1e-6
-"""Lines whose slopes differ by less are compared at every lambda, as rounding decides between them."""
-NEAR = 1e-9
-"""Grid lambdas this close to a crossing are evaluated; beyond, rounding cannot change which is higher."""
+POOLED_LEVELS, LABEL_LEVELS = 48, 24
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of k, of lambda (G,) float64 and of the temperature, each ascending and distinct."""
+    """The values of k, of lambda and of the temperature, each ascending and distinct."""
 
     ks: list[int]
-    lambda_G: Array
+    lambdas: list[float]
     temperatures: list[float]
 
-    def totals(self, group_X: Array, index_X: Array, weight_X: Array, n_groups: int) -> Array:
-        """The sum (G, groups) int64 of each group's weights at each lambda.
-
-        `weight_X` counts from the lambda with the index `index_X` on; index G is never reached.
-        """
-        key_X = group_X * (len(self.lambda_G) + 1) + index_X
-        steps = np.bincount(key_X, weight_X, n_groups * (len(self.lambda_G) + 1)).astype(np.int64)
-        return np.ascontiguousarray(steps.reshape(n_groups, -1)[:, :-1].cumsum(axis=1).T)
+    @property
+    def settings(self) -> list[tuple[int, float, float]]:
+        """Every (k, lambda, temperature), in the order of the results."""
+        return list(itertools.product(self.ks, self.lambdas, self.temperatures))
 
 
 class VoteCells:
@@ -115,38 +113,16 @@ def sweep_counts(
     m_E = model_ML[cells.row, cells.column].astype(np.float64)
     true_E = cells.true(targets)
     label_E = np.zeros_like(cells.column) if pooled else cells.column
-    n_labels = 1 if pooled else targets.width
-    column_N = array(targets.columns)
+    n_labels, column_N = 1 if pooled else targets.width, array(targets.columns)
     true_L = np.full(1, len(column_N)) if pooled else np.bincount(column_N, minlength=n_labels)
-    high_m_E = m_E >= limit
-    start_L = np.bincount(label_E[high_m_E], minlength=n_labels)
-    start_right_L = np.bincount(label_E[high_m_E & true_E], minlength=n_labels)
+
+    def count(chosen_E: Array) -> Array:
+        return np.bincount(label_E[chosen_E], minlength=n_labels)
+
     for q_E in cells.probabilities(grid.temperatures):
-        cell_X = np.flatnonzero((q_E >= limit) != high_m_E)
-        rises_X = ~high_m_E[cell_X]
-        index_X = _crossing(m_E[cell_X], q_E[cell_X], rises_X, limit, grid.lambda_G)
-        sign_X, label_X, right_X = np.where(rises_X, 1, -1), label_E[cell_X], true_E[cell_X]
-        change = grid.totals(label_X, index_X, sign_X, n_labels)
-        change_right = grid.totals(label_X, index_X, sign_X * right_X, n_labels)
-        yield Counts(start_right_L + change_right, start_L + change, true_L, int(known_ML.sum()))
-
-
-def _crossing(m_X: Array, q_X: Array, rises_X: Array, limit: float, lambda_G: Array) -> Array:
-    """The first grid index (X,) at which the blend, as rounded, has crossed the limit; G if it never does."""
-    slope_X = q_X - m_X
-    index_X = np.searchsorted(lambda_G, (limit - m_X) / slope_X)
-
-    def crossed(at_X: Array) -> Array:
-        blend_X = m_X + lambda_G[np.clip(at_X, 0, len(lambda_G) - 1)] * slope_X
-        return np.asarray((blend_X >= limit) == rises_X)
-
-    # The closed form is rounded: step on until the blend itself agrees.
-    while True:
-        back = (index_X > 0) & crossed(index_X - 1)
-        ahead = (index_X < len(lambda_G)) & ~crossed(index_X)
-        if not (back.any() or ahead.any()):
-            return np.asarray(index_X)
-        index_X = index_X - back + (ahead & ~back)
+        predicted = [m_E + lambda_ * (q_E - m_E) >= limit for lambda_ in grid.lambdas]
+        right_GL = np.stack([count(each & true_E) for each in predicted])
+        yield Counts(right_GL, np.stack(list(map(count, predicted))), true_L, int(known_ML.sum()))
 
 
 def sweep_hits(
@@ -154,14 +130,8 @@ def sweep_hits(
 ) -> Iterator[Array]:
     """Yields right predictions (G, groups) int64 of the blends for every temperature and then every k.
 
-    Exact for lambdas up to 1 - 1e-8, and 1.
-
-    Args:
-        votes: The votes of the neighbours.
-        target_R: The true class of each row, -1 to leave the row out.
-        model_RC: The model's probabilities.
-        group_R: The group of each row, such as its aspect.
-        grid: The settings.
+    Rows with the target -1 are left out. `group_R` is the group of each row, such as its aspect. Exact for
+    lambdas up to 1 - 1e-8, and 1.
     """
     every_R, true_R = np.arange(len(model_RC)), np.maximum(target_R, 0)
     # Class 0 wins where all are equal, which they are without a vote.
@@ -170,79 +140,107 @@ def sweep_hits(
     keep_RC[every_R, model_RC.argmax(1)] = True
     keep_RC[:, 0] |= votes.known is not None
     cells = VoteCells(votes, grid.ks, keep_RC)
-    lines = _Lines(cells, true_R, model_RC, grid.lambda_G)
-    n_groups = int(group_R.max()) + 1
+    m_E = model_RC[cells.row, cells.column].astype(np.float64)
+    start_R, every_E = np.searchsorted(cells.row, every_R), np.arange(len(cells.row))
+    own_R = cells.index[every_R * model_RC.shape[1] + true_R]
+
+    def count(blend_E: Array) -> Array:
+        highest_E = np.maximum.reduceat(blend_E, start_R)[cells.row]
+        first_R = np.minimum.reduceat(np.where(blend_E == highest_E, every_E, len(every_E)), start_R)
+        return np.bincount(group_R[(first_R == own_R) & (target_R >= 0)], minlength=int(group_R.max()) + 1)
+
     for q_E in cells.probabilities(grid.temperatures):
-        row_S, index_S, sign_S = lines.steps(q_E)
-        counted_S = target_R[row_S] >= 0
-        yield grid.totals(group_R[row_S[counted_S]], index_S[counted_S], sign_S[counted_S], n_groups)
+        yield np.stack([count(m_E + lambda_ * (q_E - m_E)) for lambda_ in grid.lambdas])
 
 
-class _Lines:
-    """Compares the lines of each row's cells with the line of its true class."""
+class Levels:
+    """The levels to which probabilities are rounded.
 
-    def __init__(self, cells: VoteCells, true_R: Array, model_RC: Array, lambda_G: Array) -> None:
-        self.row = cells.row
-        self.lambda_G = lambda_G
-        self.start_R = np.searchsorted(cells.row, np.arange(len(model_RC)))
-        self.size_R = np.diff(self.start_R, append=len(cells.row))
-        self.true_R = cells.index[np.arange(len(model_RC)) * model_RC.shape[1] + true_R]
-        self.m_E = model_RC[cells.row, cells.column].astype(np.float64)
-        self.lead_E = self.m_E - self.m_E[self.true_R][cells.row]
-        # The true class need not beat itself.
-        self.lead_E[self.true_R] = -1
+    m is rounded to one of B levels that begin at true entries and hold at most one part in B - 2 of all true
+    entries each: with no more true entries than levels, lambda = 0 is exact. q is rounded by its root, to
+    (i / (B - 1))^2, and moves by at most (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). A threshold lies after
+    every B / 4 pairs in the order of their blends.
+    """
 
-    def steps(self, q_E: Array) -> tuple[Array, Array, Array]:
-        """Rows that become right (+1) or wrong (-1) at a grid index: row, index, sign (S,)."""
-        low_R, high_R, doubtful_R = self._interval(q_E)
-        first_R = np.searchsorted(self.lambda_G, low_R - NEAR, side="left")
-        sure_first_R = np.searchsorted(self.lambda_G, low_R + NEAR, side="right")
-        sure_last_R = np.searchsorted(self.lambda_G, high_R - NEAR, side="left")
-        last_R = np.searchsorted(self.lambda_G, high_R + NEAR, side="right")
-        unsure_R = doubtful_R | (sure_first_R >= sure_last_R)
-        sure_first_R = np.where(unsure_R, last_R, sure_first_R)
-        sure_last_R = np.where(unsure_R, last_R, sure_last_R)
-        sure = np.flatnonzero(sure_first_R < sure_last_R)
-        before = _ranges(first_R, np.minimum(sure_first_R, last_R))
-        after = _ranges(sure_last_R, last_R)
-        row_P, index_P = (np.concatenate(pair) for pair in zip(before, after, strict=True))
-        right = self._right(q_E, row_P, index_P)
-        row_P, index_P = row_P[right], index_P[right]
-        return (
-            np.concatenate([sure, sure, row_P, row_P]),
-            np.concatenate([sure_first_R[sure], sure_last_R[sure], index_P, index_P + 1]),
-            np.repeat([1, -1, 1, -1], [len(sure), len(sure), len(row_P), len(row_P)]),
-        )
+    def __init__(self, targets: LabelRows, model_ML: Array, metric: Metric) -> None:
+        self.count = POOLED_LEVELS if metric.pooled else LABEL_LEVELS
+        positives = model_ML[array(targets.row_index()), array(targets.columns)].astype(np.float64)
+        self._edges = edges = np.unique(positives)
+        if len(edges) > self.count - 1:
+            quantiles = np.quantile(positives, np.linspace(0, 1, self.count - 1), method="lower")
+            self._edges = edges = np.unique(quantiles)
+        level = np.searchsorted(edges, positives, side="right")
+        size = np.maximum(np.bincount(level, minlength=self.count), 1)
+        self._value = np.bincount(level, positives, minlength=self.count) / size
+        self._value[0] = edges[0] / 2 if len(edges) else 0
+        self._value[len(edges) + 1 :] = 1
 
-    def _interval(self, q_E: Array) -> tuple[Array, Array, Array]:
-        """The lambdas between which the true class is on top, to rounding; whether that is in doubt."""
-        slope_E = q_E - self.m_E
-        slope_E = slope_E[self.true_R][self.row] - slope_E
-        flat_E = np.abs(slope_E) < FLAT
-        crossing_E = self.lead_E / np.where(flat_E, 1, slope_E)
-        rising_E = slope_E > 0
-        low_E = np.where(rising_E & ~flat_E, crossing_E, -np.inf)
-        low_E[flat_E & (self.lead_E >= 2 * FLAT)] = np.inf
-        high_E = np.where(rising_E | flat_E, np.inf, crossing_E)
-        doubtful_R = np.zeros(len(self.start_R), dtype=bool)
-        doubtful_R[self.row[flat_E & (np.abs(self.lead_E) < 2 * FLAT)]] = True
-        return np.maximum.reduceat(low_E, self.start_R), np.minimum.reduceat(high_E, self.start_R), doubtful_R
+    def of_model(self, probability: Array) -> Array:
+        """The levels of m, int64."""
+        return np.searchsorted(self._edges, probability.astype(np.float64), side="right")
 
-    def _right(self, q_E: Array, row_P: Array, index_P: Array) -> Array:
-        """Whether the true class is the first of the highest (P,), by the blends themselves."""
-        if not len(row_P):
-            return np.zeros(0, dtype=bool)
-        pair, within = _ranges(np.zeros_like(row_P), self.size_R[row_P])
-        cell = self.start_R[row_P][pair] + within
-        blend = self.m_E[cell] + self.lambda_G[index_P][pair] * (q_E[cell] - self.m_E[cell])
-        begin = np.cumsum(self.size_R[row_P]) - self.size_R[row_P]
-        highest = np.maximum.reduceat(blend, begin)[pair]
-        first = np.minimum.reduceat(np.where(blend == highest, cell, len(self.row)), begin)
-        return np.asarray(first == self.true_R[row_P])
+    def of_votes(self, probability: Array) -> Array:
+        """The closest levels of q by root, int64."""
+        return (np.sqrt(probability) * (self.count - 1) + 0.5).astype(np.int64)
+
+    def sorting(self, lambda_G: Array) -> sparse.csr_array:
+        """1 where a pair of levels lies in a step (G * J, P), the steps from high to low blends."""
+        m_P = np.repeat(self._value, self.count)
+        q_P = np.tile((np.arange(self.count) / (self.count - 1)) ** 2, self.count)
+        blend_GP = m_P + lambda_G[:, None] * (q_P - m_P)
+        rank_GP = np.empty(blend_GP.shape, dtype=np.int64)
+        order_GP = np.argsort(-blend_GP, axis=1, kind="stable")
+        np.put_along_axis(rank_GP, order_GP, np.arange(len(m_P))[None], axis=1)
+        steps = 4 * self.count
+        row = rank_GP * steps // len(m_P) + np.arange(len(lambda_G))[:, None] * steps
+        column = np.broadcast_to(np.arange(len(m_P)), row.shape)
+        shape = (len(lambda_G) * steps, len(m_P))
+        return sparse.csr_array((np.ones(row.size), (row.reshape(-1), column.reshape(-1))), shape=shape)
 
 
-def _ranges(first: Array, last: Array) -> tuple[Array, Array]:
-    """All integers from first[i] to last[i] - 1: the i of each, and the integer."""
-    length = np.maximum(last - first, 0)
-    index = np.repeat(np.arange(len(length)), length)
-    return index, np.arange(len(index)) - (np.cumsum(length) - length)[index] + first[index]
+def sweep_thresholds(
+    votes: Ballot, targets: LabelRows, model_ML: Array, grid: Grid, metric: Metric, levels: Levels
+) -> Iterator[Array]:
+    """Yields a metric of counts (G, J) at falling thresholds, for every temperature and then every k.
+
+    The thresholds are equal in all calls with the same levels.
+    """
+    assert metric.counts is not None
+    sorting, (votes, known_ML) = levels.sorting(np.array(grid.lambdas)), known_cells(votes, targets)
+    n_cells = int(known_ML.sum())
+    true_L = np.bincount(array(targets.columns), minlength=targets.width)
+    true_U = true_L.sum(keepdims=True) if metric.pooled else true_L
+    for pairs_UCP in _pair_counts(votes, targets, known_ML, model_ML, grid, levels, pooled=metric.pooled):
+        n_groups, _, n_pairs = pairs_UCP.shape
+        sorted_pairs = sorting @ pairs_UCP.reshape(-1, n_pairs).T
+        counts_GJUC = sorted_pairs.reshape(len(grid.lambdas), -1, n_groups, 2).cumsum(axis=1)
+        yield metric.counts(Counts(counts_GJUC[..., 1], counts_GJUC[..., 0], true_U, n_cells))
+
+
+def _pair_counts(
+    votes: Ballot,
+    targets: LabelRows,
+    known_ML: Array,
+    model_ML: Array,
+    grid: Grid,
+    levels: Levels,
+    *,
+    pooled: bool,
+) -> Iterator[Array]:
+    """The number of known cells, and of true ones among them, with each pair of levels (U, 2, P)."""
+    cells = VoteCells(votes, grid.ks, np.zeros(model_ML.shape, dtype=bool))
+    true_E = cells.true(targets)
+    n_groups, n_pairs = (1 if pooled else targets.width), levels.count**2
+    group_L = np.arange(targets.width) * (0 if pooled else n_pairs)
+    pair_ML = group_L + levels.of_model(model_ML) * levels.count
+    pair_E = pair_ML[cells.row, cells.column]
+
+    def count(pair: Array, true: Array) -> Array:
+        both = [np.bincount(each, minlength=n_groups * n_pairs) for each in (pair, pair[true])]
+        return np.stack(both).reshape(2, n_groups, n_pairs).transpose(1, 0, 2)
+
+    # Cells without a vote have q = 0 at every setting: all cells, less those with a vote.
+    true_ML = targets.dense(torch.bool).numpy()
+    without_vote = count(pair_ML[known_ML], true_ML[known_ML]) - count(pair_E, true_E)
+    for q_E in cells.probabilities(grid.temperatures):
+        yield (without_vote + count(pair_E + levels.of_votes(q_E), true_E)).astype(np.float64)

@@ -26,8 +26,8 @@ Group = Any  # dist.ProcessGroup, a class that a torch built without distributed
 class ManyRanks(BatchRanks):
     """A batch over the processes of a group, which hold `counts` rows; each puts its own rows first."""
 
-    def __init__(self, counts: Sequence[int], group: Group | None, device: torch.device) -> None:
-        super().__init__(device)
+    def __init__(self, counts: Sequence[int], group: Group | None, z_ND: Tensor) -> None:
+        super().__init__(len(z_ND), z_ND.dtype, z_ND.device)
         self.size = len(counts)
         self.counts = counts
         self.group = group
@@ -59,26 +59,17 @@ class ManyRanks(BatchRanks):
 
 @dataclass(frozen=True)
 class LossRows:
-    """All candidates; the first `own` are this process's rows, which are the anchors.
-
-    Args:
-        embeddings: (B, D).
-        labels: The labels of the B rows, which may be in the host's memory.
-        sample_ids: The sample of each row (B,), likewise.
-        own: N.
-        ranks: The processes that hold the rows.
-    """
+    """All candidates (B, D) with their labels and sample ids, which may be in the host's memory."""
 
     embeddings: Tensor
     labels: Labels | None
     sample_ids: Tensor | None
-    own: int
     ranks: BatchRanks
 
     @property
     def anchors(self) -> slice:
-        """The own rows."""
-        return slice(0, self.own)
+        """This process's own rows."""
+        return slice(0, self.ranks.own)
 
     def with_labels(self, labels: Labels | None) -> LossRows:
         """Returns these rows with labels; None changes nothing."""
@@ -88,7 +79,7 @@ class LossRows:
 def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
     """The rows of this process alone, without labels."""
     samples = None if sample_ids is None else _near(sample_ids, z_ND.device)
-    return LossRows(z_ND, None, samples, len(z_ND), BatchRanks(z_ND.device))
+    return LossRows(z_ND, None, samples, BatchRanks(len(z_ND), z_ND.dtype, z_ND.device))
 
 
 def whole_batches(
@@ -100,19 +91,18 @@ def whole_batches(
     can, and the sizes in one before both. With `gradient` the gradient of the rows flows back to the process
     that holds them.
     """
-    device = own.embeddings.device
-    carrier = torch.device("cpu") if gathers_on_host(group) else device
+    carrier = torch.device("cpu") if gathers_on_host(group) else own.embeddings.device
     given = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
-    sizes = _rank_sizes(own.own, given, carrier, group)
+    sizes = _rank_sizes(own.ranks.own, given, carrier, group)
     counts = [size[0] for size in sizes]
-    ranks = ManyRanks(counts, group, device)
+    ranks = ManyRanks(counts, group, own.embeddings)
     if gradient:
         z_BD = ranks.own_first(_GatherRows.apply(own.embeddings, counts, group))
     else:
         z_BD = ranks.share(own.embeddings)
     parts: Iterator[Any] = map(ranks.labels_own_first, _gather_parts(given, sizes, group))
     samples = None if own.sample_ids is None else next(parts)
-    rows = LossRows(z_BD, None, samples, own.own, ranks)
+    rows = LossRows(z_BD, None, samples, ranks)
     return [rows if part is None else replace(rows, labels=next(parts)) for part in labels]
 
 

@@ -22,15 +22,12 @@ Similarity = Literal["dot", "euclidean"]
 
 @dataclass(frozen=True)
 class Weighting:
-    """The weights of the anchors' pairs, which depend on labels alone.
+    """The weights W (N, B) of the anchors' pairs, which depend on labels alone.
 
-    Args:
-        weights: W (N, B), 0 or more; 0 for the anchor itself and for every pair that is not positive.
-        positives: |P(i)|, the number of positives of each anchor (N,).
-        constant: Added to each anchor's term (N,), for printed equations with a part that is constant in
-            the embeddings.
-        prototypes: The weights of a rule's prototypes (N, L).
-        repulsion: Multiplies the exponentials of rows, not of prototypes, in the softmax's sum.
+    They are 0 or more, and 0 for the anchor itself and for every pair that is not positive. `positives` (N,)
+    are the |P(i)|. `constant` (N,) is added to the anchors' terms, for printed equations with a part that is
+    constant in the embeddings. `prototypes` (N, L) are the weights of prototypes. `repulsion` multiplies the
+    exponentials of rows, not of prototypes, in the softmax's sum.
     """
 
     weights: Tensor

@@ -26,11 +26,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mlcl.losses.dense import Similarity, Weighting
+from mlcl.losses.dense import Weighting
 from mlcl.losses.gradients import DistanceGradients, DotGradients, LossPart, PairGradients, add_scaled
-from mlcl.losses.similarities import EXCLUDED, Products, Similarities, matmul_precision
+from mlcl.losses.similarities import EXCLUDED, Candidates, Similarities, matmul_precision
 from mlcl.losses.softmax import Softmax
-from mlcl.losses.weights.base import BatchRanks, Number
+from mlcl.losses.weights.base import Number
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -66,30 +66,6 @@ class Solution:
     prototype_gradient: Tensor
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """The rows that the anchors are compared with.
-
-    Args:
-        z: (B + L, D), float32 or float64, without graph. The first `own` of B rows are the anchors, the last
-            L are prototypes, which are candidates only.
-        own: The number of anchors.
-        similarity: The similarity of rows.
-        ranks: The processes that share the batch.
-        prototypes: L.
-        unit: Whether no row is longer than 1.
-        products: The precision of dot products; distances, which would cancel, are exact.
-    """
-
-    z: Tensor
-    own: int
-    similarity: Similarity
-    ranks: BatchRanks
-    prototypes: int = 0
-    unit: bool = False
-    products: Products = "exact"
-
-
 def solve(
     candidates: Candidates,
     taus: Sequence[Number],
@@ -103,62 +79,40 @@ def solve(
     The parts share a softmax, so their weights have one `repulsion`. `taus` on a device are tensors of no
     dimension; the host reads nothing there but one number a tile for distances of float64 rows.
     """
-    with matmul_precision(candidates.products, candidates.z.device):
-        return _solve(candidates, taus, parts, gradient, tau_gradient)
-
-
-def _solve(
-    candidates: Candidates,
-    taus: Sequence[Number],
-    parts: Sequence[LossPart],
-    gradient: bool,
-    tau_gradient: bool,
-) -> Solution:
     z_BD = candidates.z
-    if len(z_BD) < 2:
-        return _zeros(candidates, len(parts), len(taus))
-    ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
-    similarities = Similarities(
-        z_BD,
-        candidates.own,
-        candidates.similarity,
-        taus[0],
-        candidates.prototypes,
-        unit=candidates.unit,
-        products=candidates.products,
-    )
-    softmax = Softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
-    lse_TN = softmax.logsumexp()
-    parts = [
-        replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
-        for part in parts
-    ]
-    make = DistanceGradients if similarities.euclidean else DotGradients
-    gradients: PairGradients = make(similarities, parts, [ratios[part.softmax] for part in parts])
-    if gradient or tau_gradient or similarities.euclidean:
-        softmax.set_rows(_row_values(parts, lse_TN, ratios, candidates))
-        for rows, cols, mirrored in similarities.tiles():
-            u_IJ = similarities.tile(rows, cols)
-            derivative_IJ = softmax.derivative(u_IJ, rows, cols, mirrored)
-            gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
-    value_P = _values(parts, lse_TN, ratios, gradients.weighted)
-    if tau_gradient:
-        tau_gradient_T = _tau_gradients(parts, taus, value_P, softmax.entropies())
-    else:
-        tau_gradient_T = z_BD.new_zeros(len(taus))
-    return Solution(
-        _with_constants(parts, value_P).to(z_BD.dtype),
-        gradients.gradient.div_(similarities.scale).to(z_BD.dtype),
-        tau_gradient_T,
-        gradients.prototype_gradient.div_(similarities.scale).to(z_BD.dtype),
-    )
-
-
-def _zeros(candidates: Candidates, parts: int, taus: int) -> Solution:
-    """The solution for a single row, which has no candidates."""
-    z_BD, rows = candidates.z, len(candidates.z) - candidates.prototypes
-    own_ND, prototype_LD = torch.zeros_like(z_BD[: candidates.own]), torch.zeros_like(z_BD[rows:])
-    return Solution(z_BD.new_zeros(parts), own_ND, z_BD.new_zeros(taus), prototype_LD)
+    if len(z_BD) < 2:  # a single row has no candidates
+        own_ND, last_LD = (
+            z_BD.new_zeros(rows, z_BD.shape[1]) for rows in (candidates.ranks.own, candidates.prototypes)
+        )
+        return Solution(z_BD.new_zeros(len(parts)), own_ND, z_BD.new_zeros(len(taus)), last_LD)
+    with matmul_precision(candidates.products, z_BD.device):
+        ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
+        similarities = Similarities(candidates, taus[0])
+        softmax = Softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
+        lse_TN = softmax.logsumexp()
+        parts = [
+            replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
+            for part in parts
+        ]
+        make = DistanceGradients if similarities.euclidean else DotGradients
+        gradients: PairGradients = make(similarities, parts, [ratios[part.softmax] for part in parts])
+        if gradient or tau_gradient or similarities.euclidean:
+            softmax.set_rows(_row_values(parts, lse_TN, ratios, candidates))
+            for rows, cols, mirrored in similarities.tiles():
+                u_IJ = similarities.tile(rows, cols)
+                derivative_IJ = softmax.derivative(u_IJ, rows, cols, mirrored)
+                gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
+        value_P = _values(parts, lse_TN, ratios, gradients.weighted)
+        if tau_gradient:
+            tau_gradient_T = _tau_gradients(parts, taus, value_P, softmax.entropies())
+        else:
+            tau_gradient_T = z_BD.new_zeros(len(taus))
+        return Solution(
+            _with_constants(parts, value_P).to(z_BD.dtype),
+            gradients.gradient.div_(similarities.scale).to(z_BD.dtype),
+            tau_gradient_T,
+            gradients.prototype_gradient.div_(similarities.scale).to(z_BD.dtype),
+        )
 
 
 def _row_values(

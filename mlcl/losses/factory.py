@@ -12,7 +12,7 @@ from mlcl.losses.batch import Group, own_batch
 from mlcl.losses.labels import Labels, check_shapes
 from mlcl.losses.loss import ContrastiveLoss, Engine, Reduction, rule_labels
 from mlcl.losses.similarities import FloatProducts
-from mlcl.losses.spec import LossSpec, in_words
+from mlcl.losses.spec import LossSpec
 from mlcl.losses.temperature import Temperature, as_temperature
 from mlcl.plugins import Registry, UnknownPluginError
 
@@ -38,21 +38,30 @@ def build_loss(
     Args:
         name: A name of `LOSSES`; `mlcl losses` lists them.
         temperature: tau, a number above 0 or a `Temperature`.
-        reduction: `mean`, `sum`, `mean_valid` or `none`.
-        normalize: Whether rows are scaled to unit length first.
-        gather: Whether the rows of all processes are compared.
+        reduction: `mean` over all anchors, where an anchor without a positive counts 0; `mean_valid` over the
+            anchors with a positive; `sum`; `none` for the terms (N,).
+        normalize: Whether rows are scaled to unit length first; one shorter than 1.2e-7 counts as zero, see
+            `unit_rows`.
+        gather: Whether candidates and anchors are the rows of all processes. Each process returns its part
+            times the number of processes, so that the mean over processes, which DDP takes, is the loss of
+            the whole batch in value and gradient (with `none`: the own terms, unscaled). All processes must
+            then scale their values alike.
         group: The process group to gather from; by default all processes.
-        engine: `auto`, `tiled` or `dense`.
-        products: `exact` or `tf32`.
-        prototypes: (labels, dimension) of learned prototypes, for msc.
+        engine: `tiled` needs O(B D) memory and computes the gradient in the forward, so it cannot be
+            differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but takes
+            W as a matrix for reduction `none`, for a loss without a closed form (logged once), and for small
+            batches of one process.
+        products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
+            embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
+        prototypes: (labels, dimension) of learned prototypes, random unit rows at the start, for msc.
         options: The options of the loss, see `LOSSES[name].options`.
 
     Returns:
-        The module. `ContrastiveLoss` says what each argument does, and `ContrastiveLoss.forward` which labels
-        the module takes.
+        The module; `ContrastiveLoss.forward` says which labels it takes.
 
     Raises:
-        ValueError: For an unknown name, option or value, with the values that are allowed.
+        ValueError: For an unknown name, option or value, with the values that are allowed, and for prototypes
+            of a bad shape.
 
     Example:
         >>> loss = build_loss("simdis", temperature=0.07, normalize=True)
@@ -115,4 +124,4 @@ def _spec(name: str) -> LossSpec:
     try:
         return LOSSES[name]
     except UnknownPluginError as error:
-        raise ValueError(f"{error}{error.hint}; allowed: {in_words(error.allowed)}") from None
+        raise ValueError(f"{error}{error.hint}; allowed: {', '.join(error.allowed)}") from None

@@ -22,13 +22,9 @@ CLOSE_PAIRS = 4096
 
 @dataclass(frozen=True)
 class LossPart:
-    """One loss of a weighted sum that the engine computes.
+    """One loss of a weighted sum: the weights of its pairs, its weight in the sum, and the index of its tau.
 
-    Args:
-        weights: The weights of the loss's pairs.
-        weight: The loss's weight in the sum.
-        reduction: What its sum over anchors is multiplied by.
-        softmax: The index of its temperature.
+    `reduction` is the factor of its sum over anchors.
     """
 
     weights: PairWeights

@@ -22,9 +22,8 @@ def check_shapes(
 ) -> None:
     """Checks kinds and shapes of a loss's inputs.
 
-    Raises:
-        ValueError: With both shapes, for inputs of the wrong kind or of different numbers of rows.
-        TypeError: For a sparse tensor as labels.
+    Raises ValueError, with both shapes, for inputs of the wrong kind or of different numbers of rows, and
+    TypeError for a sparse tensor as labels.
     """
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
         raise ValueError(f"embeddings must be floating (B, D); found: {_shape(embeddings)}")
@@ -85,10 +84,8 @@ def _shape(values: Labels) -> str:
 
 
 def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
-    """Converts labels to the form that rules of this kind read.
-
-    Raises:
-        ValueError: For values that the kind does not allow.
+    """Converts labels to the form that rules of this kind read. Raises ValueError for values that it does not
+    allow.
     """
     if isinstance(labels, LabelRows):
         return LabelSets.of_rows(labels)

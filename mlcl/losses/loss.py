@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mlcl.losses.batch import Group, LossRows, own_batch, whole_batches, world
 from mlcl.losses.dense import anchor_terms, constrained_terms
-from mlcl.losses.engine import Candidates, disable_compile, small_sum, tiled_sum
+from mlcl.losses.engine import disable_compile, small_sum, tiled_sum
 from mlcl.losses.gradients import LossPart
 from mlcl.losses.labels import (
     Labels,
@@ -26,7 +26,7 @@ from mlcl.losses.labels import (
     classes_as_rows,
     to_rule,
 )
-from mlcl.losses.similarities import FloatProducts, Products
+from mlcl.losses.similarities import Candidates, FloatProducts, Products
 from mlcl.losses.spec import LossSpec, unknown_name
 from mlcl.losses.stats import LossStats
 from mlcl.losses.temperature import Temperature
@@ -44,33 +44,7 @@ logger = logging.getLogger(__name__)
 class ContrastiveLoss(nn.Module):
     """L_i = sum_p W_ip (-log p_ip) over the anchors i, with W by the rule of `spec`.
 
-    Build it with `build_loss`.
-
-    Args:
-        spec: The loss's declaration.
-        temperature: The temperature module.
-        reduction: `mean` over all anchors, where an anchor without a positive counts 0; `mean_valid` over the
-            anchors with a positive; `sum`; `none` for the terms (N,).
-        normalize: Whether rows are scaled to unit length first; one shorter than 1.2e-7 counts as zero, see
-            `unit_rows`.
-        gather: Whether candidates and anchors are the rows of all processes. Each process returns its part
-            times the number of processes, so that the mean over processes, which DDP takes, is the loss of
-            the whole batch in value and gradient (with `none`: the own terms, unscaled). All processes must
-            then scale their values alike.
-        group: The process group to gather from; by default all processes.
-        engine: `tiled` needs O(B D) memory and computes the gradient in the forward, so it cannot be
-            differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but takes
-            W as a matrix for reduction `none`, for a loss without a closed form (logged once), and for small
-            batches of one process.
-        products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
-            embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
-        prototypes: (labels, dimension) of learned prototypes, random unit rows at the start, for a loss that
-            may have them (msc).
-        options: The options of the loss, see `spec.options`.
-
-    Raises:
-        ValueError: For an unknown reduction, engine or precision, one that the loss does not have, a bad
-            option, or prototypes of a bad shape.
+    Build it with `build_loss`, which documents the arguments.
 
     Example:
         >>> loss = build_loss("supcon", temperature=0.1)
@@ -148,11 +122,12 @@ class ContrastiveLoss(nn.Module):
             ValueError: For shapes, dtypes or values that do not fit.
             TypeError: For a sparse tensor as labels.
         """
-        self.check(embeddings_ND, labels, sample_ids)
+        labels = self.check(embeddings_ND, labels, sample_ids)
         with torch.autocast(embeddings_ND.device.type, enabled=False):
             z_ND = self.prepare(embeddings_ND)
-            batch = rows or self.batches(z_ND, [self.read(labels)], sample_ids)[0]
-            if not self.tiled or self._is_small(batch):
+            batch = rows or self.batches(z_ND, [labels], sample_ids)[0]
+            small = self.engine == "auto" and self._in_one_matrix(batch) and batch.ranks.own <= SMALL
+            if not self.tiled or small:
                 return self._by_definition(batch)
             tau_1, prototype_LD = self.temperature.value().view(1), self._prepare_prototypes(z_ND)
             candidates = self.candidates(batch, embeddings_ND.dtype, prototype_LD)
@@ -168,9 +143,13 @@ class ContrastiveLoss(nn.Module):
         """Whether the tiled engine computes the loss of large batches."""
         return self.engine != "dense" and self.reduction != "none" and self.spec.closed is not None
 
-    def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> None:
-        """Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels."""
+    def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Labels | None:
+        """Returns the labels; None for a loss that reads none.
+
+        Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels.
+        """
         check_shapes(self.spec.name, self.spec.labels, embeddings, labels, sample_ids)
+        return None if self.spec.labels == "none" else labels
 
     def prepare(self, z_ND: Tensor) -> Tensor:
         """Casts embeddings to the dtype of the computation; with `normalize` scales rows to unit length."""
@@ -194,10 +173,6 @@ class ContrastiveLoss(nn.Module):
             return whole_batches(own, labels, self.group, gradient=not self.tiled)
         return [own.with_labels(part) for part in labels]
 
-    def read(self, labels: Labels | None) -> Labels | None:
-        """The labels; None for a loss that reads none."""
-        return None if self.spec.labels == "none" else labels
-
     def candidates(
         self, batch: LossRows, dtype: torch.dtype, prototype_LD: Tensor | None = None
     ) -> Candidates:
@@ -207,7 +182,7 @@ class ContrastiveLoss(nn.Module):
         if prototype_LD is not None:
             z_BD, extra = torch.cat([z_BD, prototype_LD.detach()]), len(prototype_LD)
         similarity = self.spec.similarity
-        return Candidates(z_BD, batch.own, similarity, batch.ranks, extra, self.normalize, products)
+        return Candidates(z_BD, batch.ranks, similarity, extra, self.normalize, products)
 
     def part(self, batch: LossRows, tau: Number, weight: float = 1.0, softmax: int = 0) -> LossPart:
         """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
@@ -215,14 +190,13 @@ class ContrastiveLoss(nn.Module):
         if not self.spec.on_host:
             labels = labels.to(z_BD.device)
         assert self.spec.closed is not None
-        weights = self.spec.closed(labels, batch.own, batch.ranks, z_BD.dtype, **self._arguments)
-        weights = weights.to(z_BD.device)
+        weights = self.spec.closed(labels, batch.ranks, **self._arguments).to(z_BD.device)
         self._keep_stats(batch, labels, tau)
         return LossPart(weights, weight, 1 / self._divisor(weights.has_positive, batch), softmax)
 
     def _keep_stats(self, batch: LossRows, labels: RuleLabels, tau: Number) -> None:
         z_BD = batch.embeddings.detach()
-        self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.own, tau)
+        self._stats = LossStats(self.spec, self.options, labels, batch.sample_ids, z_BD, batch.ranks.own, tau)
 
     def _rule_labels(self, batch: LossRows) -> RuleLabels:
         if self.prototypes is None:
@@ -245,12 +219,13 @@ class ContrastiveLoss(nn.Module):
     def _by_definition(self, batch: LossRows) -> Tensor:
         labels, tau = self._rule_labels(batch), self.temperature.value()
         z_BD, anchors, similarity = batch.embeddings, batch.anchors, self.spec.similarity
-        if not (self.spec.on_host and batch.own <= SMALL):
+        if not (self.spec.on_host and batch.ranks.own <= SMALL):
             labels = labels.to(z_BD.device)
         weighting = self.spec.weighting(labels, anchors, z_BD.dtype, self._arguments).to(z_BD.device)
         self._keep_stats(batch, labels, self.temperature.engine_value())
         terms = self.spec.terms
-        if self._has_own_gradient(batch):
+        plain = terms is None and not self.spec.prototypes and self.reduction != "none"
+        if plain and self._in_one_matrix(batch) and batch.ranks.own > 1:
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
         if terms is None:
             prototype_LD = self._prepare_prototypes(z_BD)
@@ -263,17 +238,8 @@ class ContrastiveLoss(nn.Module):
             return term_N
         return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
-    def _is_small(self, batch: LossRows) -> bool:
-        return self.engine == "auto" and self._in_one_matrix(batch) and batch.own <= SMALL
-
-    def _has_own_gradient(self, batch: LossRows) -> bool:
-        """Whether `small_sum` computes the gradient, instead of autograd."""
-        plain = self.spec.terms is None and not self.spec.prototypes
-        wanted = self.engine != "dense" and self.reduction != "none"
-        return plain and wanted and self._in_one_matrix(batch) and batch.own > 1
-
     def _in_one_matrix(self, batch: LossRows) -> bool:
-        return batch.ranks.size == 1 and self.spec.similarity == "dot"
+        return self.engine != "dense" and batch.ranks.size == 1 and self.spec.similarity == "dot"
 
     def extra_repr(self) -> str:
         """The settings that a printed model shows."""

@@ -54,11 +54,10 @@ def joint_loss(
         >>> total, values = joint_loss(losses, [0.7, 0.3], embeddings, [paths[:, 1], paths])
     """
     _check_fit(losses, weights, labels)
-    for loss, given in zip(losses, labels, strict=True):
-        loss.check(embeddings_ND, given, sample_ids)
+    pairs = zip(losses, labels, strict=True)
+    read = [loss.check(embeddings_ND, given, sample_ids) for loss, given in pairs]
     with torch.autocast(embeddings_ND.device.type, enabled=False):
         z_ND = losses[0].prepare(embeddings_ND)
-        read = [loss.read(part) for loss, part in zip(losses, labels, strict=True)]
         rows = rows or losses[0].batches(z_ND, read, sample_ids)
         indices, temperatures = _distinct_temperatures(losses)
         taus = [temperature.engine_value() for temperature in temperatures]
@@ -104,11 +103,11 @@ def gather_rows(
     first = losses[0]
     if world(first.group) == 1:
         return [None] * len(groups)
-    read = []
-    for group, z_ND, its in zip(groups, embeddings, labels, strict=True):
-        for loss, given in zip(group, its, strict=True):
-            loss.check(z_ND, given, sample_ids)
-            read.append(loss.read(given))
+    read = [
+        loss.check(z_ND, given, sample_ids)
+        for group, z_ND, its in zip(groups, embeddings, labels, strict=True)
+        for loss, given in zip(group, its, strict=True)
+    ]
     with torch.autocast(embeddings[0].device.type, enabled=False):
         parts = [group[0].prepare(z_ND) for group, z_ND in zip(groups, embeddings, strict=True)]
         own = own_batch(torch.cat(parts, 1), sample_ids)

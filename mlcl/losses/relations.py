@@ -20,12 +20,9 @@ Penalty = Literal["inverse", "exponential"]
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Sizes of label sets and of their intersections, as whole floats.
+    """Sizes of label sets: `shared` |S & T| (N, B), `anchor_size` |S| (N, 1), `candidate_size` |T| (1, B).
 
-    Args:
-        shared: |S & T| (N, B); for ratings, the sum of the smaller ratings.
-        anchor_size: |S| (N, 1); for ratings, the sum of the row's ratings.
-        candidate_size: |T| (1, B), likewise.
+    They are whole floats. For ratings they are sums of the smaller ratings, and of each row's ratings.
     """
 
     shared: Tensor

@@ -1,12 +1,10 @@
 """Label sets, or ratings, of a batch's rows, and the sizes of their intersections, without a B x L matrix.
 
-Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows. In
-`DistinctSets`: N own rows, U distinct sets (the first V of them in own rows), D embedding.
+Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +14,6 @@ from torch import Tensor
 from mlcl.labels import LabelRows, sent
 from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.tiling import tiles
 
 FEW = 256
 """Most labels of which a tile's table has all; with more it has those that both sides of the tile have."""
@@ -24,12 +21,9 @@ FEW = 256
 
 @dataclass(frozen=True)
 class LabelSets:
-    """The label sets of B rows.
+    """The label sets of B rows: `rows` as sparse rows, or `ratings` (B, A) float64 as graded sets.
 
-    Args:
-        rows: The sets as sparse rows, or None.
-        ratings: Graded sets (B, A) float64, or None.
-        sizes: |S|, for ratings sum_a r_a, (B,) float64.
+    `sizes` (B,) float64 are |S|, for ratings sum_a r_a.
     """
 
     rows: LabelRows | None
@@ -135,43 +129,6 @@ class LabelSets:
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         same_B = torch.tensor([names[key] for key in keys], device=self.sizes.device)
         return same_B, first_rows(same_B)
-
-
-class DistinctSets:
-    """The distinct label sets of a batch, found where the labels are and copied to `device`.
-
-    `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
-    the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the set of each row,
-    `own_index` (N,) of each own row; own rows have the first `own` sets.
-    """
-
-    def __init__(
-        self, sets: LabelSets, own_rows: int, dtype: torch.dtype, device: torch.device | None = None
-    ) -> None:
-        device = device or sets.sizes.device
-        distinct, index = sets.distinct()
-        self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
-        self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(dtype), device)
-        self.index, self.sets = sent(index, device), distinct.to(device)
-        self.own_index = self.index[:own_rows]
-        self.reduced = distinct.drop_unique_labels().to(device)
-
-    def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile, which may be changed."""
-        group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.index, z_BD)
-        sum_VD = z_BD.new_zeros(self.own, z_BD.shape[1])
-        itself_V = z_BD.new_zeros(self.own)
-        for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
-            both_IJ = both(rows, cols)
-            if rows == cols:
-                # Summed apart: it may be so large that the others would be rounded away.
-                itself_V[rows] = both_IJ.diagonal()
-                both_IJ.fill_diagonal_(0)
-            sum_VD[rows].addmm_(both_IJ, group_UD[cols])
-            if mirrored:
-                sum_VD[cols].addmm_(both_IJ.T, group_UD[rows])
-        index_N = self.own_index
-        return sum_VD[index_N] + itself_V[index_N, None] * (group_UD[index_N] - z_BD[: len(index_N)])
 
 
 def cross(

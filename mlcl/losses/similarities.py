@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from mlcl.losses import tiling
 from mlcl.losses.dense import Similarity
-from mlcl.losses.weights.base import Number
+from mlcl.losses.weights.base import BatchRanks, Number
 
 FloatProducts = Literal["exact", "tf32"]
 """How float32 rows are multiplied: exactly, or by a GPU's tensor cores with TF32's ten bits of mantissa."""
@@ -96,20 +97,27 @@ def is_native(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+@dataclass(frozen=True)
+class Candidates:
+    """The rows `z` (B + L, D) that the anchors are compared with, float32 or float64, without graph.
+
+    The first rows are the anchors, the last L are `prototypes`, which are candidates only. `unit` says that
+    no row is longer than 1. `products` is the precision of dot products; distances are always exact.
+    """
+
+    z: Tensor
+    ranks: BatchRanks
+    similarity: Similarity
+    prototypes: int = 0
+    unit: bool = False
+    products: Products = "exact"
+
+
 class Similarities:
     """u_ij = s_ij / tau of one tile after another, in a buffer that the next tile overwrites.
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
     cancels.
-
-    Args:
-        z_BD: The rows, anchors first and prototypes last.
-        own: The number of anchors.
-        kind: The similarity.
-        tau: The temperature.
-        prototypes: The number of prototypes, which are candidates only.
-        unit: Whether no given row is longer than 1.
-        products: The precision of dot products.
 
     `z` are the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j|
     rounds like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.
@@ -117,31 +125,21 @@ class Similarities:
     close pairs would make the host wait.
     """
 
-    def __init__(
-        self,
-        z_BD: Tensor,
-        own: int,
-        kind: Similarity,
-        tau: Number,
-        prototypes: int = 0,
-        *,
-        unit: bool = False,
-        products: Products = "exact",
-    ) -> None:
-        self.euclidean = kind == "euclidean"
+    def __init__(self, candidates: Candidates, tau: Number) -> None:
+        z_BD = candidates.z
+        self.euclidean = candidates.similarity == "euclidean"
         self.scale = tau if self.euclidean else tau**0.5
         self.wide = self.euclidean and z_BD.dtype == torch.float32 and not tiling.is_host(z_BD.device)
         if self.wide:
             z_BD = z_BD.double()
         scaled_BD = (z_BD - z_BD.mean(0) if self.euclidean else z_BD) / self.scale
-        self.operand = Operand(scaled_BD, "exact" if self.euclidean else products)
+        self.operand = Operand(scaled_BD, "exact" if self.euclidean else candidates.products)
         self.z = self.operand.z
         self._given_BD = z_BD
-        self.own = own
-        self.prototypes = prototypes
-        self.rows = len(z_BD) - prototypes
+        self.own, self.prototypes = candidates.ranks.own, candidates.prototypes
+        self.rows = len(z_BD) - self.prototypes
         self._square_B = self.z.square().sum(1)
-        self._unit = unit and not self.euclidean
+        self._unit = candidates.unit and not self.euclidean
         self.close: tuple[Tensor, ...] = ()
         self._buffer = z_BD.new_empty(tiling.tile_entries(len(z_BD), z_BD.device))
 

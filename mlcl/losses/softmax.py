@@ -21,13 +21,8 @@ class Softmax:
 
     With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough, the exponentials are summed
     as they are. Otherwise, and where the host does not know |u|, every row is shifted by its own maximum, at
-    twice the exponentials.
-
-    Args:
-        similarities: The tiles of u.
-        ratios: tau_0 / tau_t of each temperature.
-        repulsion: Multiplies the exponentials of rows, not those of prototypes.
-        moments: Whether `derivative` adds up the entropies, which the temperatures' gradients need.
+    twice the exponentials. `repulsion` multiplies the exponentials of rows, not those of prototypes. With
+    `moments`, `derivative` adds up the entropies, which the temperatures' gradients need.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -61,18 +62,25 @@ class LevelNumbers:
         return "exp, uniform, a list of numbers from 0, one a level"
 
 
+class Choices(tuple[object, ...]):
+    """Allowed values, one by one; a value's type must match too, so that 1 is not True."""
+
+    def __contains__(self, value: object) -> bool:
+        return any(type(value) is type(each) and value == each for each in self)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self))
+
+
+Allowed = Choices | Interval | LevelNumbers
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of a loss: its default and the values it takes."""
 
     default: object
-    allowed: tuple[object, ...] | Interval | LevelNumbers
-
-    def accepts(self, value: object) -> bool:
-        """Whether the value is allowed; its type must match too, so that 1 is not True."""
-        if isinstance(self.allowed, (Interval, LevelNumbers)):
-            return value in self.allowed
-        return any(type(value) is type(each) and value == each for each in self.allowed)
+    allowed: Allowed
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
@@ -91,13 +99,11 @@ def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     }
 
 
-def _allowed(
-    function: Callable[..., Any], name: str, hint: Any
-) -> tuple[object, ...] | Interval | LevelNumbers:
+def _allowed(function: Callable[..., Any], name: str, hint: Any) -> Allowed:
     if hint is bool:
-        return (True, False)
+        return Choices((True, False))
     if get_origin(hint) is Literal:
-        return get_args(hint)
+        return Choices(get_args(hint))
     if get_origin(hint) is Annotated:
         for bound in hint.__metadata__:
             if isinstance(bound, (Interval, LevelNumbers)):
@@ -108,17 +114,10 @@ def _allowed(
     )
 
 
-def in_words(allowed: Iterable[object] | Interval | LevelNumbers) -> str:
-    """Allowed values for a message."""
-    if isinstance(allowed, (Interval, LevelNumbers)):
-        return str(allowed)
-    return ", ".join(str(value) for value in allowed)
-
-
 def unknown_name(problem: str, name: str, names: Iterable[str]) -> str:
     """A message for an unknown name: the problem, the nearest name, and all of them."""
     known = list(names)
-    return f"{problem}{did_you_mean(str(name), known)}; allowed: {in_words(known) or 'none'}"
+    return f"{problem}{did_you_mean(str(name), known)}; allowed: {', '.join(known) or 'none'}"
 
 
 FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
@@ -142,9 +141,9 @@ class LossSpec:
             N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of all processes' rows,
             this process's own first, and the own rows as anchors, so a row of W must depend on nothing but
             the labels.
-        closed: Optional, `closed(labels, own, ranks, dtype, **options)`: the same weights for the tiled
-            engine, as `PairWeights` of the `own` first rows, with `ranks` to exchange values with other
-            processes. Without it the loss takes memory for W, N x B.
+        closed: Optional, `closed(labels, ranks, **options)`: the same weights for the tiled engine, as
+            `PairWeights` of the `ranks.own` first rows, in `ranks.dtype`; `ranks` exchanges values with
+            other processes. Without it the loss takes memory for W, N x B.
         options: The options; by default those of `dense`'s signature, see `options_of`.
         similarity: The dot product, or minus the Euclidean distance.
         conflict: Raises ValueError for options that exclude each other.
@@ -191,10 +190,8 @@ class LossSpec:
             if name not in self.options:
                 raise ValueError(unknown_name(f"{self.name} has no option {name!r}", name, self.options))
             option = self.options[name]
-            if not option.accepts(value):
-                raise ValueError(
-                    f"option {name} of {self.name}; found: {value!r}; allowed: {in_words(option.allowed)}"
-                )
+            if value not in option.allowed:
+                raise ValueError(f"option {name} of {self.name}; found: {value!r}; allowed: {option.allowed}")
         values = {name: given.get(name, option.default) for name, option in self.options.items()}
         self.conflict(values)
         return values
@@ -210,25 +207,12 @@ class LossSpec:
 
 
 def overlap_loss(
-    name: str,
-    rule: Callable[..., OverlapRule],
-    *,
-    summary: str,
-    source: str,
-    labels: LabelKind = "multi_label",
-    similarity: Similarity = "dot",
-    conflict: Callable[[Mapping[str, Any]], None] = no_conflict,
+    name: str, rule: Callable[..., OverlapRule], *, labels: LabelKind = "multi_label", **spec: Any
 ) -> LossSpec:
     """Declares a loss whose weights follow from the overlap of two label sets, closed form included.
 
-    Args:
-        name: The name of the loss in a job.
-        rule: Gives the `OverlapRule` for the options that its signature has.
-        summary: One line on what the loss does.
-        source: Where the loss was published.
-        labels: The kind of labels that the loss reads.
-        similarity: The dot product, or minus the Euclidean distance.
-        conflict: Raises ValueError for options that exclude each other.
+    `rule` gives the `OverlapRule` for the options that its signature has. The other arguments are those of
+    `LossSpec`.
 
     Example:
         >>> def dice_rule():
@@ -237,28 +221,16 @@ def overlap_loss(
         ...     return OverlapRule(dice, symmetric=True)
         >>> DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
     """
+    dense, closed = partial(_overlap_dense, rule), partial(_overlap_closed, rule)
+    options = options_of(rule)
     return LossSpec(
-        name=name,
-        labels=labels,
-        summary=summary,
-        source=source,
-        dense=_OverlapForms(rule).dense,
-        closed=_OverlapForms(rule).closed,
-        options=options_of(rule),
-        similarity=similarity,
-        conflict=conflict,
-        on_host=True,
+        name=name, labels=labels, dense=dense, closed=closed, options=options, on_host=True, **spec
     )
 
 
-@dataclass(frozen=True)
-class _OverlapForms:
-    """The two forms of a rule; a class, so that a loss can be pickled."""
+def _overlap_dense(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> Weighting:
+    return rule(**options).dense(*arguments)
 
-    rule: Callable[..., OverlapRule]
 
-    def dense(self, *arguments: Any, **options: Any) -> Weighting:
-        return self.rule(**options).dense(*arguments)
-
-    def closed(self, *arguments: Any, **options: Any) -> PairWeights:
-        return self.rule(**options).closed(*arguments)
+def _overlap_closed(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> PairWeights:
+    return rule(**options).closed(*arguments)

@@ -31,15 +31,7 @@ class LossStats:
 
     They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs; `zero_rows`
     counts all own rows. Positives are rows, not prototypes. W of hicone is taken as if no pair were raised.
-
-    Args:
-        spec: The loss's declaration.
-        options: Its options.
-        labels: The labels in the form that the rule reads.
-        sample_ids: The sample of each row (B,), or None.
-        embeddings: (B, D), after normalisation.
-        anchors: The number of own rows.
-        tau: The temperature of the call.
+    `embeddings` (B, D) are normalised if the loss normalises; `anchors` is the number of own rows.
     """
 
     spec: LossSpec

@@ -13,6 +13,7 @@ from torch import nn
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import FeatureInput, InputName
+from mlcl.models.pretrained import PretrainedKeys, build_network
 
 SIZES = {"text": "max_length", "image": "image_size"}
 """The key of the input's size, by modality: tokens of a text, or pixels of an image's side."""
@@ -25,9 +26,8 @@ GIVEN = {
     "labels": "labels",
     "label_graph_LL": "label rows",
     "input_columns": "frozen inputs",
-    "folder": "a folder",
 }
-"""Parameters that `build` may have besides the section's keys, and their names in messages."""
+"""Parameters that `build` may have besides the section's keys and `network`, and their names in messages."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,17 @@ class Encoder:
             section as plain values (all but `name` and those of SIZES and TOKENIZERS must be named);
             `vocabulary_size`, the number of the tokenizer's ids, padding included; `labels`, the number of
             labels of the classifier; `label_graph_LL`, see `label_graph`; `input_columns`, the numbers in a
-            row of each frozen input, by its name; and `folder`, None in training. For an exported model the
-            folder has what `export` wrote, and no weights are to be read: the caller sets all of them.
+            row of each frozen input, by its name; and `network`, the pretrained network that the keys of
+            `PretrainedKeys` in the section describe.
         modality: `text` or `image`; None with `frozen`.
         frozen: Gives the frozen inputs that a section names. Such an encoder has no modality, no tokenizer
             and no key of SIZES.
         tokenizer: `words` for a vocabulary of the training texts, `pretrained` for the model's own.
         label_wise: Whether the own logits are the classifier; otherwise they are added to its logits.
-        files: Keys that name a file, which must exist before anything starts.
+        files: Keys that name a file, which must exist before anything starts; None for an exported model,
+            whose weights are loaded later.
         packages: The distributions that predicting needs.
-        export: Writes what `build` needs of `folder`.
+        export: Writes what an exported model needs besides the weights: the configuration of `network`.
         order: The position in lists; equal ones are sorted by name.
 
     Raises:
@@ -96,13 +97,15 @@ class Encoder:
             raise ValueError(f"encoder {self.name}: texts need a tokenizer, images take none")
         keys = set(self.section.model_fields)
         read = {"name", TOKENIZERS.get(self.tokenizer or "", "name")}
-        read |= set(get_args(InputName)) & keys if self.modality is None else {SIZES[self.modality]}
+        inputs = {"inputs", *get_args(InputName)} & keys
+        read |= inputs if self.modality is None else {SIZES[self.modality]}
+        read |= PretrainedKeys.model_fields.keys() if self.needs("network") else set()
         if missing := sorted((read | set(self.files)) - keys):
             raise ValueError(f"encoder {self.name}: its section has no {', '.join(missing)}")
         if unused := sorted(keys - read - self._parameters.keys()):
             raise ValueError(f"encoder {self.name}: build takes no {', '.join(unused)}")
         needed = {name for name, each in self._parameters.items() if each.default is each.empty}
-        if unknown := sorted(needed - keys - GIVEN.keys()):
+        if unknown := sorted(needed - keys - GIVEN.keys() - {"network"}):
             raise ValueError(f"encoder {self.name}: nothing gives build its {', '.join(unknown)}")
 
     @property
@@ -124,10 +127,19 @@ class Encoder:
         """The number of tokens that are read of a text, or the side in pixels that images are resized to."""
         return int(getattr(section, SIZES[str(self.modality)]))
 
-    def module(self, section: EncoderConfig, given: Mapping[str, Any]) -> nn.Module:
-        """Builds the module of a section. Raises UserError where the data set lacks what it needs."""
+    def module(
+        self, section: EncoderConfig, given: Mapping[str, Any], folder: Path | None = None
+    ) -> nn.Module:
+        """Builds the module of a section; with the folder of an exported model without its weights.
+
+        Raises UserError where the data set lacks what the encoder needs.
+        """
         values = {**section.model_dump(exclude={"name"}), **given}
-        for name in GIVEN:
-            if self.needs(name) and values.get(name) is None and name != "folder":
-                raise UserError(f"{self.name} needs a data set with {GIVEN[name]}", key="encoder.name")
+        if self.needs("network"):
+            values["network"] = build_network(section, folder)
+        if folder is not None:
+            values |= dict.fromkeys(self.files)
+        for name, what in GIVEN.items():
+            if self.needs(name) and values.get(name) is None:
+                raise UserError(f"{self.name} needs a data set with {what}", key="encoder.name")
         return self.build(**{name: values[name] for name in self._parameters if name in values})

@@ -15,17 +15,15 @@ InputName = Literal["tfidf", "transformer", "image", "column"]
 
 
 class FeatureInput(Section):
-    """The keys of one frozen input, with its modality and whether its rows are sparse."""
+    """The keys of one frozen input, with its modality."""
 
     modality: ClassVar[Literal["text", "image", "vectors"]]
-    sparse: ClassVar[bool] = False
 
 
 class TfidfInput(FeatureInput):
     """Weighted counts of words and of their sequences in the training rows (TF-IDF)."""
 
     modality = "text"
-    sparse = True
 
     ngrams: Annotated[int, Field(ge=1, le=5)] = Field(2, description="words of the longest sequence")
     max_features: int = Field(20_000, ge=1, description="most frequent sequences that are kept")

@@ -106,36 +106,30 @@ class PrototypeClassifier(nn.Module):
 
     A class's score is how near its learned point pi_k is.
 
-        logit_k = -d(h, pi_k),  d the Euclidean distance, its square with `squared`
+        logit_k = -d(h, pi_k),  d the Euclidean distance
         L       = cross-entropy(logits) + weight * L_disto
         L_disto = min_s mean_{k<l} ((s d(pi_k, pi_l) - D_kl) / D_kl)^2
 
-    `forward` gives the logits, `regulariser` weight * L_disto; the caller adds the cross-entropy. Where the
-    logits take the square, L_disto still takes the distance. The defaults are from the authors' code; points
-    start uniform in [0, 1). MLCL names neither the distance, the weight nor the tree that it used.
+    `forward` gives the logits, `regulariser` weight * L_disto; the caller adds the cross-entropy. Points
+    start uniform in [0, 1), as in the authors' code. MLCL names neither the distance, the weight nor the tree
+    that it used.
 
     Args:
         encoder_dim: The size of the encoder's embedding.
         distance_CC: D: finite, symmetric, above 0 between classes; see `tree_distances`.
         weight: The weight of L_disto.
-        squared: Whether the logits take the squared distance.
-
-    Raises:
-        ValueError: For another matrix.
 
     Source: Landrieu and Garnot 2021, Leveraging Class Hierarchies with Metric-Guided Prototype Learning, the
     prototypical network and its metric-guided regulariser.
     """
 
-    def __init__(
-        self, encoder_dim: int, distance_CC: Tensor, *, weight: float = 1.0, squared: bool = False
-    ) -> None:
+    def __init__(self, encoder_dim: int, distance_CC: Tensor, *, weight: float = 1.0) -> None:
         super().__init__()
         self.weight = weight
-        self.squared = squared
         self.prototypes_CD = nn.Parameter(torch.rand(len(distance_CC), encoder_dim))
         self.distance_P: Tensor
-        self.register_buffer("distance_P", _pairs(distance_CC).to(self.prototypes_CD.dtype))
+        row_P, column_P = torch.triu_indices(len(distance_CC), len(distance_CC), 1)
+        self.register_buffer("distance_P", distance_CC[row_P, column_P].to(self.prototypes_CD.dtype))
 
     def forward(self, h_BD: Tensor) -> Tensor:
         """Embeddings (B, D) to logits (B, C)."""
@@ -143,7 +137,7 @@ class PrototypeClassifier(nn.Module):
         distance_BC = torch.cdist(
             h_BD.to(self.prototypes_CD.dtype), self.prototypes_CD, compute_mode="donot_use_mm_for_euclid_dist"
         )
-        return -distance_BC.square() if self.squared else -distance_BC
+        return -distance_BC
 
     def regulariser(self) -> Tensor:
         """weight * L_disto, a scalar; equal on every rank."""
@@ -180,16 +174,3 @@ def tree_distances(path_CH: Tensor) -> Tensor:
         shared_CC += shares_CC
     distance_CC = 2 * (path_CH.shape[1] - shared_CC)
     return distance_CC.fill_diagonal_(0)
-
-
-def _pairs(distance_CC: Tensor) -> Tensor:
-    """The entries above the diagonal, row by row, as `pdist` orders them."""
-    if distance_CC.dim() != 2 or distance_CC.shape[0] != distance_CC.shape[1] or len(distance_CC) < 2:
-        raise ValueError(f"distances must be a square matrix of 2 classes or more; found {distance_CC.shape}")
-    row_P, column_P = torch.triu_indices(len(distance_CC), len(distance_CC), 1, device=distance_CC.device)
-    distance_P = distance_CC[row_P, column_P]
-    if not torch.equal(distance_P, distance_CC[column_P, row_P]):
-        raise ValueError("distances must be symmetric")
-    if not (torch.isfinite(distance_P) & (distance_P > 0)).all():
-        raise ValueError("distances between different classes must be finite and above 0")
-    return distance_P

@@ -1,4 +1,4 @@
-"""Loads Hugging Face models, freezes layers and adds low-rank adapters.
+"""Hugging Face models: their keys in a job, loading, frozen layers and low-rank adapters.
 
 Shapes: B texts, T tokens, D the model's hidden size.
 """
@@ -6,17 +6,19 @@ Shapes: B texts, T tokens, D the model's hidden size.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self, cast
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from mlcl.config.section import Positive, Section
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
-from mlcl.models.pretrained_section import LoraConfig
 
+PACKAGES = ("transformers", "peft")
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 SAFE = {"local_files_only": True, "trust_remote_code": False}
 DROPOUTS = (
@@ -36,33 +38,58 @@ POSITIONS = ("position_embeddings", "embed_positions", "wpe")
 """The names of the vectors of learned positions."""
 
 
-def build_network(
-    model: str,
-    dropout: float | None,
-    lora: Mapping[str, Any] | None,
-    weights: Literal["float32", "bf16"],
-    gradient_checkpointing: bool,
-    freeze: bool | int,
-    folder: Path | None,
-) -> nn.Module:
-    """Builds the network of an encoder from the values of `PretrainedKeys`.
+class LoraConfig(Section):
+    """Low-rank adapters in place of training the pretrained weights (Hu et al. 2022)."""
 
-    It has its pretrained weights, or, with the `folder` of an exported model, random ones.
-
-    Raises:
-        UserError: As `load_pretrained` and `freeze_layers` do.
-    """
-    adapters = None if lora is None else LoraConfig(**lora)
-    if folder is not None:
-        return rebuild_pretrained(folder, lora=adapters, weights=weights)
-    network = load_pretrained(
-        model,
-        dropout=dropout,
-        lora=adapters,
-        weights=weights,
-        gradient_checkpointing=gradient_checkpointing,
+    r: int = Field(16, ge=1, description="rank")
+    alpha: Positive = Field(32.0, description="scale of an adapter, over its rank")
+    dropout: float = Field(0.1, ge=0, lt=1, description="before an adapter")
+    targets: tuple[str, ...] | Literal["all"] = Field(
+        "all", description="names of the linear layers that get one; all: every linear layer"
     )
-    freeze_layers(network, freeze)
+
+
+class PretrainedKeys(Section):
+    """The keys that every encoder on a Hugging Face model takes."""
+
+    model: str = Field(description="folder, package:NAME or hub name")
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="of hidden states and attention; default: the model's own"
+    )
+    lora: LoraConfig | None = Field(None, description="train adapters alone; default: all weights")
+    weights: Literal["float32", "bf16"] = Field(
+        "float32", description="of the frozen weights beside lora; trained ones are float32"
+    )
+    gradient_checkpointing: bool = Field(False, description="less memory for a second forward pass")
+    freeze: bool | Annotated[int, Field(ge=1)] = Field(
+        False, description="true: train no weight; a number: none of the embeddings and so many first layers"
+    )
+
+    @model_validator(mode="after")
+    def _frozen_weights(self) -> Self:
+        if self.weights != "float32" and self.lora is None:
+            raise ValueError("weights other than float32 go with lora: trained weights are float32")
+        if self.freeze and self.lora is not None:
+            raise ValueError("lora trains no other weight: freeze goes without it")
+        return self
+
+
+def build_network(section: Section, folder: Path | None = None) -> nn.Module:
+    """Builds the network of a section with `PretrainedKeys`, with its pretrained weights and frozen layers.
+
+    With the `folder` of an exported model all weights are random.
+    """
+    keys = cast(PretrainedKeys, section)
+    if folder is not None:
+        return rebuild_pretrained(folder, lora=keys.lora, weights=keys.weights)
+    network = load_pretrained(
+        keys.model,
+        dropout=keys.dropout,
+        lora=keys.lora,
+        weights=keys.weights,
+        gradient_checkpointing=keys.gradient_checkpointing,
+    )
+    freeze_layers(network, keys.freeze)
     return network
 
 
@@ -82,7 +109,7 @@ def load_pretrained(
     Args:
         model: A folder, `package:NAME` or a name on the hub, see `model_folder`.
         dropout: Replaces the model's own dropout on hidden states and attention weights.
-        lora: Adapters, which then train alone; without it all weights train, in float32.
+        lora: Adapters, which then train alone; without it all weights train.
         weights: The dtype of the frozen weights beside adapters.
         gradient_checkpointing: Whether each layer keeps its input alone and is computed once more in the
             backward, with the same random numbers.
@@ -91,10 +118,6 @@ def load_pretrained(
         UserError: For a model that is missing, damaged, pickled, quantized or not of text, for an option that
             it does not have, and where transformers or peft is not installed.
     """
-    if lora is None and weights != "float32":
-        raise UserError(
-            "trained weights are float32; others go with lora", key="encoder.weights", found=weights
-        )
     network: nn.Module = _load(model_folder(model), dropout, DTYPES[weights])
     _fit(network, lora)
     if gradient_checkpointing:

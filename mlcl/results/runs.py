@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from mlcl.errors import UserError, did_you_mean
+from mlcl.results.provenance import log_start
 from mlcl.results.stores import ClientRuns, FileRuns, RunSource
+from mlcl.store import home_records
 from mlcl.tracking.names import Tag
-from mlcl.tracking.places import latest_logs, place_of
-from mlcl.tracking.preflight import check_sqlite
+from mlcl.tracking.network import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 if TYPE_CHECKING:
@@ -113,23 +114,24 @@ class Runs:
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
         """The runs, with those of this home in its own order: MLflow's follows the clock."""
-        places = {run.info.run_id: self._place(run) for run in runs}
-        known = {id: place for id, place in places.items() if place is not None}
-        own = iter(
-            sorted((run for run in runs if run.info.run_id in known), key=lambda run: -known[run.info.run_id])
-        )
-        return [next(own) if run.info.run_id in known else run for run in runs]
+        numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
+        own = [(number, run) for number, run in zip(numbers, runs, strict=True) if number is not None]
+        latest = iter(sorted(own, key=lambda each: -each[0]))
+        return [run if number is None else next(latest)[1] for number, run in zip(numbers, runs, strict=True)]
 
-    def _place(self, run: Run) -> int | None:
-        return place_of(self.home, run.data.tags.get(Tag.LOG, ""))
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The runs, sweeps and tables of this home, numbered as they were begun."""
+        return {record.id: record.number for _, record in home_records(self.home)}
 
     def _last(self) -> list[Run]:
         """The latest by MLflow's time; where it is of this home, the latest of the home."""
         outer = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
         latest = list(islice(outer, 1))
-        if latest and self._place(latest[0]) is not None:
-            delivered = (run for log in latest_logs(self.home) for run in self.tagged(Tag.LOG, log))
-            return list(islice(delivered, 1)) or latest
+        if latest and latest[0].data.tags.get(Tag.OWNER) in self._numbers:
+            logs = (record.log for _, record in home_records(self.home))
+            own = (log for log in logs if not log_start(self.home, log).get("parent"))
+            return list(islice((run for log in own for run in self.tagged(Tag.LOG, log)), 1)) or latest
         return latest
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
@@ -175,7 +177,7 @@ class Runs:
             raise UserError(
                 "the run has no such artifact, or it cannot be read",
                 key=artifact,
-                found=f"run {run.info.run_id} ({self.tracker.safe(str(error)).splitlines()[0]})",
+                found=f"run {run.info.run_id} ({self.tracker.reason(error)})",
             ) from None
 
     def has(self, run: Run, artifact: str) -> bool:

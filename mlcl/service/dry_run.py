@@ -8,10 +8,9 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.baseline_search import baseline_searches
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
-from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.service.search.sweep_plan import SweepPlan, baseline_searches, check_plan
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device

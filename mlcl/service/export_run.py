@@ -19,7 +19,8 @@ from mlcl.results.sweep_result import SweepResult
 from mlcl.significance.baseline_verdict import Role, best_of
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import VERSION_TAG, Tag
-from mlcl.tracking.pyfunc import check_name, register_export
+from mlcl.tracking.pyfunc import register_export
+from mlcl.tracking.registry import check_name
 from mlcl.training.export import Index, write_export
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL, RESULT

@@ -16,7 +16,6 @@ from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
-from mlcl.tracking.undelivered import owned_by
 from mlcl.tracking.uri import IN_HOME
 
 
@@ -40,7 +39,9 @@ def import_home(source: Path, home: Path) -> list[RunRecord]:
 def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> RunRecord:
     target = RunFolder(home / record.kind / record.id)
     shutil.rmtree(target.path, ignore_errors=True)  # of an import that was killed before it wrote the record
-    logs = list(dict.fromkeys(id for own in owned_by(source, record.id) for id in _with_parents(source, own)))
+    starts = {path.parent.name: first_entry(path) for path in sorted((source / "logs").glob(f"*/{LOG}"))}
+    own = [id for id, start in starts.items() if start.get("owner") == record.id]
+    logs = list(dict.fromkeys(log for id in own for log in _with_parents(source, id)))
     for id in logs:
         _copy_log(source, id, home)
     target.path.parent.mkdir(parents=True, exist_ok=True)

@@ -133,8 +133,8 @@ class _Run:
             raise
         finally:
             with self.stop.shielded():
-                # The log first: after a kill in between the next command takes the state from there.
-                log.finish(state, reason)
+                # The database last: what a kill leaves RUNNING there is gone on with, and written again.
+                log.set_state(state, reason)
                 folder.set_state(state)
                 drop_checkpoint(folder.path, state)
         return RunReport(name, state, folder.path, log.id, metrics, resumed, reason)
@@ -150,11 +150,10 @@ class _Run:
             uri=self.logs.stored_uri,
         )
         data = self.job_data.dataset.info
-        tags: dict[str, str] = {Tag.ID: name}
         log = self.logs.start(
-            job, data, id=record.log, name=job.baseline or name, owner=name, place=record.number, tags=tags
+            job, data, id=record.log, name=job.baseline or name, owner=name, tags={Tag.ID: name}
         )
-        log.reopen()
+        log.set_state(State.RUNNING)
         self.logs.deliver(log.id)
         return log
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES, Interval, LossSpec
 from mlcl.losses.labels import Labels
-from mlcl.losses.spec import LevelNumbers
+from mlcl.losses.spec import Allowed, LevelNumbers
 
 Case = tuple[str, dict[str, Any]]
 """A loss by name, and options."""
@@ -143,7 +143,7 @@ def _single_changes(spec: LossSpec) -> Iterator[dict[str, Any]]:
                 yield {name: value}
 
 
-def _values(allowed: tuple[object, ...] | Interval | LevelNumbers) -> tuple[object, ...]:
+def _values(allowed: Allowed) -> tuple[object, ...]:
     if isinstance(allowed, Interval):
         return (allowed.low + 0.3 * (min(allowed.high, allowed.low + 2) - allowed.low),)
     return ("uniform", (0.5, 2.0, 1.0)) if isinstance(allowed, LevelNumbers) else allowed

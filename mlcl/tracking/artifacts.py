@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from mlcl.errors import UserError
+from mlcl.tracking.mlflow_private import artifact_store
 from mlcl.tracking.tracker import Tracker
 
 
@@ -20,8 +20,8 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
     They stay where the store does not allow deletion. An interrupt leaves nothing of the artifact. Raises
     UserError where the store does not take the new files.
     """
-    client, place = tracker.client, tracker.client.get_run(run_id).info.artifact_uri
-    repository = get_artifact_repository(place, tracking_uri=tracker.uri)
+    client = tracker.client
+    repository = artifact_store(client.get_run(run_id).info.artifact_uri, tracker.uri)
     try:
         client.log_artifacts(run_id, str(folder), artifact)
     except KeyboardInterrupt:
@@ -29,10 +29,8 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
             repository.delete_artifacts(artifact)
         raise
     except (MlflowException, OSError) as error:
-        reason = tracker.safe(str(error)).splitlines()[0]
-        raise UserError(
-            "MLflow does not take these files", file=folder, key=artifact, found=f"run {run_id} ({reason})"
-        ) from None
+        found = f"run {run_id} ({tracker.reason(error)})"
+        raise UserError("MLflow does not take these files", file=folder, key=artifact, found=found) from None
     kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
     with suppress(Exception):  # each kind of store raises its own errors
         for path in [path for path in _files(client, run_id, artifact) if path not in kept]:

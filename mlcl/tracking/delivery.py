@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from mlcl.files import LOOK_EVERY
-from mlcl.tracking.cursor import run_id_of
-from mlcl.tracking.delivery_queue import DeliveryQueue
+from mlcl.files import LOOK_EVERY, locked
+from mlcl.tracking.cursor import LOCK, Cursor, pending_entries, run_id_of, undelivered_logs
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.sender import Refused, Sender, refusal
 from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.undelivered import undelivered
 
 POLL = 0.5
 """Seconds between two reads of the logs."""
@@ -20,6 +23,33 @@ MAX_PAUSE = 5.0
 """Longest pause, in seconds, between two tries while MLflow does not answer."""
 JOIN_SECONDS = 5.0
 """Seconds that the last request may take after the command has ended."""
+ANNOUNCE_AFTER = 2
+"""Failures in a row after which an outage is announced: a busy store may refuse a single request."""
+
+
+@dataclass
+class _QueuedLog:
+    """A log to deliver. It has a sender while this process holds its lock."""
+
+    id: str
+    folder: Path
+    earlier: bool
+    """Of an earlier command: it does not grow."""
+    failures: int = 0
+    elsewhere: bool = False
+    """Another process delivers it."""
+    end: int = -1
+    """Its size when its lock was released: a log that grows behind its end goes on."""
+    sender: Sender | None = None
+    lock: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def is_delivered(self) -> bool:
+        return self.end >= 0 and (self.earlier or (self.folder / LOG).stat().st_size == self.end)
+
+    def release(self) -> None:
+        self.lock.close()
+        self.sender = None
 
 
 class Delivery:
@@ -29,8 +59,11 @@ class Delivery:
     """
 
     def __init__(self, tracker: Tracker, announce: Callable[[str], None] = lambda _: None) -> None:
-        self._tracker = tracker
-        self._queue = DeliveryQueue(tracker, announce)
+        self._tracker, self._home, self._announce = tracker, tracker.home, announce
+        self._logs: dict[str, _QueuedLog] = {}
+        self._scans: list[bool] = []
+        """Searches for undelivered logs, each with or without refused ones."""
+        self._failures, self._failing_since = 0, 0.0
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
 
@@ -45,20 +78,29 @@ class Delivery:
 
     def add(self, id: str) -> None:
         """Delivers a log of this command, now and as it grows."""
-        self._queue.add(id)
+        self._add(id, earlier=False)
         self._wake.set()
 
     def add_undelivered(self, *, refused: bool = False) -> None:
         """Delivers the logs of earlier commands for this store; with `refused` also those MLflow refused."""
-        self._queue.add_undelivered(refused=refused)
+        self._scans.append(refused)
         self._wake.set()
+
+    def _add(self, id: str, *, earlier: bool) -> None:
+        """Adds a log behind those that it is nested in: their runs must be there first."""
+        folder = log_folder(self._home, id)
+        parent = first_entry(folder / LOG).get("parent")
+        if parent and parent not in self._logs and run_id_of(self._home, parent) is None:
+            self._add(parent, earlier=True)
+        log = self._logs.setdefault(id, _QueuedLog(id, folder, earlier))
+        log.earlier = log.earlier and earlier
 
     def run_id(self, id: str) -> str | None:
         """The id of the log's run in MLflow; None until the run is created."""
-        return run_id_of(self._tracker.home, id)
+        return run_id_of(self._home, id)
 
     def wait_run_id(self, id: str, timeout: float) -> str | None:
-        """The same, after a wait of up to `timeout` seconds."""
+        """The id of the log's run in MLflow, after a wait of up to `timeout` seconds."""
         end = time.monotonic() + timeout
         self._wake.set()
         while (found := self.run_id(id)) is None and time.monotonic() < end and self._thread.is_alive():
@@ -73,31 +115,110 @@ class Delivery:
         """
         began, asked = time.monotonic(), None
         self._wake.set()
-        while not self._queue.is_empty() and self._thread.is_alive():
-            now, failing = time.monotonic(), self._queue.outage.since
+        while (self._scans or self.pending()) and self._thread.is_alive():
+            now, failing = time.monotonic(), self._failures > 0
             if asked is None and stop():
                 asked = now
-            hurried = asked is not None and (failing is not None or now - asked > patience)
-            if hurried or (failing is not None and now - max(failing, began) > patience):
+            hurried = asked is not None and (failing or now - asked > patience)
+            if hurried or (failing and now - max(self._failing_since, began) > patience):
                 break
             time.sleep(LOOK_EVERY)
-        return self._queue.pending()
+        return self.pending()
+
+    def pending(self) -> int:
+        """The number of logs with undelivered entries that no other process delivers."""
+        waiting = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
+        return sum(pending_entries(log.folder, Cursor.read(log.folder)) > 0 for log in waiting)
 
     def _work(self) -> None:
         pause = POLL
-        try:
-            while not self._ended.is_set():
-                try:
-                    self._queue.deliver(self._ended.is_set)
-                    pause = POLL
-                except Exception as error:  # the logs are kept, and the next try may succeed
-                    reason = " ".join(self._tracker.safe(f"{type(error).__name__}: {error}").split())[:300]
-                    self._queue.outage.failed(reason)
-                    pause = min(2 * pause, MAX_PAUSE)
-                self._wake.wait(pause)
-                self._wake.clear()
-        finally:
-            self._queue.close()
+        while not self._ended.is_set():
+            try:
+                self.deliver()
+                pause = POLL
+            except Exception as error:  # the logs are kept, and the next try may succeed
+                self._failed(" ".join(self._tracker.safe(f"{type(error).__name__}: {error}").split())[:300])
+                pause = min(2 * pause, MAX_PAUSE)
+            self._wake.wait(pause)
+            self._wake.clear()
+        self.release()
+
+    def deliver(self) -> None:
+        """Delivers each log in turn, until the context ends. Raises what MLflow raises.
+
+        A log that fails ends the round and comes later in the next. A log that MLflow refuses is put aside.
+        """
+        while self._scans:
+            for found in undelivered_logs(self._home, self._tracker.uri):
+                if not found.locked and (self._scans[0] or not found.refusal):
+                    self._add(found.id, earlier=True)
+            self._scans.pop(0)
+        for log in sorted(self._logs.values(), key=lambda log: log.failures):
+            try:
+                sender = None if log.is_delivered else self._sender(log)
+                if sender is None:
+                    continue
+                for _ in sender.deliver():
+                    self._answered()
+                    if self._ended.is_set():
+                        return
+            except Exception as error:
+                reason = refusal(error)
+                if reason is None:
+                    log.failures += 1
+                    raise
+                self._put_aside(log, self._tracker.safe(reason))
+                continue
+            if sender.cursor.ended or log.earlier:
+                log.end = sender.cursor.offset
+                log.release()
+
+    def _sender(self, log: _QueuedLog) -> Sender | None:
+        """The log's sender; None while another process has its lock, or its parent has no run yet.
+
+        Raises Refused where the parent will have none.
+        """
+        if log.sender is None:
+            log.elsewhere = not log.lock.enter_context(locked(log.folder / LOCK))
+            if log.elsewhere:
+                log.release()
+                return None
+            log.sender = Sender(self._tracker, log.id, self._announce)
+        parent = log.sender.parent
+        if parent is None or self.run_id(parent) is not None:
+            return log.sender
+        above = self._logs.get(parent)
+        if above is None or above.is_delivered:
+            raise Refused(f"the log that it is nested in, {parent}, has no run")
+        log.elsewhere = above.elsewhere
+        return None
+
+    def _put_aside(self, log: _QueuedLog, reason: str) -> None:
+        """Marks a log that MLflow refuses, and goes on with the others."""
+        if log.sender is not None:
+            log.sender.cursor.undeliverable = reason
+            log.sender.cursor.write(log.folder)
+        log.release()
+        self._logs.pop(log.id)
+        self._announce(f"MLflow does not take the log {log.id} ({reason}); it is kept")
+
+    def release(self) -> None:
+        """Lets other processes deliver the logs."""
+        for log in self._logs.values():
+            log.release()
+
+    def _failed(self, reason: str) -> None:
+        if self._failures == 0:
+            self._failing_since = time.monotonic()
+        self._failures += 1
+        if self._failures == ANNOUNCE_AFTER:
+            self._announce(f"MLflow does not answer ({reason}); logs are kept and delivered later")
+
+    def _answered(self) -> None:
+        """Ends an outage: an entry was delivered. One request is no proof, the next one may always fail."""
+        if self._failures >= ANNOUNCE_AFTER:
+            self._announce("MLflow answers again; logs are being delivered")
+        self._failures = 0
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
@@ -108,4 +229,4 @@ def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _
     with Delivery(Tracker(home, uri), announce) as delivery:
         delivery.add_undelivered(refused=True)
         delivery.drain()
-    return len(undelivered(home, uri))
+    return len(undelivered_logs(home, uri))

@@ -14,8 +14,8 @@ from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
 from mlcl.plugins import registry
 from mlcl.tracking import Provenance, RunLog, params_of
+from mlcl.tracking.cursor import is_usable
 from mlcl.tracking.names import MAX_NOTES, Tag
-from mlcl.tracking.undelivered import is_usable
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.run_files import JOB
 
@@ -43,7 +43,6 @@ class JobLogs:
         name: str,
         owner: str,
         parent: str | None = None,
-        place: int = 0,
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> RunLog:
@@ -68,7 +67,6 @@ class JobLogs:
                 **(tags or {}),
             },
             parent=parent,
-            place=place,
             source=self.source,
             texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
         )

@@ -1,4 +1,4 @@
-"""Files of JSON lines that several processes append to, and that stay readable after a kill."""
+"""Files of JSON lines that are appended to, and that stay readable after a kill."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,33 +40,24 @@ def first_entry(path: Path) -> dict[str, Any]:
     return next((decode(line) for line, _ in read_lines(path)), {})
 
 
-class Appender:
-    """An open file that this process has locked."""
+def append(path: Path, entries: Iterable[Entry]) -> None:
+    """Appends the entries, behind the last whole line: a killed writer may have left a part of one.
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def append(self, entries: Iterable[Entry], end: int) -> bytes:
-        """Cuts off what is behind `end`, a truncated line, then appends. Returns the lines.
-
-        Raises OSError where they cannot be written. Lines that were written whole stay: they may be read.
-        """
-        lines = b"".join(_encode(entry) for entry in entries)
-        if os.fstat(self._descriptor).st_size > end:
-            os.ftruncate(self._descriptor, end)
-        rest = memoryview(lines)
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
-        return lines
-
-
-@contextmanager
-def appending(path: Path) -> Iterator[Appender]:
-    """Opens and locks the file while the context is open."""
+    Raises OSError where they cannot be written. Lines that were written whole stay: they may be read.
+    """
+    lines = b"".join(
+        json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n" for entry in entries
+    )
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
+        # Workers of a lost node may live on for a while, and write.
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield Appender(descriptor)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            os.ftruncate(descriptor, path.read_bytes().rfind(b"\n") + 1)
+        rest = memoryview(lines)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
     finally:
         os.close(descriptor)
 
@@ -76,7 +66,3 @@ def sync(path: Path) -> None:
     """Waits until the file's content is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _encode(entry: Entry) -> bytes:
-    return json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"

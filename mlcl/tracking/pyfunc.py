@@ -1,13 +1,11 @@
-"""Exported models as pyfunc models in MLflow's registry: the exported folder, and code that loads it."""
+"""Exported models as models of MLflow: the exported folder, code that loads it, and links to its run."""
 
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -21,50 +19,34 @@ os.environ.setdefault("MLFLOW_UV_AUTO_DETECT", "false")
 import mlflow.pyfunc
 import numpy as np
 import pandas as pd
-from mlflow.artifacts import download_artifacts
-from mlflow.entities import LoggedModel
-from mlflow.entities.model_registry import ModelVersion
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types.schema import Array, ColSpec, DataType, ParamSchema, ParamSpec, Schema
-from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS as VERSIONS
 from PIL import Image
 
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
-from mlcl.tracking.logged_model import log_model
+from mlcl.tracking.mlflow_private import last_points
+from mlcl.tracking.registry import register_version
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
-from mlcl.training.export.model_index import INDEX
-from mlcl.training.export.model_writer import describe
 
 CODE = Path(__file__).with_name("pyfunc_code.py")
-URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
-ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
+NAME = "exported"
+"""The name of the model among those of its run."""
+EVALUATED = ("val/", "test/")
+"""Parts of the names of metrics that a model is judged by."""
 KINDS: Mapping[str, Any] = {
     "text": DataType.string,
     "image": DataType.binary,
     "vectors": Array(DataType.double),
 }
 """MLflow's type of what a model reads, by modality."""
-MAX_DESCRIPTION = 5000
-"""Longest description, in characters, that MLflow's store keeps."""
 NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
 
 logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
-
-
-def check_name(name: str, alias: str) -> None:
-    """Raises UserError for a name or an alias that MLflow or a URI cannot have."""
-    if not name.strip() or set(name) & set("/:@"):
-        raise UserError("no name of a model", key="--register", found=name, allowed="a name without / : @")
-    if ALIAS.fullmatch(alias) is None:
-        raise UserError(
-            "no alias",
-            key="--alias",
-            found=alias,
-            allowed="letters, digits, _ and -, but neither latest nor a version such as v1",
-        )
 
 
 def register_export(
@@ -80,61 +62,9 @@ def register_export(
         version = register_version(tracker, model, index, name)
         tracker.client.set_registered_model_alias(name, alias, version)
     except MlflowException as error:
-        reason = tracker.safe(str(error)).splitlines()[0]
-        raise UserError(
-            "MLflow does not take it", key="--register", found=f"{name}@{alias} ({reason})"
-        ) from None
+        found = f"{name}@{alias} ({tracker.reason(error)})"
+        raise UserError("MLflow does not take it", key="--register", found=found) from None
     return f"models:/{name}@{alias} (version {version})"
-
-
-def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
-    """Registers a run's logged model as a version of the model `name`, once a run; returns the version.
-
-    The version's description is that of the index, and `more`. Raises MlflowException.
-    """
-    run_id, source = str(model.source_run_id), str(model.artifact_location)
-    versions = tracker.versions(run_id, source)
-    if name not in versions:
-        tracker.make_model(name)
-        tags = {"way": index.best, "metric": index.metric}
-        text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
-        made = tracker.client.create_model_version(
-            name, source, run_id, tags=tags, description=text, model_id=model.model_id
-        )
-        versions[name] = str(made.version)
-        # For the model's page: a server does this itself, a store that is a file does not.
-        listed = [{"name": its, "version": version} for its, version in versions.items()]
-        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS: json.dumps(listed)})
-    return versions[name]
-
-
-def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
-    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` to a folder below `to`.
-
-    Raises UserError where there is none, and for a version that is not an export.
-    """
-    parts = URI.fullmatch(uri)
-    if parts is None:
-        raise UserError(
-            "names no model", key="MODEL", found=uri, allowed="models:/NAME@ALIAS, models:/NAME/1"
-        )
-    try:
-        version = _find_version(tracker, parts)
-        held = Path(download_artifacts(f"{version.source}/artifacts", None, None, str(to), tracker.uri))
-        # MLflow keeps the name of the folder that was exported.
-        found = held.glob(f"*/{INDEX}")
-    except (MlflowException, OSError) as error:
-        reason = tracker.safe(str(error)).splitlines()[0]
-        raise UserError("no such registered model", key="MODEL", found=f"{uri} ({reason})") from None
-    for file in found:
-        return file.parent
-    raise UserError("not an exported model", key="MODEL", found=uri, allowed=f"mlcl export {version.run_id}")
-
-
-def _find_version(tracker: Tracker, parts: re.Match[str]) -> ModelVersion:
-    if parts["alias"] is not None:
-        return tracker.client.get_model_version_by_alias(parts["name"], parts["alias"])
-    return tracker.client.get_model_version(parts["name"], parts["version"])
 
 
 def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> LoggedModel:
@@ -161,10 +91,57 @@ def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encode
         try:
             return log_model(tracker.client, tracker.client.get_run(run_id), save)
         except OSError as error:
-            reason = tracker.safe(str(error)).splitlines()[0]
-            raise UserError(
-                "MLflow does not take the model", key="RUN", found=f"{run_id} ({reason})"
-            ) from None
+            found = f"{run_id} ({tracker.reason(error)})"
+            raise UserError("MLflow does not take the model", key="RUN", found=found) from None
+
+
+def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
+    """The run's exported model; None where it has none that is complete."""
+    found = client.search_logged_models(
+        [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{NAME}'"
+    )
+    return next((model for model in found if model.status == LoggedModelStatus.READY), None)
+
+
+def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path]) -> LoggedModel:
+    """The run's exported model, linked to the run's metrics, parameters and data set.
+
+    It is logged where the run has none, from the files that `save` writes. A log that is interrupted leaves
+    no model. Raises MlflowException or OSError where MLflow does not take it.
+    """
+    found = find_model(client, run)
+    if found is not None:
+        return found
+    run_id = run.info.run_id
+    model = client.create_logged_model(run.info.experiment_id, NAME, run_id, params=dict(run.data.params))
+    try:
+        client.log_model_artifacts(model.model_id, str(save(model)))
+        client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
+        client.log_batch(run_id, metrics=_linked_metrics(run, model))
+        return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    except BaseException:
+        with suppress(Exception):
+            client.delete_logged_model(model.model_id)
+        raise
+
+
+def _linked_metrics(run: Run, model: LoggedModel) -> list[Metric]:
+    """The run's last metrics, which MLflow has, again: now with the model and the data set."""
+    data = next((each.dataset for each in run.inputs.dataset_inputs), None)
+    return [
+        Metric(
+            point.key,
+            point.value,
+            point.timestamp,
+            point.step,
+            model_id=model.model_id,
+            dataset_name=data and data.name,
+            dataset_digest=data and data.digest,
+            run_id=run.info.run_id,
+        )
+        for point in last_points(run)
+        if any(part in point.key for part in EVALUATED)
+    ]
 
 
 def _signature(index: Index) -> ModelSignature:

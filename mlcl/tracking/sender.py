@@ -7,8 +7,7 @@ time, step and value, and replaces parameters, tags and artifacts. Only the run 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from mlcl.tracking.names import MLFLOW_STATUS, Tag
 from mlcl.tracking.shared_view import view_note, view_tag, view_text
 from mlcl.tracking.tracker import Tracker
 
-POINTS, PARAMS = 1000, 100
-"""Most metric points, and most parameters or tags, in one request: limits of MLflow."""
+POINTS = 1000
+"""Metric points after which a request is sent. MLflow's client splits larger entries."""
 REFUSED = {
     "ALREADY_EXISTS",
     "BAD_REQUEST",
@@ -71,52 +70,49 @@ class Sender:
         return first_entry(self.folder / LOG).get("parent")
 
     def deliver(self) -> Iterator[None]:
-        """Sends the entries behind the cursor. Yields after every answer of MLflow."""
+        """Sends the entries behind the cursor: metrics by the request, all others alone. Yields after each.
+
+        An entry of an unknown kind is skipped.
+        """
         self.cursor.undeliverable = ""
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
-            kind = entries[0].get("kind", "")
+            entry, kind = entries[0], entries[0].get("kind")
             if kind != "start" and self.cursor.run_id is None:
                 raise Refused("the log does not say where it belongs")
-            yield from self._send(entries)
-            self.cursor.offset, self.cursor.ended = end, kind == "finish"
+            match kind:
+                case "start":
+                    self._start(entry)
+                case "metrics":
+                    self._metrics(entries)
+                case "params":
+                    self._params(entry["values"])
+                case "tags":
+                    self._tags(entry["values"])
+                case "artifact":
+                    self._artifact(self._tracker.home / entry["path"])
+                case "text":
+                    self._text(entry["file"], entry["name"])
+                case "view":
+                    self._view(entry["key"], entry["view"])
+                case "state":
+                    self._state(State(entry["state"]), entry.get("reason"), entry["time"])
+            self.cursor.offset = end
+            self.cursor.ended = kind == "state" and entry["state"] != State.RUNNING
             self.cursor.write(self.folder)
+            yield
 
-    def _send(self, entries: list[Any]) -> Iterator[None]:
-        """Sends a batch: several entries of metrics, or one of another kind. An unknown kind is skipped."""
-        entry = entries[0]
-        match entry.get("kind"):
-            case "start":
-                yield from self._start(entry)
-            case "metrics":
-                yield from self._metrics(entries)
-            case "params":
-                yield from self._params(entry["values"])
-            case "tags":
-                yield from self._tags(entry["values"])
-            case "artifact":
-                yield from self._artifact(self._tracker.home / entry["path"], entry["under"])
-            case "text":
-                yield from self._text(entry["file"], entry["name"])
-            case "view":
-                yield from self._view(entry["key"], entry["view"])
-            case "reopen":
-                yield from self._reopen()
-            case "finish":
-                yield from self._finish(State(entry["state"]), entry["reason"], entry["time"])
-
-    def _start(self, entry: Mapping[str, Any]) -> Iterator[None]:
+    def _start(self, entry: Mapping[str, Any]) -> None:
         if self.cursor.run_id is None:
-            yield from self._create(entry)
-        yield from self._params(entry["params"])
-        yield from self._data(entry["tags"])
+            self._create(entry)
+        self._params(entry["params"])
+        self._data(entry["tags"])
         for name, file in entry["texts"].items():
-            yield from self._text(file, name)
+            self._text(file, name)
 
-    def _create(self, entry: Mapping[str, Any]) -> Iterator[None]:
+    def _create(self, entry: Mapping[str, Any]) -> None:
         """Creates the run, or finds the one that was created before an answer was lost."""
         cursor = self.cursor
         experiment = self._tracker.experiment(entry["experiment"])
-        yield
         found = self._runs(experiment) if cursor.creating else []
         if not found:
             # An earlier request without an answer may still be carried out after this one.
@@ -127,7 +123,7 @@ class Sender:
                 **entry["tags"],
                 Tag.LOG: self.id,
                 Tag.OWNER: entry["owner"],
-                Tag.STATE: State.RUNNING.value,
+                Tag.STATE: str(State.RUNNING),
             }
             if entry["parent"] is not None:
                 tags[Tag.PARENT] = run_id_of(self._tracker.home, entry["parent"])
@@ -137,33 +133,26 @@ class Sender:
             found = [run.info.run_id]
         cursor.run_id, cursor.creating, cursor.experiment_id = found[0], False, experiment
         cursor.write(self.folder)
-        yield
 
     def _runs(self, experiment: str) -> list[str]:
         found = self._client.search_runs([experiment], f"tags.`{Tag.LOG}` = '{self.id}'")
         return [run.info.run_id for run in found]
 
-    def _metrics(self, entries: list[Any]) -> Iterator[None]:
+    def _metrics(self, entries: list[Any]) -> None:
         points = [
             Metric(name, float(value), entry["time"], entry["step"])
             for entry in entries
             for name, value in entry["values"].items()
         ]
-        for batch in _portions(points, POINTS):
-            self._client.log_batch(self.cursor.run_id, metrics=batch)
-            yield
+        self._client.log_batch(self.cursor.run_id, metrics=points)
 
-    def _params(self, values: Mapping[str, str]) -> Iterator[None]:
-        for batch in _portions(values.items(), PARAMS):
-            self._client.log_batch(self.cursor.run_id, params=[Param(*item) for item in batch])
-            yield
+    def _params(self, values: Mapping[str, str]) -> None:
+        self._client.log_batch(self.cursor.run_id, params=[Param(*item) for item in values.items()])
 
-    def _tags(self, values: Mapping[str, str]) -> Iterator[None]:
-        for batch in _portions(values.items(), PARAMS):
-            self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in batch])
-            yield
+    def _tags(self, values: Mapping[str, str]) -> None:
+        self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in values.items()])
 
-    def _data(self, tags: Mapping[str, str]) -> Iterator[None]:
+    def _data(self, tags: Mapping[str, str]) -> None:
         """The data set as an input of the run: its name, fingerprint and rows."""
         if Tag.ROWS not in tags:
             return
@@ -173,57 +162,42 @@ class Sender:
         data = Dataset(name, tags[Tag.FINGERPRINT], "mlcl", source, profile=profile)
         context = InputTag("mlflow.data.context", "training")
         self._client.log_inputs(self.cursor.run_id, [DatasetInput(data, [context])])
-        yield
 
-    def _artifact(self, path: Path, under: str | None) -> Iterator[None]:
+    def _artifact(self, path: Path) -> None:
         if path.is_dir():
-            below = "/".join(filter(None, [under, path.name]))
-            self._client.log_artifacts(self.cursor.run_id, str(path), below)
+            self._client.log_artifacts(self.cursor.run_id, str(path), path.name)
         elif path.exists():
-            self._client.log_artifact(self.cursor.run_id, str(path), under)
+            self._client.log_artifact(self.cursor.run_id, str(path))
         else:
             self._announce(f"{path} was removed before MLflow had it")
-        yield
 
-    def _text(self, file: str, name: str) -> Iterator[None]:
+    def _text(self, file: str, name: str) -> None:
         text = (self.folder / TEXTS / file).read_text(encoding="utf-8", errors="replace")
         self._client.log_text(self.cursor.run_id, text, name)
-        yield
 
-    def _view(self, key: str, view: Mapping[str, Any]) -> Iterator[None]:
+    def _view(self, key: str, view: Mapping[str, Any]) -> None:
         """Keeps the view in the experiment, and its links as the run's description, unless there is one."""
         run = self._client.get_run(self.cursor.run_id)
         experiment = str(run.info.experiment_id)
         self._client.set_experiment_tag(experiment, view_tag(key), view_text(view, run.info.run_id))
-        yield
         if not run.data.tags.get(Tag.NOTE):
-            yield from self._tags({Tag.NOTE: view_note(experiment, key)})
+            self._tags({Tag.NOTE: view_note(experiment, key)})
 
-    def _reopen(self) -> Iterator[None]:
-        self._client.update_run(self.cursor.run_id, status=MLFLOW_STATUS[State.RUNNING])
-        yield from self._tags({Tag.STATE: State.RUNNING.value, Tag.REASON: ""})
-
-    def _finish(self, state: State, reason: str, time: int) -> Iterator[None]:
+    def _state(self, state: State, reason: str | None, time: int) -> None:
+        """Sets tags and status; `reason` is None where there is none and was none before."""
         run_id = self.cursor.run_id
         tags: dict[str, str] = {Tag.STATE: state.value}
-        if reason:
-            tags[Tag.REASON] = reason
-        yield from self._tags(tags)
+        self._tags(tags if reason is None else {**tags, Tag.REASON: reason})
+        if state is State.RUNNING:
+            self._client.update_run(run_id, status=MLFLOW_STATUS[state])
+            return
         self._client.set_terminated(run_id, MLFLOW_STATUS[state], end_time=time)
-        yield
         if self.cursor.twice:
             experiment = self._client.get_run(run_id).info.experiment_id
             for other in self._runs(experiment):
                 if other != run_id:
                     self._client.delete_run(other)
             self.cursor.twice = False
-            yield
-
-
-def _portions(items: Collection[Any], size: int) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while portion := list(islice(rest, size)):
-        yield portion
 
 
 def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:

@@ -6,7 +6,6 @@ import logging
 import os
 from pathlib import Path
 from typing import Self
-from uuid import uuid4
 
 # Set before MLflow reads them. A request is tried once: the sender decides when to try again, and a repeated
 # request to create a run would create two.
@@ -22,9 +21,9 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.moved_home import relocate_artifacts
-from mlcl.tracking.preflight import check_reachable
-from mlcl.tracking.uri import KEY, dashboard, shown, sqlite_file, tracking_uri
+from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts
+from mlcl.tracking.network import check_reachable
+from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
@@ -76,6 +75,10 @@ class Tracker:
         """The text without the password of the URI."""
         return text.replace(self.uri, self.shown)
 
+    def reason(self, error: Exception) -> str:
+        """The first line of an error, without the password of the URI."""
+        return self.safe(str(error)).splitlines()[0]
+
     def experiment(self, name: str) -> str:
         """The id of an experiment, which is created where it is new; two processes at once get the same id.
 
@@ -106,25 +109,3 @@ class Tracker:
         """The model versions made from these artifacts of a run, by the name of the registered model."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
         return {str(v.name): str(v.version) for v in found if v.source == source}
-
-    def dashboard(self) -> str:
-        """The command or address that opens MLflow's pages on this store."""
-        return dashboard(self.uri)
-
-
-def make_tables(file: Path | None, artifacts: str) -> None:
-    """Makes the file of a store with MLflow's tables, whole or not at all: MLflow refuses half of them.
-
-    `artifacts`: the URI at which its default experiment keeps them. The caller must hold the home's `LOCK`:
-    two first commands at once would both make the tables.
-    """
-    if file is None or (file.exists() and file.stat().st_size):  # the check before makes an empty file
-        return
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    for left in file.parent.glob(f".{file.name}.*.partial*"):
-        left.unlink()
-    # MLflow keeps what it knows of a store by its name, so that no name may come twice in a process.
-    partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
-    SqlAlchemyStore(f"sqlite:///{partial}", artifacts)
-    partial.replace(file)

@@ -29,17 +29,16 @@ def sqlite_file(uri: str) -> Path | None:
 
 
 def shown(uri: str) -> str:
-    """The URI with its password hidden, to be printed and stored."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        # The password of a URI that cannot be parsed cannot be found either.
-        return f"{uri.partition('://')[0]}://..."
-    user, at, host = parts.netloc.rpartition("@")
-    if at:
+    """The URI with its password hidden, to be printed and stored; a path as it is.
+
+    The password of a database may have an `@` or a slash.
+    """
+    scheme, mark, rest = uri.partition("://")
+    user, at, host = rest.rpartition("@")
+    if at and scheme != "sqlite":
         name, colon, _ = user.partition(":")
-        uri = urlunsplit(parts._replace(netloc=f"{name}{':***' if colon else ''}@{host}"))
-    return SECRET.sub(r"\1***", uri)
+        rest = f"{name}{colon}{'***' if colon else ''}@{host}"
+    return SECRET.sub(r"\1***", f"{scheme}://{rest}") if mark else uri
 
 
 def stored_uri(uri: str, home: Path) -> str:
@@ -48,29 +47,6 @@ def stored_uri(uri: str, home: Path) -> str:
     if file is not None and file.is_relative_to(root):
         return f"{IN_HOME}{file.relative_to(root)}"
     return shown(uri)
-
-
-def is_stored_uri(kept: object, uri: str, home: Path) -> bool:
-    """Whether a log or ledger that keeps this is for the store `uri`.
-
-    Earlier releases kept the whole path of a file in the home, which is gone once the home was moved.
-    """
-    present = stored_uri(uri, home)
-    if kept in (present, shown(uri)):
-        return True
-    old = sqlite_file(str(kept))
-    moved = old is not None and f"{IN_HOME}{old.name}" == present
-    return moved and old is not None and not old.exists()
-
-
-def without_password(url: str) -> str:
-    """The URL of a database without its password, which may have an `@` or a slash; a path as it is."""
-    scheme, mark, rest = url.partition("://")
-    user, at, place = rest.rpartition("@")
-    if at:
-        name, colon, _ = user.partition(":")
-        rest = f"{name}{colon}{'***' if colon else ''}@{place}"
-    return SECRET.sub(r"\1***", f"{scheme}{mark}{rest}") if mark else url
 
 
 def driver_error(error: Exception, password: str | None) -> str:

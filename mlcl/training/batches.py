@@ -49,14 +49,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """An encoded split.
+    """An encoded split: the encoder's inputs, and the labels of each head by name and of the classifier.
 
-    Args:
-        inputs: The encoder's inputs.
-        labels: The labels of each head by name, and those of the classifier under `classifier`.
-        sample_ids: A global id for each row.
-        augment: The augmentation of images.
-        compile: Whether the augmentation is compiled.
+    `sample_ids` are global ids of the rows. `augment` says how views of images differ, `compile` whether the
+    augmentation is compiled.
     """
 
     inputs: TokenRows | ImageRows | FeatureRows

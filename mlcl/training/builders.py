@@ -35,7 +35,6 @@ from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks, Patience
 from mlcl.training.objective import ContrastiveModel, Head, Objective
-from mlcl.training.optim import build_optimizer, build_schedule
 
 LEAST_PATIENCE = 10
 """Least patience of `auto` in validations: a multi-label metric may stay at 0 for the first few."""
@@ -59,7 +58,7 @@ def build_model(job_data: JobData) -> ContrastiveModel:
 
 
 def _label_graph(job_data: JobData) -> Tensor | None:
-    """Returns the co-occurrence of labels in the training rows, for an encoder that needs it."""
+    """The co-occurrence of labels in the training rows, for an encoder that needs it."""
     targets = job_data.targets(job_data.train)
     wanted = ENCODERS[job_data.job.encoder.name].needs("label_graph_LL")
     return label_graph(targets.without_unknown()) if wanted and isinstance(targets, LabelRows) else None
@@ -142,24 +141,16 @@ def build_loop(
 ) -> Loop:
     """Builds the loop over the training rows with the job's optimiser and schedule.
 
-    Raises:
-        UserError: The micro-batch is too small for the encoder.
+    Raises UserError for a micro-batch that is too small for the encoder.
     """
     job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
     model.encoder.to(memory_format=memory_format(context.device))
-    optimizer = build_optimizer(
-        model, train.optimizer, train.lr, train.weight_decay, train.momentum, train.encoder_lr
-    )
     rows = job_data.rows(job_data.train).resident(context.device)
-    sampler = job_data.sampler(context.rank, context.world_size)
-    steps = train.epochs * sampler.steps_per_epoch
     return Loop(
         model=model,
-        optimizer=optimizer,
-        schedule=build_schedule(optimizer, train.schedule, steps, train.warmup),
         rows=replace(rows, compile=bool(train.compile)),
-        sampler=sampler,
+        sampler=job_data.sampler(context.rank, context.world_size),
         context=context,
         train=train,
         views=job.views,

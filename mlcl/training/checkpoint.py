@@ -55,12 +55,8 @@ def last_checkpoint(
 ) -> tuple[Path | None, dict[str, Any] | None, str]:
     """Loads the last whole checkpoint, and renames damaged ones to DAMAGED.
 
-    Returns:
-        Its file and its state, None if there is none, and a line about damaged ones or "".
-
-    Raises:
-        UnreadableCheckpointError: A checkpoint cannot be read now.
-        UserError: The checkpoint has another format, or is of another job or other data.
+    Returns its file and its state, None if there is none, and a line about damaged ones or "". Raises as
+    `load_checkpoint`, but for damage.
     """
     damaged = []
     for file in (path, path.with_name(PREVIOUS)):

@@ -21,10 +21,9 @@ Labels = Tensor | LabelRows
 
 
 class CrossEntropy(nn.Module):
-    """-log p of the right class, times the weight of that class.
+    """-log p of the right class, times the weight of that class, which is not trained and in no checkpoint.
 
-    Args:
-        weight_AC: The weights, one row per aspect, or a single row; not trained, and in no checkpoint.
+    `weight_AC` has one row per aspect, or a single row.
     """
 
     def __init__(self, weight_AC: Tensor | None = None) -> None:
@@ -90,15 +89,12 @@ def _power(base: Tensor, exponent: float) -> Tensor:
 
 
 class Classifier(nn.Module):
-    """A classifier with its loss.
+    """A classifier with its loss: `linear` gives logits for the encoder's output, `loss` the term of each
+    target.
 
-    Args:
-        linear: Returns logits for the encoder's output.
-        weight: The weight in the objective.
-        loss: Returns the term of each target.
-        reduction: `mean` over the targets of all rows, or `sum_labels`: the mean over rows with a target of
-            the sum over a row's targets. Missing targets, such as unknown labels, are left out.
-        regulariser: Returns a term that is added.
+    `reduction` is the `mean` over the targets of all rows, or `sum_labels`: the mean over rows with a target
+    of the sum over a row's targets. Missing targets, such as unknown labels, are left out. `regulariser` is
+    added.
     """
 
     def __init__(
@@ -119,9 +115,7 @@ class Classifier(nn.Module):
     def forward(self, output_RO: Tensor, targets: Labels) -> Tensor:
         """Returns the unweighted loss, a scalar, whose mean over ranks is the loss of the whole batch.
 
-        Args:
-            output_RO: The encoder's output.
-            targets: LabelRows (R, L), or classes (R,) or (R, A), -1 if missing.
+        Targets are LabelRows (R, L), or classes (R,) or (R, A), -1 if missing.
         """
         # Autocast would round the logits to bf16, and float32 sums cannot undo that.
         with torch.autocast(output_RO.device.type, enabled=False):
@@ -141,7 +135,7 @@ class Classifier(nn.Module):
 
 
 def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
-    """Returns total / count of all ranks, times the world size by which DDP divides."""
+    """total / count of all ranks, times the world size by which DDP divides."""
     if not (dist.is_available() and dist.is_initialized()):
         return total / count.clamp(min=1)
     count = count.clone()

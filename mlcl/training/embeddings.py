@@ -47,12 +47,8 @@ def shares(rows: int, ranks: int) -> list[range]:
 
 @dataclass(frozen=True)
 class RankRows:
-    """This rank's consecutive rows of a matrix with N rows; one process has all of them.
-
-    Args:
-        values: The rows (n, D).
-        first: The number of the first of them.
-        context: Rank and device.
+    """This rank's consecutive rows (n, D) of a matrix with N rows, from `first` on; one process has all of
+    them.
     """
 
     values: Tensor
@@ -70,15 +66,10 @@ class RankRows:
         return ProbeRows(self.values, targets, self.first, total)
 
     def retrieve(self, queries_MD: Tensor, k: int, rows: int) -> Neighbours:
-        """Finds the k nearest of all ranks' rows for every query.
+        """Finds the k nearest of the `rows` rows of all ranks for every query (M, D).
 
         Every rank must call this with the same queries. Each searches its own rows and all get the merged
         neighbours, which equal the ones that one search in all rows finds, bit by bit.
-
-        Args:
-            queries_MD: The queries.
-            k: The number of neighbours.
-            rows: The number N of rows on all ranks.
         """
         if self.context.world_size == 1:
             return retrieve(self.values, queries_MD, k)
@@ -89,7 +80,6 @@ class RankRows:
         )
 
     def _merged(self, queries_BD: Tensor, k: int) -> Neighbours:
-        """Finds the k nearest (B, k) of all ranks' rows."""
         own, queries, ranks = self._own(queries_BD, k), len(queries_BD), self.context.world_size
         if not queries:
             return own
@@ -98,7 +88,6 @@ class RankRows:
         return merge([Neighbours(*found) for found in zip(distances, indices, strict=True)], k)
 
     def _own(self, queries_BD: Tensor, k: int) -> Neighbours:
-        """Finds the nearest (B, k) of this rank's rows, padded with NO_ROW if it has fewer than k."""
         distance = torch.full((len(queries_BD), k), math.inf)
         index = torch.full((len(queries_BD), k), NO_ROW)
         if len(self.values):
@@ -110,14 +99,7 @@ class RankRows:
 
 @dataclass(frozen=True)
 class SplitEncoder:
-    """Encodes splits in batches, each rank a share of the rows.
-
-    Args:
-        encoder: The encoder; it is left in evaluation mode.
-        batch_size: Rows of a batch.
-        precision: The job's precision.
-        context: Rank and device.
-    """
+    """Encodes splits in batches, each rank a share of the rows. The encoder is left in evaluation mode."""
 
     encoder: nn.Module
     batch_size: int
@@ -143,7 +125,6 @@ class SplitEncoder:
 
     @torch.no_grad()
     def _share(self, rows: Rows, columns: int) -> RankRows:
-        """Computes the first columns of the outputs of this rank's rows."""
         self.encoder.eval()
         own = shares(len(rows), self.context.world_size)[self.context.rank]
         output_nO = torch.empty(len(own), columns)
@@ -178,14 +159,7 @@ def setting_of(config: KnnConfig) -> Setting:
 
 @dataclass(frozen=True)
 class Datastore:
-    """Embeddings and labels of the N training rows. Source: kNN-MLTC section 3.2.
-
-    Args:
-        rows: The embeddings of this rank's rows.
-        labels: The labels of all rows.
-        task: The kind of prediction.
-        n_classes: The number of classes or labels.
-    """
+    """Embeddings of this rank's training rows, and the labels of all N. Source: kNN-MLTC section 3.2."""
 
     rows: RankRows
     labels: Labels
@@ -193,7 +167,7 @@ class Datastore:
     n_classes: int
 
     def retrieve(self, queries_MO: Tensor, k: int) -> Neighbours:
-        """Finds the k nearest of all N rows for every query; reads the embedding of the queries alone.
+        """Finds the k nearest of all N rows for every query; reads the embedding in its output alone.
 
         Every rank must call this with the same queries.
         """

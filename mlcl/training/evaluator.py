@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from mlcl.config import KnnConfig, ProbeConfig
-from mlcl.config.job import KnnGrid
+from mlcl.config import KnnConfig
 from mlcl.data import Split
 from mlcl.evaluation import (
     Decision,
     Neighbours,
-    PosthocResult,
     ProbeResult,
     Setting,
     Task,
@@ -32,12 +30,13 @@ from mlcl.evaluation import (
     predict,
     search,
 )
+from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.split_metrics import decision_metrics
-from mlcl.training.transfer import Transfer, probe_grid, unseen_metrics
+from mlcl.training.transfer import probe_grid, unseen_metrics
 
 Predictor = Callable[[Tensor], Tensor]
 """Returns probabilities for outputs (M, O) of the encoder."""
@@ -47,14 +46,9 @@ Predictor = Callable[[Tensor], Tensor]
 class Evaluation:
     """The metrics of a run, and the embeddings and probabilities that they were computed from.
 
-    Args:
-        train: The embeddings (n, D) of this rank's training rows.
-        metrics: The metrics by name.
-        embeddings: The embeddings (M, D) of validation and test by split.
-        probabilities: The probabilities of the classifier or the probe by split.
-        probe: The linear probe, if there is one.
-        decisions: The decisions by the prefix of the metrics that they were used for.
-        notes: Messages to the user.
+    `train` has the embeddings (n, D) of this rank's training rows, `embeddings` those of validation and test
+    (M, D) by split, `probabilities` the classifier's or the probe's by split. `decisions` are keyed by the
+    prefix of the metrics that they were used for. `notes` are messages to the user.
     """
 
     train: RankRows
@@ -70,13 +64,10 @@ class Evaluation:
 class Selection:
     """The predictors and kNN settings to evaluate, by the prefix of their metrics, as validation chose them.
 
-    Args:
-        models: The predictors. The probabilities of the one with the empty prefix are blended with
-        neighbours. store: The training rows, if the job has neighbours. settings: The kNN settings.
+    Neighbours are blended with the predictor whose prefix is empty.
     """
 
     models: dict[str, Predictor]
-    store: Datastore | None = None
     settings: dict[str, Setting] = field(default_factory=dict)
 
 
@@ -90,13 +81,7 @@ class Queries:
 
 
 class Evaluator:
-    """Evaluates a model on the data of its job. Every rank must call the same methods.
-
-    Args:
-        job_data: The job with its data.
-        model: Encoder and objective.
-        context: Rank and device.
-    """
+    """Evaluates a model on the data of its job. Every rank must call the same methods."""
 
     def __init__(self, job_data: JobData, model: ContrastiveModel, context: Context) -> None:
         self._job_data, self._model, self._context = job_data, model, context
@@ -119,47 +104,45 @@ class Evaluator:
             setting = setting_of(self._config.knn or KnnConfig())
             store = self._job_data.datastore(self._encoder.embeddings(self._train_rows))
             neighbours = store.retrieve(val_MO, setting.k)
-            votes = store.votes(neighbours, setting)
-            mixed = votes if model is None else blend(votes, model, setting.lambda_)
+            mixed = store.votes(neighbours, setting)
+            if model is not None:
+                mixed = blend(mixed, model, setting.lambda_)
             metrics |= self._metrics("knn/val", mixed, self._validation, self._decide(mixed))
         return metrics
 
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Evaluation:
-        """Evaluates after training.
+        """Evaluates after training, with the test split if `test`; `tell` gets the name of each phase.
 
-        Args:
-            test: Whether to evaluate on the test split.
-            tell: Called with the name of each phase.
-
-        Returns:
-            The evaluation; its metrics are equal on all ranks.
+        The metrics are equal on all ranks.
         """
         tell("embedding")
+        job_data = self._job_data
         result = Evaluation(self._encoder.embeddings(self._train_rows))
-        store = None if self._config.knn is None else self._job_data.datastore(result.train)
-        validation = self._queries(self._validation, self._encoder.outputs(self._validation_rows), store)
+        store = None if self._config.knn is None else job_data.datastore(result.train)
+        validation = self._queries(self._validation, self._validation_rows, store)
         selection = self._select(result, validation, store, tell)
         for prefix, decision in result.decisions.items():
             result.metrics |= decision_metrics(prefix, decision)
-        self._measure(result, selection, "val", validation)
-        if test:
-            tell("test")
-            split = self._job_data.dataset.split("test")
-            queries = self._queries(split, self._encoder.outputs(self._job_data.rows(split)), store)
-            self._measure(result, selection, "test", queries)
-            if self._job_data.transfer is not None:
-                tell("transfer")
-                result.metrics |= self._transfer(self._job_data.transfer)
-            if self._job_data.dataset.info.held_out is not None:
-                tell("unseen classes")
-                assert self._job_data.job.data.hold_out is not None
-                seed = self._job_data.job.data.hold_out.seed
-                result.metrics |= unseen_metrics(self._job_data.dataset, seed, self._encode)
+        self._measure(result, selection, "val", validation, store)
+        if not test:
+            return result
+        tell("test")
+        split = job_data.dataset.split("test")
+        self._measure(result, selection, "test", self._queries(split, job_data.rows(split), store), store)
+        if job_data.transfer is not None:
+            tell("transfer")
+            result.metrics |= job_data.transfer.measure(
+                lambda split: self._encoder.embeddings(job_data.unlabelled(split)), self._encode
+            )
+        if job_data.job.data.hold_out is not None:
+            tell("unseen classes")
+            seed = job_data.job.data.hold_out.seed
+            result.metrics |= unseen_metrics(job_data.dataset, seed, self._encode)
         return result
 
-    def _queries(self, split: Split, output_MO: Tensor, store: Datastore | None) -> Queries:
-        """Looks up as many neighbours as the largest setting needs."""
-        knn = self._config.knn
+    def _queries(self, split: Split, rows: Rows, store: Datastore | None) -> Queries:
+        """Encodes a split, and looks up as many neighbours as the largest setting needs."""
+        output_MO, knn = self._encoder.outputs(rows), self._config.knn
         if store is None or knn is None:
             return Queries(split, output_MO, None)
         k_max = max([knn.k, *(knn.grid.k if knn.grid is not None else ())])
@@ -179,26 +162,34 @@ class Evaluator:
         probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
         result.decisions |= {prefix: self._decide(p) for prefix, p in probabilities.items()}
         result.notes += self._notes(probabilities[""])
-        if self._config.knn is None or store is None or validation.neighbours is None:
+        knn, neighbours = self._config.knn, validation.neighbours
+        if knn is None or store is None or neighbours is None:
             return Selection(models)
         tell("neighbours")
-        own = setting_of(self._config.knn)
-        settings = {"knn/": own}
-        result.decisions["knn/"] = self._decide(store.blended(validation.neighbours, probabilities[""], own))
-        if self._config.knn.grid is not None:
-            found = self._search(self._config.knn.grid, store, validation.neighbours, probabilities[""])
+        settings = {"knn/": setting_of(knn)}
+        blended = store.blended(neighbours, probabilities[""], settings["knn/"])
+        result.decisions["knn/"] = self._decide(blended)
+        if knn.grid is not None:
+            found = search(
+                self._job_data.queries(self._validation, neighbours, probabilities[""]),
+                store.labels,
+                task=store.task,
+                ks=knn.grid.k,
+                lambdas=knn.grid.lambda_,
+                temperatures=knn.grid.temperature,
+                scoring=self._job_data.scoring,
+            )
             best = settings["knn_best/"] = found.best
             result.decisions["knn_best/"] = found.decision
-            result.metrics |= {
-                "knn_best/k": best.k,
-                "knn_best/lambda": best.lambda_,
-                "knn_best/temperature": best.temperature,
-            }
-        return Selection(models, store, settings)
+            chosen = {"k": best.k, "lambda": best.lambda_, "temperature": best.temperature}
+            result.metrics |= {f"knn_best/{name}": value for name, value in chosen.items()}
+        return Selection(models, settings)
 
-    def _measure(self, result: Evaluation, selection: Selection, name: str, queries: Queries) -> None:
+    def _measure(
+        self, result: Evaluation, selection: Selection, name: str, queries: Queries, store: Datastore | None
+    ) -> None:
         """Adds the metrics of a split, its embeddings and its probabilities to the result."""
-        split = queries.split
+        split, neighbours = queries.split, queries.neighbours
         for prefix, model in selection.models.items():
             probabilities = model(queries.output_MO)
             result.metrics |= self._metrics(f"{prefix}{name}", probabilities, split, result.decisions[prefix])
@@ -206,7 +197,6 @@ class Evaluator:
                 result.probabilities[split.name] = probabilities
         embeddings = result.embeddings[split.name] = self._embedding(queries.output_MO)
         result.metrics |= self._metrics.of_embeddings(name, embeddings, split)
-        store, neighbours = selection.store, queries.neighbours
         if store is None or neighbours is None:
             return
         for prefix, setting in selection.settings.items():
@@ -215,43 +205,19 @@ class Evaluator:
             decision = result.decisions[prefix]
             result.metrics |= self._metrics(f"{prefix}{name}", blended, split, decision, overlap)
 
-    def _search(
-        self, grid: KnnGrid, store: Datastore, neighbours: Neighbours, model: Tensor
-    ) -> PosthocResult:
-        """Finds the best (k, lambda, tau) of the grid on validation, and its decision."""
-        return search(
-            self._job_data.queries(self._validation, neighbours, model),
-            store.labels,
-            task=store.task,
-            ks=grid.k,
-            lambdas=grid.lambda_,
-            temperatures=grid.temperature,
-            scoring=self._job_data.scoring,
-        )
-
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
-        config = self._config.probe or ProbeConfig()
-        probe = linear_probe(
-            result.train.for_probe(self._job_data.targets(self._job_data.train)),
+        job_data = self._job_data
+        probe = result.probe = linear_probe(
+            result.train.for_probe(job_data.targets(job_data.train)),
             self._embedding(validation.output_MO),
-            self._job_data.targets(self._validation),
-            task=self._job_data.task,
-            n_classes=self._job_data.space.n_classes,
-            grid=probe_grid(config, self._job_data.job.train.seed),
-            scoring=self._job_data.scoring,
-            val_facts=self._job_data.facts_of(self._validation),
+            job_data.targets(self._validation),
+            task=job_data.task,
+            n_classes=job_data.space.n_classes,
+            grid=probe_grid(job_data.job),
+            scoring=job_data.scoring,
+            val_facts=job_data.facts_of(self._validation),
         )
-        result.probe = probe
         return lambda output_MO: predict(probe, self._embedding(output_MO))
-
-    def _transfer(self, transfer: Transfer) -> dict[str, float]:
-        return transfer.measure(
-            lambda split: self._encoder.embeddings(self._job_data.unlabelled(split)),
-            self._encode,
-            probe_grid(self._config.probe or ProbeConfig(), self._job_data.job.train.seed),
-            self._config.threshold,
-            self._config.at_least_one,
-        )
 
     def _encode(self, split: Split) -> Tensor:
         """Returns the embeddings (M, D) of a split of any data set."""

@@ -13,16 +13,11 @@ Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage
 class Event:
     """An event of a run.
 
-    Args:
-        kind: `saving` comes just before a checkpoint is written, `phase` at the begin of each part of the
-            evaluation, `note` for a message to the user, `damage` for one about a damaged checkpoint.
-        epoch: Complete epochs.
-        epochs: All epochs.
-        step: Complete optimiser steps, the axis of all metrics.
-        steps: All optimiser steps.
-        metrics: The metrics of a validation, of the end, or of a step that closes a logging window.
-        note: The message, or the name of the phase.
-        validations: At the `start` of a resumed run, the metrics of its earlier validations by epoch.
+    `kind`: `saving` comes just before a checkpoint is written, `phase` at the begin of each part of the
+    evaluation, `note` for a message to the user, `damage` for one about a damaged checkpoint. `epoch` and
+    `step` are complete ones of `epochs` and `steps`. `metrics` are those of a validation, of the end, or of a
+    step that closes a logging window. `note` is the message, or the name of the phase. `validations` are, at
+    the `start` of a resumed run, the metrics of its earlier validations by epoch.
     """
 
     kind: Kind

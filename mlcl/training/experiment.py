@@ -32,7 +32,6 @@ from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.features.cache import FeatureCache
 from mlcl.training.job_data import JobData
-from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
@@ -77,74 +76,149 @@ def run_experiment(
         Stopped: A stop was requested.
         Diverged: A loss, a weight or an output is not finite.
     """
-    job = job_data.job
+    experiment = _Experiment(job_data, folder, context, listener, should_stop, test)
+    train = job_data.job.train
     if context.is_main:
         remove_unfinished(folder)
-    if job.train.threads is not None:
-        _set_threads(job.train.threads)
-    if job.baseline is not None:
-        return _fitted(job_data, folder, context, listener, should_stop, test)
-    with deterministic(job.train.deterministic):
-        loop, model, evaluator = _built(job_data, folder, context, listener, should_stop)
+    if train.threads is not None:
+        _set_threads(train.threads)
+    if job_data.job.baseline is not None:
+        return experiment.fit_baseline() if context.is_main else None
+    with deterministic(train.deterministic):
+        return experiment.train()
+
+
+@dataclass(frozen=True)
+class _Experiment:
+    """The arguments of `run_experiment`."""
+
+    job_data: JobData
+    folder: Path
+    context: Context
+    listener: Listener
+    should_stop: Callable[[], bool]
+    test: bool
+
+    def train(self) -> Outcome | None:
+        """Trains the network, from its checkpoint if there is one, and evaluates it."""
+        model = self._seeded_model()
+        evaluator = Evaluator(self.job_data, model, self.context)
+        callbacks = Callbacks(self.listener, evaluator.quick, self.should_stop)
+        loop = build_loop(self.job_data, model, self.context, callbacks, self.folder / CHECKPOINT)
         resumed = loop.resume()
         loop.tell("start", note="resumed" if resumed else "")
         began = time.perf_counter()
         loop.run()
         trained = time.perf_counter()
-        metrics = _evaluated(job_data, folder, context, loop, model, evaluator, should_stop, test)
-        times = {
-            "time/train_seconds": trained - began,
-            "time/evaluation_seconds": time.perf_counter() - trained,
-        }
-        if not context.is_main:
+
+        def phase(note: str) -> None:
+            loop.tell("phase", note=note)
+            # The last epoch's checkpoint is written: a stop here costs the evaluation alone.
+            if self.context.any(self.should_stop()):
+                raise Stopped
+
+        result = evaluator.final(test=self.test, tell=phase)
+        for note in result.notes:
+            loop.tell("note", note=note)
+        write_results(self.folder, self.job_data, result, model)
+        if not self.context.is_main:
             return None
-        loop.tell("end", metrics | times)
-        return Outcome(metrics | times, resumed)
+        metrics = result.metrics | _times(began, trained)
+        loop.tell("end", metrics)
+        return Outcome(metrics, resumed)
 
+    def _seeded_model(self) -> ContrastiveModel:
+        """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
+        seed = self.job_data.job.train.seed
+        seed_all(seed)
+        model = build_model(self.job_data)
+        seed_all(seed, self.context.rank)
+        return model.to(self.context.device)
 
-def _built(
-    job_data: JobData, folder: Path, context: Context, listener: Listener, should_stop: Callable[[], bool]
-) -> tuple[Loop, ContrastiveModel, Evaluator]:
-    """Builds the training loop, its network and the evaluator."""
-    model = _seeded_model(job_data, context)
-    evaluator = Evaluator(job_data, model, context)
-    callbacks = Callbacks(listener, evaluator.quick, should_stop)
-    loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
-    return loop, model, evaluator
+    def fit_baseline(self) -> Outcome:
+        """Fits the job's baseline, or reads its cached result, and evaluates it."""
+        job_data = self.job_data
+        self._tell("start", {})
+        began = time.perf_counter()
+        self._tell("phase", {}, "baseline")
+        found = self._baseline_result()
+        fitted = time.perf_counter()
+        metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
+        targets = job_data.targets(job_data.dataset.split("validation"))
+        decision = job_data.scoring.decide(job_data.task, found.probabilities["validation"], targets)
+        metrics |= decision_metrics("", decision)
+        score = job_data.metrics()
+        for name, probabilities in found.probabilities.items():
+            metrics |= score(METRIC_NAMES[name], probabilities, job_data.dataset.split(name), decision)
+        rows = RankRows(torch.empty(len(job_data.train), 0))
+        nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
+        write_results(self.folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
+        metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(began, fitted)}
+        self._tell("end", metrics)
+        return Outcome(metrics, resumed=False)
 
+    def _tell(
+        self, kind: Literal["start", "phase", "end"], metrics: dict[str, float], note: str = ""
+    ) -> None:
+        self.listener(Event(kind, 0, 0, 0, 0, metrics, note))
 
-def _evaluated(
-    job_data: JobData,
-    folder: Path,
-    context: Context,
-    loop: Loop,
-    model: ContrastiveModel,
-    evaluator: Evaluator,
-    should_stop: Callable[[], bool],
-    test: bool,
-) -> dict[str, float]:
-    """Evaluates the trained network, writes the result, and returns its metrics."""
-
-    def phase(note: str) -> None:
-        loop.tell("phase", note=note)
-        # The last epoch's checkpoint is written: a stop here costs the evaluation alone.
-        if context.any(should_stop()):
+    def _check_stop(self) -> None:
+        if self.should_stop():
             raise Stopped
 
-    result = evaluator.final(test=test, tell=phase)
-    for note in result.notes:
-        loop.tell("note", note=note)
-    write_results(folder, job_data, result, model)
-    return result.metrics
+    def _baseline_result(self) -> BaselineResult:
+        """Reads the cached result; the first process that needs it fits the baseline while others wait.
+
+        The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share
+        it.
+        """
+        splits = "test" if self.test else "validation"
+        file = self.job_data.cache / "baselines" / f"{_identity(self.job_data)}-{splits}.npz"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(file.with_suffix(".lock"))
+        while True:
+            self._check_stop()
+            try:
+                with lock.acquire(timeout=LOOK_EVERY):
+                    return cached(file, lambda: _write_baseline(file, self._fit()), _read_baseline)
+            except Timeout:
+                continue
+
+    def _fit(self) -> BaselineResult:
+        job_data, job, scoring = self.job_data, self.job_data.job, self.job_data.scoring
+        baseline = BASELINES[str(job.baseline)]
+        cache = FeatureCache(job_data.cache, job_data.train, str(self.context.device))
+        began = time.process_time()
+        validation = job_data.dataset.split("validation")
+        targets, facts = job_data.targets(validation), job_data.facts_of(validation)
+
+        def score(probabilities: Tensor) -> float:
+            only = [scoring.metric]
+            value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
+            return value if scoring.mode == "max" else -value
+
+        problem = Problem(
+            task=job_data.task,
+            n_classes=job_data.space.n_classes,
+            rows=read_rows(baseline, job, cache, job_data.train),
+            targets=job_data.targets(job_data.train),
+            validation=read_rows(baseline, job, cache, validation),
+            score=score,
+            check_stop=self._check_stop,
+        )
+        fitted = baseline.fit(problem)
+        probabilities = {"validation": fitted.probabilities(problem.validation)}
+        if self.test:
+            rows = read_rows(baseline, job, cache, job_data.dataset.split("test"))
+            probabilities["test"] = fitted.probabilities(rows)
+        return BaselineResult(probabilities, dict(fitted.chosen), time.process_time() - began)
 
 
-def _seeded_model(job_data: JobData, context: Context) -> ContrastiveModel:
-    """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
-    seed = job_data.job.train.seed
-    seed_all(seed)
-    model = build_model(job_data)
-    seed_all(seed, context.rank)
-    return model.to(context.device)
+def _times(began: float, trained: float) -> dict[str, float]:
+    return {
+        "time/train_seconds": trained - began,
+        "time/evaluation_seconds": time.perf_counter() - trained,
+    }
 
 
 def _set_threads(threads: int) -> None:
@@ -154,50 +228,6 @@ def _set_threads(threads: int) -> None:
     faiss.omp_set_num_threads(threads)
 
 
-def _fitted(
-    job_data: JobData,
-    folder: Path,
-    context: Context,
-    listener: Listener,
-    should_stop: Callable[[], bool],
-    test: bool,
-) -> Outcome | None:
-    """Fits and evaluates the job's baseline, on rank 0 alone."""
-    if not context.is_main:
-        return None
-
-    def check_stop() -> None:
-        if should_stop():
-            raise Stopped
-
-    def tell(kind: Literal["start", "phase", "end"], metrics: dict[str, float], note: str = "") -> None:
-        listener(Event(kind, 0, 0, 0, 0, metrics, note))
-
-    tell("start", {})
-    began = time.perf_counter()
-    tell("phase", {}, "baseline")
-    found = _baseline_result(job_data, context, test, check_stop)
-    fitted = time.perf_counter()
-    metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
-    targets = job_data.targets(job_data.dataset.split("validation"))
-    decision = job_data.scoring.decide(job_data.task, found.probabilities["validation"], targets)
-    metrics |= decision_metrics("", decision)
-    for name, probabilities in found.probabilities.items():
-        metrics |= job_data.metrics()(
-            METRIC_NAMES[name], probabilities, job_data.dataset.split(name), decision
-        )
-    rows = RankRows(torch.empty(len(job_data.train), 0))
-    nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
-    write_results(folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
-    metrics |= {
-        "baseline/fit_cpu_seconds": found.seconds,
-        "time/train_seconds": fitted - began,
-        "time/evaluation_seconds": time.perf_counter() - fitted,
-    }
-    tell("end", metrics)
-    return Outcome(metrics, resumed=False)
-
-
 @dataclass(frozen=True)
 class BaselineResult:
     """Probabilities by split, the settings that validation chose, and the CPU seconds of the fit."""
@@ -205,64 +235,6 @@ class BaselineResult:
     probabilities: dict[str, Tensor]
     chosen: dict[str, float]
     seconds: float
-
-
-def _baseline_result(
-    job_data: JobData, context: Context, test: bool, check_stop: Callable[[], None]
-) -> BaselineResult:
-    """Reads the cached result; the first process that needs it fits the baseline while others wait.
-
-    The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share it.
-    """
-    file = job_data.cache / "baselines" / f"{_identity(job_data)}-{'test' if test else 'validation'}.npz"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(file.with_suffix(".lock"))
-    while True:
-        check_stop()
-        try:
-            with lock.acquire(timeout=LOOK_EVERY):
-                return cached(
-                    file,
-                    lambda: _write_baseline(file, _fit_baseline(job_data, context, test, check_stop)),
-                    _read_baseline,
-                )
-        except Timeout:
-            continue
-
-
-def _fit_baseline(
-    job_data: JobData, context: Context, test: bool, check_stop: Callable[[], None]
-) -> BaselineResult:
-    job, name = job_data.job, job_data.job.baseline
-    assert name is not None
-    baseline, scoring = BASELINES[name], job_data.scoring
-    cache = FeatureCache(job_data.cache, job_data.train, str(context.device))
-    began = time.process_time()
-    validation = job_data.dataset.split("validation")
-    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
-
-    def score(probabilities: Tensor) -> float:
-        only = [scoring.metric]
-        value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
-        return value if scoring.mode == "max" else -value
-
-    rows = read_rows(baseline, job, cache, validation)
-    fitted = baseline.fit(
-        Problem(
-            task=job_data.task,
-            n_classes=job_data.space.n_classes,
-            rows=read_rows(baseline, job, cache, job_data.train),
-            targets=job_data.targets(job_data.train),
-            validation=rows,
-            score=score,
-            check_stop=check_stop,
-        )
-    )
-    probabilities = {"validation": fitted.probabilities(rows)}
-    if test:
-        tested = read_rows(baseline, job, cache, job_data.dataset.split("test"))
-        probabilities["test"] = fitted.probabilities(tested)
-    return BaselineResult(probabilities, dict(fitted.chosen), time.process_time() - began)
 
 
 def _identity(job_data: JobData) -> str:

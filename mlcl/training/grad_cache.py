@@ -40,13 +40,8 @@ class OutOfMemory(Exception):  # noqa: N818 (the step may be repeated)
 class Passes:
     """Adds a batch's gradient to `.grad` of the model's parameters, and returns the objective's value.
 
-    Args:
-        model: The model.
-        wrapped: The model itself, or DDP around it.
-        context: Rank and device.
-        precision: The job's precision.
-        views: Views of a sample.
-        share: The largest number of samples of a process in a batch.
+    `wrapped` is the model itself, or DDP around it; `share` the largest number of samples of a process in a
+    batch.
     """
 
     model: ContrastiveModel
@@ -216,12 +211,10 @@ def gradient_norms(
 def fit(
     attempt: Callable[[int], T], size: int, least: int, model: nn.Module, world_size: int
 ) -> tuple[T, int]:
-    """Calls `attempt(size)`, with half the size, but not below `least`, until it fits in memory.
+    """Calls `attempt(size)`, with half the size, but not below `least`, until it fits; returns that size,
+    too.
 
     Each attempt begins with the random state and the buffers of the first, and without gradients.
-
-    Returns:
-        The result of `attempt`, and the size that fitted.
 
     Raises:
         UserError: `least` samples do not fit either.

@@ -27,9 +27,7 @@ Content = str | bytes | Path | Sequence[float]
 class InputReader:
     """Tokenises texts, or decodes images if there is no tokenizer.
 
-    Args:
-        tokenizer: The tokenizer of texts.
-        size: The largest number of tokens of a text, or the pixels of an image's side.
+    `size` is the largest number of tokens of a text, or the pixels of an image's side.
     """
 
     tokenizer: Tokenizer | None
@@ -43,8 +41,7 @@ class InputReader:
     def split(self, split: Split, cache: Path) -> TokenRows | ImageRows:
         """Reads all rows of a split, memory-mapped from the cache, which the first call fills.
 
-        Raises:
-            UserError: An image cannot be decoded; the message names its row.
+        Raises UserError, with the row, for an image that cannot be decoded.
         """
         if self.tokenizer is None:
             return decode_all(split, self.size, cache)
@@ -53,9 +50,7 @@ class InputReader:
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
         """Reads texts or images in memory.
 
-        Raises:
-            UserError: A text is not Unicode, or an image cannot be decoded; the message names its entry of
-                `places`.
+        Raises UserError, with the entry of `places`, for a text that is not Unicode or a broken image.
         """
         if self.tokenizer is None:
             return ImageRows(decode_contents(contents, places, self.size))

@@ -25,7 +25,6 @@ from mlcl.data import (
     hold_out,
     hugging_face_tokenizer,
     load_tokenizer,
-    prepare,
     subset,
     train_word_tokenizer,
 )
@@ -45,32 +44,19 @@ from mlcl.training.features.inputs import FeatureRows, Features
 from mlcl.training.input_reader import InputReader
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_of
-from mlcl.training.transfer import Transfer
+from mlcl.training.transfer import Transfer, open_reference
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
-    """Opens the job's data set without held-out classes. Prepares it first if the job names a source."""
-    data, place = job.data, job.data.path
-    if place is None:
-        assert data.source is not None
-        place = str(prepare(data.source, home / "data", data.options, data.split_seed))
-    dataset, wanted = Dataset.open(place, verify=verify), data.hold_out
+    """Opens the job's data set without held-out classes."""
+    dataset, wanted = open_reference(job.data, home, verify=verify), job.data.hold_out
     return dataset if wanted is None else hold_out(dataset, wanted.labels, wanted.share, wanted.seed)
 
 
 @dataclass(frozen=True)
 class JobData:
-    """A checked job with its data.
-
-    Args:
-        job: The job.
-        dataset: The data set, without held-out classes.
-        task: The kind of prediction.
-        tokenizer: The tokenizer of an encoder that reads tokens.
-        train: The training rows, after subset and label noise.
-        cache: The folder of the cache.
-        features: The inputs of an encoder with frozen inputs.
-        transfer: The data set of the transfer evaluation.
+    """A checked job with its data: the data set without held-out classes, and the training rows after subset
+    and label noise. `tokenizer` is that of an encoder that reads tokens, `features` are frozen inputs.
 
     Example:
         >>> job_data = JobData.of(load_job("job.yaml"), Path("outputs"))
@@ -87,15 +73,9 @@ class JobData:
 
     @classmethod
     def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> JobData:
-        """Opens and checks the data that a job names.
+        """Opens and checks the data that a job names. Raises UserError if job and data do not fit.
 
-        Args:
-            job: The job.
-            home: The home, with prepared data and cache.
-            verify: Whether every shard is compared with its SHA-256.
-
-        Raises:
-            UserError: Job and data do not fit.
+        `home` has prepared data and the cache. With `verify` every shard is compared with its SHA-256.
         """
         dataset = open_dataset(job, home, verify=verify)
         present = [str(name) for name, rows in dataset.info.rows.items() if rows]
@@ -114,8 +94,7 @@ class JobData:
             space = noise.labels or job.objective.classifier.labels
             train = add_label_noise(train, space, noise.rate, noise.seed)
         build_sampler(job, train, 0, job.train.workers)
-        other = job.evaluation.transfer_to
-        transfer = None if other is None else Transfer.of(other, home, dataset.info.modality)
+        transfer = Transfer.of(job, home, dataset.info.modality)
         cache = home / "cache"
         features = Features.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)

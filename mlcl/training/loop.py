@@ -34,7 +34,7 @@ from mlcl.training.events import Diverged, Event, Kind, Stopped
 from mlcl.training.grad_cache import Passes, fit, gradient_norms, has_batch_norm, least_samples
 from mlcl.training.loop_settings import Callbacks, LogWindow, Patience, Position
 from mlcl.training.objective import ContrastiveModel, ObjectiveValue
-from mlcl.training.optim import learning_rates
+from mlcl.training.optim import build_optimizer, build_schedule, learning_rates
 
 SAVE_EVERY = 5.0
 """Least seconds between checkpoints if the job does not set the epochs between them."""
@@ -53,8 +53,6 @@ class Loop:
     """
 
     model: ContrastiveModel
-    optimizer: Optimizer
-    schedule: LambdaLR
     rows: Rows
     sampler: EpochSampler
     context: Context
@@ -69,6 +67,12 @@ class Loop:
     best_weights: dict[str, Tensor] | None = None
     saved_at: float = -math.inf
     window: LogWindow = field(default_factory=LogWindow)
+    optimizer: Optimizer = field(init=False)
+    schedule: LambdaLR = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.optimizer = build_optimizer(self.model, self.train)
+        self.schedule = build_schedule(self.optimizer, self.train.schedule, self.steps, self.train.warmup)
 
     @property
     def steps(self) -> int:

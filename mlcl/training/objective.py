@@ -62,14 +62,10 @@ class ObjectiveValue:
 class Objective(nn.Module):
     """L = sum_h alpha_h L_h + w L_classifier.
 
-    Parts of weight 0 are not built, since their parameters would have no gradient.
-    Source: MLCL Eq. 2 and 3 (w = 1 - sum alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and
-    w = 1.
-
-    Args:
-        heads: The heads by name.
-        classifier: The classifier, unless its weight is 0.
-        label_logits: The number of logits that follow the embedding in the encoder's output.
+    Parts of weight 0 are not built, since their parameters would have no gradient. `label_logits` is the
+    number of logits that follow the embedding in the encoder's output.
+    Source: MLCL Eq. 2 and 3 (w = 1 - sum alpha); kNN-MLTC section 3.3 is one `knn` head of weight gamma and w
+    = 1.
     """
 
     def __init__(
@@ -88,12 +84,8 @@ class Objective(nn.Module):
     def forward(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> ObjectiveValue:
-        """Computes all parts and their weighted sum.
-
-        Args:
-            output_RO: The encoder's output.
-            labels: The labels by name of the head, and those of the classifier under `classifier`.
-            sample_ids_R: The samples of the rows.
+        """Computes all parts and their weighted sum; `labels` are keyed by head, the classifier's by
+        `classifier`.
         """
         embedding_RD = self.embedding(output_RO)
         parts: dict[str, Tensor] = {}

@@ -10,6 +10,8 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from mlcl.config.training_sections import TrainConfig
+
 
 def parameter_groups(
     model: nn.Module, weight_decay: float, encoder_lr: float | None = None
@@ -35,30 +37,21 @@ def parameter_groups(
     return groups
 
 
-def build_optimizer(
-    model: nn.Module,
-    name: str,
-    lr: float,
-    weight_decay: float,
-    momentum: float,
-    encoder_lr: float | None = None,
-) -> Optimizer:
+def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
     """Builds the optimiser over `parameter_groups`.
 
-    Args:
-        model: The model whose parameters are trained.
-        name: `adamw`; `adam`, whose weight decay is added to the gradient; or `sgd`, with plain momentum.
-        lr: The learning rate.
-        weight_decay: The weight decay.
-        momentum: The momentum of `sgd`.
-        encoder_lr: The learning rate of the encoder; by default `lr`.
+    `adam` adds its weight decay to the gradient; `sgd` has plain momentum.
     """
-    groups = parameter_groups(model, weight_decay, encoder_lr)
+    groups, lr, name = (
+        parameter_groups(model, train.weight_decay, train.encoder_lr),
+        train.lr,
+        train.optimizer,
+    )
     if name == "adamw":
         return AdamW(groups, lr=lr, fused=True)
     if name == "adam":
         return Adam(groups, lr=lr, fused=True)
-    return SGD(groups, lr=lr, momentum=momentum, fused=next(model.parameters()).is_cuda)
+    return SGD(groups, lr=lr, momentum=train.momentum, fused=next(model.parameters()).is_cuda)
 
 
 def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -> LambdaLR:

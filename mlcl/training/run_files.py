@@ -178,7 +178,9 @@ def fixed_lists(values_ND: Tensor) -> pa.Array:
 
 
 def matrix(column: pa.ChunkedArray) -> Tensor:
-    """Converts lists of equal length to the rows of a matrix."""
+    """Converts lists to the rows of a matrix. Raises ValueError for lists of several lengths."""
+    if len(pc.unique(pc.list_value_length(column))) > 1:
+        raise ValueError("rows of several lengths")
     return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
 
 

@@ -34,15 +34,9 @@ METRIC_NAMES = {"train": "train", "validation": "val", "test": "test"}
 
 @dataclass(frozen=True)
 class SplitMetrics:
-    """The metrics of a classifier's label space.
+    """The metrics of a classifier's label space, with the parents (C,) of its classes by coarser level.
 
-    Args:
-        task: The kind of prediction.
-        labels: The name of the label space.
-        aspects: The names of its aspects.
-        parents: The parents (C,) of its classes by coarser level.
-        groups: The groups of metrics that are computed beside the metrics without a group.
-        facts: Facts of the labels, which some of these groups read.
+    `groups` are computed beside the metrics without a group; some of them read `facts`.
     """
 
     task: Task
@@ -63,14 +57,7 @@ class SplitMetrics:
         """Returns all metrics of a split under the names `<prefix>/<metric>`.
 
         If validation chose the decision, metrics that depend on it are also given at 0.5, as
-        `<prefix>/<metric>_at_half`.
-
-        Args:
-            prefix: Begins the names.
-            probabilities: The probabilities of all rows.
-            split: The split with the labels.
-            decision: Which labels are predicted.
-            overlap: The neighbours' overlap, which is added unless it is NaN.
+        `<prefix>/<metric>_at_half`. The neighbours' `overlap` is added unless it is NaN.
         """
         targets = targets_of(split, self.labels, self.task)
         names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)

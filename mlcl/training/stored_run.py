@@ -32,14 +32,10 @@ COLUMNS = ("id", "split", "embedding", "probabilities")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A finished run, read from its folder.
+    """A finished run, read from its folder: embeddings (N, D) by split, and the probabilities of validation
+    and test.
 
     Trials of a search do not read the test split, so they have no test rows.
-
-    Args:
-        job_data: The run's job with its data.
-        embeddings: The embeddings (N, D) by split.
-        probabilities: The probabilities of validation and test rows, shaped as the task requires.
 
     Example:
         >>> run = StoredRun.read(folder, JobData.of(job, home))
@@ -52,15 +48,9 @@ class StoredRun:
 
     @classmethod
     def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
-        """Reads a run's folder, or a folder with its artifacts.
+        """Reads a run's folder, or a folder with its artifacts. Test rows are required if `test`.
 
-        Args:
-            folder: The folder.
-            job_data: The run's job with its data.
-            test: Whether test rows are required.
-
-        Raises:
-            UserError: There are no embeddings, as for a baseline, or they are of other rows.
+        Raises UserError if there are no embeddings, as for a baseline, or they are of other rows.
         """
         if job_data.job.baseline is not None:
             raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
@@ -73,7 +63,7 @@ class StoredRun:
                     continue
                 raise UserError(f"the run left no embeddings of {name} rows", file=folder / EMBEDDINGS)
             split = run.split(name)
-            run.embeddings[name], flat_NP = _rows(table, name, split.ids, folder)
+            run.embeddings[name], flat_NP = _rows(table, name, split.ids, folder / EMBEDDINGS)
             if name != "train":
                 aspects = [len(job_data.space.aspects)] if job_data.task == "aspects" else []
                 run.probabilities[name] = flat_NP.reshape(len(split), *aspects, -1)
@@ -120,15 +110,10 @@ class StoredRun:
     def grid(self, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Array:
         """Evaluates the job's metric at every setting, on validation and on test.
 
-        A k beyond the number of training rows becomes that number.
-
-        Returns:
-            A structured array with fields `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did
-            not read the test split), sorted by the first three. Values are those of `metrics`, rounded as
-            `search` rounds.
-
-        Raises:
-            ValueError: The grid is empty or invalid.
+        A k beyond the number of training rows becomes that number. Returns a structured array with fields
+        `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did not read the test split), sorted by
+        the first three. Values are those of `metrics`, rounded as `search` rounds. Raises ValueError for an
+        invalid grid.
         """
         store, scoring = self.datastore(), self.job_data.scoring
         ks = [min(k, len(self.job_data.train)) for k in ks]
@@ -176,25 +161,18 @@ def _read(file: Path) -> pa.Table:
         table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
-    missing = [name for name in COLUMNS if name not in table.column_names]
-    lists = all(_is_list(table[name].type) for name in COLUMNS[2:] if name not in missing)
-    if missing or not lists:
+    if not set(COLUMNS) <= set(table.column_names):
         raise UserError("not the embeddings of a run", file=file, found=table.column_names, allowed=COLUMNS)
     return table
 
 
-def _is_list(column: pa.DataType) -> bool:
-    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(kind(column) for kind in kinds) and pa.types.is_floating(column.value_type)
-
-
-def _rows(table: pa.Table, name: str, ids: list[str], folder: Path) -> tuple[Tensor, Tensor]:
+def _rows(table: pa.Table, name: str, ids: list[str], file: Path) -> tuple[Tensor, Tensor]:
     """Returns embeddings (N, D) and probabilities (N, P) of a split; training rows have none of these."""
     rows = table.filter(pc.equal(table["split"], name))
     if rows["id"].to_pylist() != ids:
-        raise UserError(f"embeddings of other {name} rows", file=folder / EMBEDDINGS)
-    columns = [rows[column] for column in COLUMNS[2:]]
-    if any(len(pc.unique(pc.list_value_length(column))) != 1 for column in columns):
-        raise UserError("not the embeddings of a run: rows of several lengths", file=folder / EMBEDDINGS)
-    embedding_ND, flat_NP = map(matrix, columns)
-    return embedding_ND, flat_NP.float()
+        raise UserError(f"embeddings of other {name} rows", file=file)
+    try:
+        embedding_ND, flat_NP = (matrix(rows[column]) for column in COLUMNS[2:])
+        return embedding_ND, flat_NP.float()
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise UserError("not the embeddings of a run", file=file, found=error) from None

@@ -13,10 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mlcl.config import ProbeConfig
-from mlcl.config.job import TransferConfig
+from mlcl.config import JobConfig, ProbeConfig
+from mlcl.config.job import DataConfig, TransferConfig
 from mlcl.config.space.search import default_mode
-from mlcl.data import Dataset, Split, prepare
+from mlcl.data import Dataset, LabelSpace, Split, prepare
 from mlcl.data.format import SPLITS, HeldOut
 from mlcl.data.modifications import SHOTS
 from mlcl.errors import UserError
@@ -24,7 +24,6 @@ from mlcl.evaluation import (
     FEW_SHOT_METRICS,
     METRICS,
     FewShot,
-    Mode,
     ProbeGrid,
     Scoring,
     Task,
@@ -45,89 +44,84 @@ UNSEEN = ("unseen/1nn/test/", f"unseen/{SHOTS}shot/test/")
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
 
 
-def probe_grid(config: ProbeConfig, seed: int) -> ProbeGrid:
+def probe_grid(job: JobConfig) -> ProbeGrid:
     """Returns the job's grid of linear probes."""
-    return ProbeGrid(config.lr, config.weight_decay, config.epochs, config.batch_size, seed)
+    probe = job.evaluation.probe or ProbeConfig()
+    return ProbeGrid(probe.lr, probe.weight_decay, probe.epochs, probe.batch_size, job.train.seed)
+
+
+def open_reference(config: DataConfig | TransferConfig, home: Path, *, verify: bool = False) -> Dataset:
+    """Opens a data set that a job names. Prepares it first if the job names a source."""
+    place = config.path
+    if place is None:
+        assert config.source is not None
+        place = str(prepare(config.source, home / "data", config.options, config.split_seed))
+    return Dataset.open(place, verify=verify)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A linear probe of the frozen encoder, trained and tested on another data set.
+    """A linear probe of the frozen encoder, trained and tested on another data set, as the job says.
 
-    Args:
-        dataset: The other data set.
-        config: The job's section.
-        task: The kind of prediction there.
+    `task` is the kind of prediction there.
     """
 
     dataset: Dataset
     config: TransferConfig
+    job: JobConfig
     task: Task
 
     @classmethod
-    def of(cls, config: TransferConfig, home: Path, modality: str) -> Transfer:
-        """Opens and checks the data set.
+    def of(cls, job: JobConfig, home: Path, modality: str) -> Transfer | None:
+        """Opens and checks the data set; None if the job names none.
 
         Raises:
             UserError: A split is missing, the modality is another one, or there is no such label space or
             metric.
         """
-        place = config.path
-        if place is None:
-            assert config.source is not None
-            place = str(prepare(config.source, home / "data", config.options, config.split_seed))
-        dataset = Dataset.open(place)
-        key = "evaluation.transfer_to"
-        have = [split for split, rows in dataset.info.rows.items() if rows]
+        config = job.evaluation.transfer_to
+        if config is None:
+            return None
+        dataset, key = open_reference(config, home), "evaluation.transfer_to"
+        info, place = dataset.info, dataset.place
+        have = [split for split, rows in info.rows.items() if rows]
         if len(have) < len(SPLITS):
-            raise UserError("a split is missing", file=dataset.place, key=key, found=have, allowed=SPLITS)
-        if dataset.info.modality != modality:
-            raise UserError(
-                "holds another modality", file=dataset.place, key=key, found=dataset.info.modality,
-                allowed=modality,
-            )  # fmt: skip
+            raise UserError("a split is missing", file=place, key=key, found=have, allowed=SPLITS)
+        if info.modality != modality:
+            problem = "holds another modality"
+            raise UserError(problem, file=place, key=key, found=info.modality, allowed=modality)
         try:
-            space = dataset.info.space(config.labels)
+            space = info.space(config.labels)
         except UserError as error:
-            raise error.but(file=dataset.place, key=f"{key}.labels") from None
+            raise error.but(file=place, key=f"{key}.labels") from None
         task = KINDS.get(space.kind)
         if task is None:
-            raise UserError(
-                "cannot be predicted", key=f"{key}.labels", found=f"{config.labels} ({space.kind})",
-                allowed=list(KINDS),
-            )  # fmt: skip
+            found = f"{config.labels} ({space.kind})"
+            raise UserError("cannot be predicted", key=f"{key}.labels", found=found, allowed=list(KINDS))
         names = metric_names(task, aspects=space.aspects, n_labels=space.n_classes)
         if space.unknown:
             names = tuple(name for name in names if METRICS[name].takes_unknown)
         if config.metric not in names:
-            raise UserError(
-                "no such metric for this task", key=f"{key}.metric", found=config.metric, allowed=names
-            )
-        return cls(dataset, config, task)
+            problem = "no such metric for this task"
+            raise UserError(problem, key=f"{key}.metric", found=config.metric, allowed=names)
+        return cls(dataset, config, job, task)
+
+    @property
+    def space(self) -> LabelSpace:
+        """The label space that is predicted."""
+        return self.dataset.info.space(self.config.labels)
 
     def measure(
-        self,
-        embeddings: Callable[[Split], RankRows],
-        encode: Callable[[Split], Tensor],
-        grid: ProbeGrid,
-        threshold: Mode,
-        at_least_one: bool = False,
+        self, embeddings: Callable[[Split], RankRows], encode: Callable[[Split], Tensor]
     ) -> dict[str, float]:
         """Returns `transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
 
-        Every rank must call this; all return the same.
+        Every rank must call this; all return the same. `embeddings` returns this rank's rows of a split,
+        `encode` all rows (N, D).
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
-
-        Args:
-            embeddings: Returns the embeddings of a split's rows on this rank.
-            encode: Returns the embeddings (N, D) of all rows of a split.
-            grid: The grid of probes.
-            threshold: How labels are decided.
-            at_least_one: Whether at least one label is predicted for each row.
         """
-        space = self.dataset.info.space(self.config.labels)
-        metric = self.config.metric
-        scoring = Scoring(metric, default_mode(metric), threshold, space.aspects, at_least_one)
+        space, given, metric = self.space, self.job.evaluation, self.config.metric
+        scoring = Scoring(metric, default_mode(metric), given.threshold, space.aspects, given.at_least_one)
         train, validation = self.dataset.split("train"), self.dataset.split("validation")
         train_rows, val_ND = embeddings(train), encode(validation)
         result = linear_probe(
@@ -136,7 +130,7 @@ class Transfer:
             self._targets(validation),
             task=self.task,
             n_classes=space.n_classes,
-            grid=grid,
+            grid=probe_grid(self.job),
             scoring=scoring,
         )
         # Opened after the probe is chosen.
@@ -166,15 +160,8 @@ def unseen_metrics(dataset: Dataset, seed: int, encode: Callable[[Split], Tensor
     """Evaluates the encoder on test rows of classes that were held out of training.
 
     Neighbours are found among the held-out training rows of these classes, and a probe is trained on a few of
-    them. Of several labels the held-out ones are predicted.
-
-    Args:
-        dataset: The data set without its held-out classes.
-        seed: The seed of the draws.
-        encode: Returns the embeddings (M, D) of a split's rows.
-
-    Returns:
-        The metrics, which are NaN if no test row has such a class, and the numbers of classes and rows.
+    them, drawn by `seed`. Of several labels the held-out ones are predicted. The metrics are NaN if no test
+    row has such a class. `encode` returns the embeddings (M, D) of a split's rows.
     """
     held_out = dataset.info.held_out
     assert held_out is not None

@@ -8,7 +8,7 @@ import pytest
 from browser.conftest import visit
 from playwright.sync_api import expect
 
-from mlcl.tracking.logged_model import log_model
+from mlcl.tracking.pyfunc import log_model
 from mlcl.tracking.shared_view import CLASSIC, view_path, view_tag
 
 SWEPT = re.compile(r"log10\.tau\.\w+|alpha\.(?!classifier)\w+")

@@ -28,7 +28,7 @@ from mlcl.results.sweep_result import SweepResult, TrainingResult
 from mlcl.service.local.settings import read_secret
 from mlcl.service.run_job import run_job
 from mlcl.tracking import State, Tracker
-from mlcl.tracking.logged_model import find_model, log_model
+from mlcl.tracking.pyfunc import find_model, log_model
 
 
 def run(home, data, *overrides, **train):

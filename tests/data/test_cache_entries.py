@@ -12,8 +12,8 @@ from mlcl.cli.data import app
 from mlcl.data import Dataset, decode_all
 from mlcl.data.cache_entries import ABOUT, cache_entries, remove_entry
 from mlcl.models.feature_inputs import TfidfInput
+from mlcl.service.doctor.checks import Scope
 from mlcl.service.doctor.files import find_partial_files
-from mlcl.service.doctor.finding import Scope
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.features.cache import FeatureCache
 

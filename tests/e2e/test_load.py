@@ -11,7 +11,9 @@ from patience import PATIENCE, until
 from mlcl.service.local.processes import end_processes, free_port, process_tree, start_process
 from mlcl.service.local.servers import mlflow_server
 from mlcl.service.local.settings import ServiceFolder, Settings, read_secret, store_uri
-from mlcl.tracking import Delivery, Tracker, undelivered
+from mlcl.tracking import Tracker
+from mlcl.tracking.cursor import undelivered_logs
+from mlcl.tracking.delivery import Delivery
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +103,7 @@ def check(server, home, experiment):
     assert names == {id_of(writer): 1 for writer in range(WRITERS)}
     assert states == {"FINISHED"}
     assert points == logged()
-    assert undelivered(home) == []
+    assert undelivered_logs(home) == []
 
 
 def test_a_sweep_of_many_trials_at_once(server, tmp_path):

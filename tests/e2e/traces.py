@@ -13,7 +13,7 @@ from mlflow.entities import Run
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study import build_study
 from mlcl.store import RunFolders
-from mlcl.tracking.undelivered import undelivered
+from mlcl.tracking.cursor import undelivered_logs
 
 Trace = dict[str, Any]
 """Flat, so that a comparison names what differs."""
@@ -162,7 +162,7 @@ def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
         "left: half files": [path.name for path in home.rglob("*.partial")],
         "left: ray": [path.name for path in folder.glob("ray-*")],
         "left: stop": [path.name for path in home.rglob("STOP")],
-        "left: logs": [(log.id, log.entries, log.reason) for log in undelivered(home)],
+        "left: logs": [(log.id, log.entries, log.refusal) for log in undelivered_logs(home)],
         # What Ray prints of a process that was killed is in no unbroken sweep.
         "left: files": sorted(path.name for path in folder.glob("*.*") if path.name != "stderr.log"),
         "left: files of trainings": sorted(

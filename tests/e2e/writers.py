@@ -12,7 +12,8 @@ from typing import Any
 
 from patience import PATIENCE
 
-from mlcl.tracking import Delivery, RunLog, State, Tracker, tracking_uri
+from mlcl.tracking import RunLog, State, Tracker, tracking_uri
+from mlcl.tracking.delivery import Delivery
 
 STEPS = range(1, 41)
 METRICS = ("train/loss", "train/lr", "val/accuracy", "epoch")
@@ -53,7 +54,7 @@ def command(home: Path, writer: int, experiment: str, gate: Any) -> int:
 def _log(log: RunLog, writer: int) -> None:
     for step in STEPS:
         log.metrics({metric: value(writer, step, metric) for metric in METRICS}, step)
-    log.finish(State.COMPLETE)
+    log.set_state(State.COMPLETE)
 
 
 def _surround(variables: dict[str, str]) -> None:

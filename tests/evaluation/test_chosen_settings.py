@@ -18,7 +18,7 @@ from mlcl.evaluation import (
     retrieve,
     search,
 )
-from mlcl.evaluation.knn_rounding import POOLED_LEVELS, Levels
+from mlcl.evaluation.knn_sweeps import POOLED_LEVELS, Levels
 from mlcl.labels import LabelRows
 
 GRID = {"ks": (1, 4, 9), "lambdas": (0.0, 0.3, 0.7, 1.0), "temperatures": (0.2, 1.0)}
@@ -127,7 +127,7 @@ def test_the_model_alone_is_exact_with_few_true_entries():
 def test_the_bounds_of_the_levels():
     _, validation, _ = scene()
     model = validation.model.numpy()
-    levels = Levels(model, validation.targets, METRICS["micro_f1"])
+    levels = Levels(validation.targets, model, METRICS["micro_f1"])
     true = validation.targets.dense().numpy() > 0
     sizes = np.bincount(levels.of_model(model[true]), minlength=levels.count)
     assert len(sizes) == levels.count

@@ -1,8 +1,6 @@
 import itertools
 import logging
-import math
 
-import numpy as np
 import pytest
 import torch
 
@@ -160,13 +158,3 @@ def test_bad_input():
     rows = LabelRows.from_lists([[], []], 2), LabelRows.from_lists([[]], 2), torch.tensor([[0.4, 0.6]])
     with pytest.raises(ValueError, match="map has no value"):
         run(neighbours, *rows, task="multi_label", scoring=Scoring("map", "max"))
-
-
-def test_many_lambdas_cost_one_pass():
-    neighbours, generator = scene(4, tied=False)
-    labels = torch.randint(0, 5, (60,), generator=generator)
-    targets = torch.randint(0, 5, (40,), generator=generator)
-    fine = np.unique(torch.rand(2000, generator=generator, dtype=torch.float64).numpy())
-    result = run(neighbours, labels, targets, torch.rand(40, 5, generator=generator), lambdas=fine.tolist())
-    assert len(result.table) == 4 * len(fine)
-    assert not any(math.isnan(value) for value in result.table["accuracy"])

@@ -5,7 +5,6 @@ import torch
 
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss, positive_weights
-from mlcl.testing.loss_batches import node_rows
 
 CLASSES = torch.tensor([0, 1, 0, 2, 0, 1])
 
@@ -48,50 +47,6 @@ def test_one_hot_labels_reduce_to_supcon(name, options, as_rows):
     assert value.item() == pytest.approx(expected.item(), rel=1e-13)
 
 
-@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("himulcon", {"level_weights": "uniform"}),
-        ("himulcon", {"level_weights": "uniform", "exclusive": True}),
-        ("hicone", {}),
-        ("hicone", {"granularity": "level"}),
-        ("himulcone", {"level_weights": [1.0]}),
-    ],
-)
-def test_a_hierarchy_of_one_level_reduces_to_supcon(name, options, engine):
-    z = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = build_loss(name, temperature=0.2, engine=engine, **options)(z, CLASSES[:, None])
-    expected = build_loss("supcon", temperature=0.2)(z, CLASSES)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-13)
-    gradients = [torch.autograd.grad(value, z)[0] for value in (found, expected)]
-    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
-
-
-@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("himulcon", {}),
-        ("himulcon", {"exclusive": True}),
-        ("hicone", {}),
-        ("hicone", {"granularity": "level"}),
-        ("himulcone", {}),
-        ("himulcone", {"granularity": "level", "detach": True}),
-    ],
-)
-def test_one_path_a_row_as_nodes_equals_that_path(rows, name, options, engine):
-    z = rows.z.clone().requires_grad_()
-    nodes = node_rows([frozenset({path}) for path in rows.paths])
-    values = [
-        build_loss(name, temperature=0.2, engine=engine, **options)(z, labels)
-        for labels in (rows.labels(name), nodes)
-    ]
-    assert values[0].item() == pytest.approx(values[1].item(), rel=1e-14)
-    gradients = [torch.autograd.grad(value, z)[0] for value in values]
-    torch.testing.assert_close(*gradients, rtol=1e-13, atol=1e-15)
-
-
 def test_several_paths_share_the_deepest_level_that_any_two_share():
     """Level 0: rows 0 to 3 but for 1 and 3, 0 and 3; level 1: rows 0 and 1. So sharing is not transitive."""
     coarse = LabelRows.from_lists([[0], [0], [0, 1], [1], []], 2)
@@ -101,23 +56,6 @@ def test_several_paths_share_the_deepest_level_that_any_two_share():
     assert w[2].tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3, 0])
     assert w[3].tolist() == pytest.approx([0, 0, 1, 0, 0])
     assert w[4].count_nonzero() == 0
-
-
-def test_the_default_level_weights_are_exponential():
-    """Depth 1: lambda = e. Depth 3: e^(1/3), e^(1/2), e, each over 3, on groups of one pair."""
-    paths = torch.tensor([[0, 0, 0], [0, 0, 0]])
-    w = positive_weights("himulcon", paths)
-    assert w[0, 1].item() == pytest.approx((math.exp(1 / 3) + math.exp(1 / 2) + math.e) / 3)
-    assert positive_weights("himulcon", paths[:, :1])[0, 1].item() == pytest.approx(math.e)
-
-
-def test_exclusive_levels_keep_the_deepest_common_one():
-    paths = torch.tensor([[0, 0], [0, 0], [0, 1], [1, 0]])
-    w = positive_weights("himulcon", paths, level_weights=[2.0, 6.0])
-    assert w[0].tolist() == pytest.approx([0, 1 / 2 + 3, 1 / 2, 0])
-    w = positive_weights("himulcon", paths, level_weights=[2.0, 6.0], exclusive=True)
-    assert w[0].tolist() == pytest.approx([0, 3, 1, 0])
-    assert w[2].tolist() == pytest.approx([1 / 2, 1 / 2, 0, 0])
 
 
 def test_level_weights_must_fit_the_paths():
@@ -173,13 +111,6 @@ def test_simdis_printed_has_the_gradient_of_any(rows):
     difference = torch.autograd.grad(printed - plain, z)[0]
     assert printed > plain
     assert difference.abs().max() < 1e-15
-
-
-def test_simdis_weighted_has_another_gradient(rows):
-    z = rows.z.clone().requires_grad_()
-    values = [build_loss(name)(z, rows.labels(name)) for name in ("simdis", "any")]
-    first, second = (torch.autograd.grad(value, z)[0] for value in values)
-    assert (first - second).abs().max() > 1e-2
 
 
 def test_simdis_survives_a_vanishing_factor():

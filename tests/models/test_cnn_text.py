@@ -41,11 +41,3 @@ def test_no_gradient_reaches_padding():
     encoder(torch.tensor([[3, 4, 9]]), torch.tensor([[True, True, False]])).sum().backward()
     assert encoder.embedding.weight.grad[9].abs().sum() == 0
     assert encoder.embedding.weight.grad[3].abs().sum() > 0
-
-
-def test_dropout_makes_two_views_in_training_alone():
-    encoder = make(dropout=0.5)
-    ids, mask = batch([6, 6], 6)
-    assert torch.equal(encoder(ids, mask), encoder(ids, mask))
-    encoder.train()
-    assert not torch.equal(encoder(ids, mask), encoder(ids, mask))

@@ -68,10 +68,7 @@ def slow(network, sparse, given):
 
 
 def test_the_network_is_its_equations():
-    network = FeatureNetwork(
-        {"tfidf": 7, "column": 2}, ["tfidf"], 3, hidden=[5], out=4, deep_columns=4
-    ).double()
-    network.eval()
+    network = FeatureNetwork({"tfidf": 7, "column": 2}, 3, hidden=[5], out=4, deep_columns=4).double().eval()
     for parameter in network.parameters():
         nn.init.normal_(parameter)
     assert (network.dim, network.label_logits) == (4, 3)
@@ -82,7 +79,7 @@ def test_the_network_is_its_equations():
 
 
 def test_without_the_wide_path_there_are_no_own_logits():
-    network = FeatureNetwork({"column": 2}, [], 3, out=4, wide=False)
+    network = FeatureNetwork({"column": 2}, 3, out=4, wide=False)
     assert network.label_logits == 0
     assert network(column=torch.randn(5, 2)).shape == (5, 4)
     assert list(network.wide.parameters()) == []

@@ -8,9 +8,9 @@ from mlcl.models.heads import PrototypeClassifier, distortion, tree_distances
 PATHS = torch.tensor([[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3], [1, 2, 4]])
 
 
-def make(weight=1.0, squared=False, dim=6):
+def make(weight=1.0, dim=6):
     torch.manual_seed(0)
-    return PrototypeClassifier(dim, tree_distances(PATHS), weight=weight, squared=squared)
+    return PrototypeClassifier(dim, tree_distances(PATHS), weight=weight)
 
 
 def pairs(matrix):
@@ -35,15 +35,13 @@ def slow_tree_distance(a, b):
     return len(a) - shared + len(b) - shared
 
 
-@pytest.mark.parametrize("squared", [False, True])
-def test_logits_are_distances_to_the_prototypes(squared):
-    classifier = make(squared=squared).double()
+def test_logits_are_distances_to_the_prototypes():
+    classifier = make().double()
     h_BD = torch.randn(40, 6, dtype=torch.float64)
     logits = classifier(h_BD)
     for row, h in enumerate(h_BD.tolist()):
         for column, point in enumerate(classifier.prototypes_CD.tolist()):
-            distance = math.dist(h, point)
-            assert logits[row, column].item() == pytest.approx(-(distance**2) if squared else -distance)
+            assert logits[row, column].item() == pytest.approx(-math.dist(h, point))
 
 
 def test_a_small_distance_beside_large_norms_is_kept():
@@ -118,22 +116,6 @@ def test_tree_distances_equal_slow_loops_where_groups_are_unknown():
     for k, a in enumerate(paths.tolist()):
         for m, b in enumerate(paths.tolist()):
             assert distances[k, m].item() == (0 if k == m else slow_tree_distance(a, b))
-
-
-@pytest.mark.parametrize(
-    ("distances", "message"),
-    [
-        (torch.ones(2, 3), "square"),
-        (torch.zeros(1, 1), "2 classes"),
-        (torch.tensor([[0.0, 1.0], [2.0, 0.0]]), "symmetric"),
-        (torch.zeros(3, 3), "above 0"),
-        (torch.full((3, 3), math.inf), "finite"),
-        (tree_distances(torch.tensor([[0, 1], [0, 1]])), "above 0"),
-    ],
-)
-def test_what_is_no_distance_is_refused(distances, message):
-    with pytest.raises(ValueError, match=message):
-        PrototypeClassifier(4, distances)
 
 
 def test_autocast_gives_float32():

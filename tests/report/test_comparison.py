@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ledgers import recorded
 from report.made_up_runs import Store
 from typer.testing import CliRunner
 
@@ -17,7 +18,8 @@ from mlcl.results.settings import find_settings
 from mlcl.results.sweep_result import TrainingResult
 from mlcl.results.table_result import CellResult, FigureResult, TableResult
 from mlcl.significance.paired_tests import compare_paired, holm
-from mlcl.tracking import RunLog, State, Tracker
+from mlcl.store import RunFolders
+from mlcl.tracking import State, Tracker
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
 SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}
@@ -305,13 +307,18 @@ def test_last_is_the_latest_that_is_in_no_other(tmp_path):
 
 
 def test_the_latest_of_a_home_is_the_last_that_it_began(tmp_path):
-    store, ids = Store(Tracker(tmp_path, None)), []
-    for place in (2, 3, 1):  # the clock was set back before the first
-        log = f"night-{place}"
-        usual = {"uri": "u", "experiment": "e", "params": {}, "tags": {}}
-        RunLog.start(tmp_path, log, name=log, owner=log, place=place, **usual)
-        tags = {"mlcl.log": log, "mlcl.id": log, "mlcl.name": "night"}
-        ids.append(store.add("sweeps", "sweep", name=log, tags=tags))
+    store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")
+    for name in names:
+        recorded(RunFolders(tmp_path, "sweeps").new(name))
+    ids = [  # the clock was set back before the first
+        store.add(
+            "sweeps",
+            "sweep",
+            name=name,
+            tags={"mlcl.owner": name, "mlcl.log": name, "mlcl.id": name, "mlcl.name": "night"},
+        )
+        for name in (names[1], names[2], names[0])
+    ]
     runs = Runs(store.tracker)
     assert [run.info.run_id for run in runs.named("night")] == [ids[1], ids[0], ids[2]]
     assert [run.info.run_id for run in runs.named("@last")] == [ids[1]]

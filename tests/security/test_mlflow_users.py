@@ -12,7 +12,7 @@ from mlflow.server import get_app_client
 from mlflow_servers import mlflow_server
 
 from mlcl.service.local.settings import read_secret
-from mlcl.tracking import undelivered
+from mlcl.tracking.cursor import undelivered_logs
 
 pytestmark = pytest.mark.slow
 
@@ -105,7 +105,7 @@ def test_a_run_into_another_users_experiment_is_kept_until_it_may(mlcl, server, 
     assert "MLflow does not take the log" in answer.err
     assert "ermission denied" in answer.err
     assert USERS["bob"] not in answer.err + answer.out
-    (left,) = undelivered(theirs.home)
+    (left,) = undelivered_logs(theirs.home)
     assert left.entries > 4
     with as_user(server, "ada", USERS["ada"]):
         get_app_client("basic-auth", tracking_uri=server).grant_user_permission(
@@ -114,4 +114,4 @@ def test_a_run_into_another_users_experiment_is_kept_until_it_may(mlcl, server, 
     with as_user(server, "bob", USERS["bob"]) as bob:
         assert theirs("doctor", "--fix").status == 0
         assert {run.data.params["train.seed"] for run in runs(bob, "shared")} == {"0", "1"}
-    assert undelivered(theirs.home) == []
+    assert undelivered_logs(theirs.home) == []

@@ -45,27 +45,18 @@ def mlcl(tmp_path, monkeypatch, tiny):
     return call
 
 
-@pytest.mark.parametrize("id", OUT)
-@pytest.mark.parametrize("command", ["status", "logs", "stop", "resume"])
-def test_ids_of_jobs(mlcl, command, id):
-    answer = mlcl(command, id)
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.found == id
+NAMES = (
+    *(((command, "{}"), OUT) for command in ("status", "logs", "stop", "resume")),
+    (("submit", "--id", "{}", "run", "job.yaml"), [*OUT, "a/b", "a b", "-a", "a.b", "x" * 101]),
+    (("sweep", "job.yaml", "space.yaml", "--name", "{}", "--dry-run"), [n for n in OUT if n != ".."]),
+)
 
 
-@pytest.mark.parametrize("id", [*OUT, "a/b", "a b", "-a", "a.b", "x" * 101])
-def test_new_ids(mlcl, id):
-    answer = mlcl("submit", "--id", id, "run", "job.yaml")
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.key == "--id"
-    assert not ray.job_submission.JobSubmissionClient.jobs
-
-
-@pytest.mark.parametrize("name", [name for name in OUT if name != ".."])
-def test_names_of_sweeps(mlcl, name):
-    answer = mlcl("sweep", "job.yaml", "space.yaml", "--name", name, "--dry-run")
-    assert isinstance(answer.exception, UserError)
-    assert answer.exception.key == "--name"
+@pytest.mark.parametrize(("words", "name"), [(its, name) for its, names in NAMES for name in names], ids=str)
+def test_names_of_jobs_and_sweeps(mlcl, words, name):
+    error = mlcl(*(word.format(name) for word in words)).exception
+    assert isinstance(error, UserError)
+    assert error.found == name
 
 
 @pytest.mark.parametrize("name", OUT)
@@ -96,23 +87,13 @@ def test_names_of_packages_with_a_model(name):
     assert caught.value.key == "encoder.model"
 
 
-def test_linked_folders_are_not_uploaded(tmp_path):
-    secrets, work = tmp_path / "ssh", tmp_path / "work"
-    for folder in (secrets, work):
-        folder.mkdir()
-        (folder / "file").write_text("x")
-    (work / "ssh").symlink_to(secrets)
-    (work / "absolute").symlink_to(secrets / "file")
-    (work / "again").symlink_to("../ssh/file")
-    (work / "loop").symlink_to("loop")
-    (work / "inside").symlink_to("file")
-    assert [str(name) for name in upload_files(work)] == ["file", "inside"]
-
-
-@pytest.mark.parametrize("link", ["notes.txt", "folder"])
-def test_a_link_to_a_secret_inside_is_not_uploaded(tmp_path, link):
-    (tmp_path / "keys").mkdir()
-    for name in (".env", "keys/lab.pem", "job.yaml"):
+def test_links_are_not_uploaded(tmp_path):
+    outside, work = tmp_path / "ssh", tmp_path / "work"
+    for name in ("ssh/file", "work/job.yaml", "work/.env", "work/keys/lab.pem"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    (tmp_path / link).symlink_to(tmp_path / ".env")
-    assert [str(name) for name in upload_files(tmp_path)] == ["job.yaml"]
+    links = {"ssh": outside, "absolute": outside / "file", "again": "../ssh/file", "loop": "loop"}
+    links |= {"notes.txt": work / ".env", "folder": work / "keys"}
+    for name, target in links.items():
+        (work / name).symlink_to(target)
+    assert [str(name) for name in upload_files(work)] == ["job.yaml"]

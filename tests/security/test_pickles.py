@@ -14,6 +14,7 @@ import torch
 from builders import tiny_job
 from ledgers import new_ledger
 from optuna.distributions import distribution_to_json
+from security.hostile import Hostile
 
 from mlcl.config import Goal, SearchConfig
 from mlcl.config.space.domains import Float
@@ -29,16 +30,6 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS
 from mlcl.training.stored_run import StoredRun
-
-
-class Hostile:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, file):
-        self.file = file
-
-    def __reduce__(self):
-        return (open, (str(self.file), "w"))
 
 
 @pytest.fixture
@@ -88,7 +79,7 @@ def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, host
                 entry.system_attrs[key] = "zz" if damaged else hostile.hex()
                 changed += 1
     assert changed > 0
-    with pytest.raises(UserError, match=r"state of CMA-ES is not one; --fresh"):
+    with pytest.raises(UserError, match=r"stored state of CMA-ES is not one; --fresh"):
         drawn(ledger)
     assert not ran.exists()
 

@@ -8,19 +8,9 @@ import pytest
 import torch
 from e2e.conftest import Cli
 from patience import until
+from security.hostile import Hostile
 
 from mlcl.training.checkpoint import PREVIOUS, VERSION
-
-
-class Hostile:
-    """Makes a file when it is unpickled."""
-
-    def __init__(self, file):
-        self.file = str(file)
-
-    def __reduce__(self):
-        return (open, (self.file, "w"))
-
 
 WAYS = {
     "a pickle": lambda hostile, file: file.write_bytes(pickle.dumps(hostile)),

@@ -29,17 +29,15 @@ URLS = (
 )
 
 
-@pytest.mark.parametrize("url", URLS[4:])
+@pytest.mark.parametrize("url", URLS)
 def test_a_tracking_uri(tmp_path, url):
-    with pytest.raises(UserError) as caught:
-        Tracker(tmp_path / "home", url)
-    assert caught.value.key == "MLFLOW_TRACKING_URI"
-    assert "hunter2" not in caught.value.line() + json.dumps(caught.value.as_dict())
-
-
-@pytest.mark.parametrize("url", URLS[:-2])
-def test_a_uri_as_it_is_shown(url):
-    assert "hunter2" not in shown(url)
+    if "://" in url:
+        assert "hunter2" not in shown(url)
+    if url not in URLS[:4]:  # databases whose driver waits for an answer
+        with pytest.raises(UserError) as caught:
+            Tracker(tmp_path / "home", url)
+        assert caught.value.key == "MLFLOW_TRACKING_URI"
+        assert "hunter2" not in caught.value.line() + json.dumps(caught.value.as_dict())
 
 
 @pytest.fixture
@@ -47,20 +45,12 @@ def mlcl(tmp_path, tiny, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
     (tmp_path / "space.yaml").write_text("space: {train.lr: {log_float: [0.001, 0.1]}}")
-    (tmp_path / "lab.yaml").write_text("{ray: {address: 'http://127.0.0.1:1'}, storage: /mnt/lab}")
     return lambda *words: CliRunner().invoke(app, words)
 
 
 @pytest.mark.parametrize("url", URLS[:4])
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("up", "--store"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_a_typed_password_is_refused(mlcl, words, url):
-    error = mlcl(*words, url).exception
+def test_a_typed_password_is_refused(mlcl, url):
+    error = mlcl("up", "--store", url).exception
     assert isinstance(error, UserError)
     assert "a command line is public: no password in it" in error.line()
     assert "hunter2" not in error.line()

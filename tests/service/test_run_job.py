@@ -7,11 +7,12 @@ import torch
 from builders import tiny_job
 
 from mlcl.errors import MachineError, UserError
+from mlcl.results.provenance import log_start
 from mlcl.service.run_job import run_job
 from mlcl.store import RunFolders
-from mlcl.tracking import Provenance, RunLog, State, Tracker, tracking_uri
+from mlcl.tracking import Provenance, State, Tracker, tracking_uri
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.log import RunLog as Log
+from mlcl.tracking.log import RunLog
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.events import Stopped
 from mlcl.training.job_data import JobData
@@ -80,7 +81,7 @@ def test_a_stopped_run_goes_on_in_its_log_and_in_a_new_one_elsewhere(job, tmp_pa
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     (old,) = runs(tmp_path)
     assert old.info.status == "KILLED"
-    assert RunLog.attach(tmp_path, first.log).uri == stored_uri(here, tmp_path)
+    assert log_start(tmp_path, first.log)["uri"] == stored_uri(here, tmp_path)
 
 
 def test_a_run_whose_checkpoint_cannot_be_read_now_is_stopped_and_goes_on(tiny, tmp_path, monkeypatch):
@@ -124,7 +125,7 @@ def test_a_kill_between_record_and_log_leaves_nothing_running(job, tmp_path, mon
         raise Killed
 
     with monkeypatch.context() as moment:
-        moment.setattr(Log, "start", killed)
+        moment.setattr(RunLog, "start", killed)
         with pytest.raises(Killed):
             run(job, tmp_path)
     (before,) = RunFolders(tmp_path).records()

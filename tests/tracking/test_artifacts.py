@@ -58,7 +58,7 @@ def test_where_nothing_may_be_deleted_it_stays(tracker, run_id, tmp_path, monkey
         def delete_artifacts(self, path):
             raise PermissionError(path)
 
-    monkeypatch.setattr("mlcl.tracking.artifacts.get_artifact_repository", lambda *_, **__: Locked())
+    monkeypatch.setattr("mlcl.tracking.artifacts.artifact_store", lambda *_, **__: Locked())
     replace_artifacts(tracker, run_id, write(tmp_path / "first", "a"), "report")
     replace_artifacts(tracker, run_id, write(tmp_path / "second", "b"), "report")
     assert listed(tracker, run_id, "report") == {"report/a", "report/b"}

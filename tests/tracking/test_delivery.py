@@ -6,8 +6,9 @@ from patience import until
 
 from mlcl.errors import UserError
 from mlcl.files import locked
-from mlcl.tracking import Delivery, RunLog, State, Tracker, UndeliveredLog, deliver_all, undelivered
-from mlcl.tracking.cursor import LOCK
+from mlcl.tracking import RunLog, State, Tracker
+from mlcl.tracking.cursor import LOCK, UndeliveredLog, undelivered_logs
+from mlcl.tracking.delivery import Delivery, deliver_all
 from mlcl.tracking.log import LOG, log_folder
 
 
@@ -44,11 +45,11 @@ def test_a_log_is_delivered_while_it_grows(shared):
         assert delivery.wait_run_id("run", 60) == logs.run().info.run_id
         log.metrics({"loss": 1.0}, 1)
         until(lambda: logs.history("loss") == [(1, 1.0)])
-        log.finish(State.COMPLETE)
+        log.set_state(State.COMPLETE)
         assert delivery.drain() == 0
         assert logs.run().info.status == "FINISHED"
         # A log that ended and goes on needs no second `add`.
-        log.reopen()
+        log.set_state(State.RUNNING)
         assert delivery.drain() == 0
         assert logs.run().info.status == "RUNNING"
 
@@ -82,7 +83,7 @@ def test_an_outage_is_told_once_and_loses_nothing(shared):
         (word,) = said
         assert "MLflow does not answer (MlflowException: connection refused)" in word
         store.client.on = True
-        log.finish(State.COMPLETE)
+        log.set_state(State.COMPLETE)
         assert delivery.drain(patience=60) == 0
     assert said[1:] == ["MLflow answers again; logs are being delivered"]
     assert logs.history("loss") == [(step, 1.0) for step in range(5)]
@@ -91,31 +92,30 @@ def test_an_outage_is_told_once_and_loses_nothing(shared):
 def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     logs = shared("left")
     for id in ("a", "b"):
-        logs.start(id).finish(State.COMPLETE)
+        logs.start(id).set_state(State.COMPLETE)
     logs.start("elsewhere", uri="sqlite:///other.db")
     with Delivery(tracker(logs, on=False)) as delivery:
         delivery.add("a")
         assert delivery.drain(patience=0.0) == 1
-    assert undelivered(logs.home, logs.uri) == [
-        UndeliveredLog("a", 2, "", False),
-        UndeliveredLog("b", 2, "", False),
+    assert undelivered_logs(logs.home, logs.uri) == [
+        UndeliveredLog(id, 2, logs.uri, "", locked=False) for id in ("a", "b")
     ]
-    assert len(undelivered(logs.home)) == 3
+    assert len(undelivered_logs(logs.home)) == 3
     with Delivery(logs.tracker) as delivery:
         delivery.add_undelivered()
         assert delivery.drain() == 0
-    assert undelivered(logs.home, logs.uri) == []
+    assert undelivered_logs(logs.home, logs.uri) == []
     assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
     assert set(logs.store()) == {"a", "b"}
 
 
 def test_a_torn_last_line_is_not_left(shared):
     logs = shared("torn")
-    logs.start().finish(State.COMPLETE)
+    logs.start().set_state(State.COMPLETE)
     logs.deliver("run")
     with (log_folder(logs.home, "run") / LOG).open("a") as file:
         file.write('{"kind":"tags')
-    assert undelivered(logs.home) == []
+    assert undelivered_logs(logs.home) == []
 
 
 def test_a_refused_log_does_not_keep_others_back(shared):
@@ -125,7 +125,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     run_id = logs.run("deleted").info.run_id
     logs.tracker.client.delete_run(run_id)
     for log in (deleted, fine):
-        log.finish(State.COMPLETE)
+        log.set_state(State.COMPLETE)
     for _ in range(2):  # the second one does not even try
         with Delivery(logs.tracker, said.append) as delivery:
             delivery.add_undelivered()
@@ -133,9 +133,9 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     assert logs.run("fine").info.status == "FINISHED"
     (word,) = said
     assert "MLflow does not take the log deleted" in word
-    (left,) = undelivered(logs.home)
+    (left,) = undelivered_logs(logs.home)
     assert (left.id, left.entries) == ("deleted", 1)
-    assert "deleted" in left.reason
+    assert "deleted" in left.refusal
     logs.tracker.client.restore_run(run_id)
     assert deliver_all(logs.home, logs.uri) == 0
     assert logs.run("deleted").info.status == "FINISHED"
@@ -170,10 +170,10 @@ def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
 
 def test_one_process_at_a_time_delivers_a_log(shared):
     logs = shared("held")
-    logs.start().finish(State.COMPLETE)
+    logs.start().set_state(State.COMPLETE)
     with locked(log_folder(logs.home, "run") / LOCK) as mine:
         assert mine
-        assert undelivered(logs.home)[0].locked
+        assert undelivered_logs(logs.home)[0].locked
         with Delivery(logs.tracker) as delivery:
             delivery.add_undelivered()
             delivery.add("run")
@@ -185,7 +185,7 @@ def test_one_process_at_a_time_delivers_a_log(shared):
 
 def test_a_stop_makes_the_end_short_while_mlflow_is_away(shared):
     logs = shared("stopped")
-    logs.start().finish(State.STOPPED)
+    logs.start().set_state(State.STOPPED)
     with Delivery(tracker(logs, on=False)) as delivery:
         delivery.add("run")
         assert delivery.drain(patience=3600, stop=lambda: True) == 1

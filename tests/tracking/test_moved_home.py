@@ -11,7 +11,6 @@ from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 from mlcl.service.local.servers import mlflow_server
 from mlcl.service.local.settings import ServiceFolder, UpOptions, resolve_settings
 from mlcl.tracking import Tracker
-from mlcl.tracking.moved_home import PLACE
 
 
 class Home:
@@ -107,20 +106,6 @@ def test_artifacts_are_those_of_the_new_place(home, tmp_path, kind, opened, way)
         home = there
 
 
-@pytest.mark.parametrize("kind", [by_id, by_name])
-def test_a_store_of_an_earlier_release_does_not_keep_its_place(home, tmp_path, kind):
-    experiment = kind(home)
-    run = home.log(experiment, "a.txt")
-    home.run(f"DROP TABLE IF EXISTS {PLACE}")
-    there = Home(shutil.move(home.path, tmp_path / "there"))
-    there.up()
-    assert there.found(run, "a.txt")
-    again = Home(shutil.move(there.path, tmp_path / "again"))
-    again.open()
-    assert again.place("0") == f"{again.path.as_uri()}/artifacts/0"
-
-
-@pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize(
     "place",
     [
@@ -133,13 +118,11 @@ def test_a_store_of_an_earlier_release_does_not_keep_its_place(home, tmp_path, k
         "file://{folder}/my_home%20of%20ours-2/artifacts/{id}",
     ],
 )
-def test_what_was_never_the_homes_own_is_left(home, tmp_path, place, earlier):
+def test_what_was_never_the_homes_own_is_left(home, tmp_path, place):
     run = home.log(by_id(home), "a.txt")
     id = home.client.create_experiment("mine")
     place = place.format(id=id, folder=tmp_path)
     home.run("UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (place, id))
-    if earlier:
-        home.run(f"DROP TABLE IF EXISTS {PLACE}")
     there = Home(shutil.move(home.path, tmp_path / "there"))
     there.up()
     assert there.place(id) == place

@@ -51,8 +51,8 @@ def fill(logs):
     log.metrics({"loss": 1.0, "odd": math.nan, "far": math.inf}, 1)
     log.metrics({"loss": 0.5}, 2)
     log.tags({"t": "1"})
-    log.finish(State.STOPPED, "for now")
-    log.reopen()
+    log.set_state(State.STOPPED, "for now")
+    log.set_state(State.RUNNING)
     log.params({"chosen": "3"})
     log.metrics({f"m{i}": float(i) for i in range(40)}, 3)
     (logs.home / "model").mkdir()
@@ -60,8 +60,8 @@ def fill(logs):
     (logs.home / "result.json").write_text("{}")
     log.artifacts([logs.home / "model", logs.home / "result.json"])
     log.text("note", "note.txt")
-    log.finish(State.COMPLETE)
-    sweep.finish(State.COMPLETE)
+    log.set_state(State.COMPLETE)
+    sweep.set_state(State.COMPLETE)
     return logs
 
 
@@ -131,7 +131,7 @@ def test_a_run_that_a_late_request_made_twice_is_one_in_the_end(shared):
     # The request that nobody heard of again is carried out after all.
     experiment = logs.tracker.experiment("twice")
     logs.tracker.client.create_run(experiment, tags={"mlcl.log": "run"}, run_name="run")
-    log.finish(State.COMPLETE)
+    log.set_state(State.COMPLETE)
     logs.deliver("run")
     ((run,),) = logs.store().values()
     assert (run["status"], run["points"]) == ("FINISHED", [("loss", 1, "1.0")])
@@ -156,7 +156,7 @@ def test_many_points_fill_requests(shared):
 )
 def test_every_end_has_its_status_tag_and_time(shared, state, status):
     logs = shared(state)
-    logs.start().finish(State(state), "because")
+    logs.start().set_state(State(state), "because")
     logs.deliver("run")
     run = logs.run()
     assert (run.info.status, run.data.tags["mlcl.state"], run.data.tags["mlcl.reason"]) == (
@@ -169,7 +169,7 @@ def test_an_artifact_that_was_removed_is_left_out(shared):
     logs = shared("removed")
     log = logs.start()
     log.artifacts([logs.home / "gone"])
-    log.finish(State.COMPLETE)
+    log.set_state(State.COMPLETE)
     logs.deliver("run")
     assert logs.run().info.status == "FINISHED"
 

@@ -1,5 +1,6 @@
 """The store itself: which one, whether it answers, what is registered in it."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from mlflow import MlflowClient
 
 from mlcl.errors import UserError
 from mlcl.tracking import Tracker, dashboard, shown
+from mlcl.tracking.network import check_reachable
+from mlcl.tracking.uri import stored_uri
 
 
 def test_a_store_of_ones_own(tmp_path, monkeypatch):
@@ -48,13 +51,6 @@ def test_a_password_is_hidden(uri, safe):
     assert "secret" not in dashboard(uri)
 
 
-def test_an_error_does_not_tell_the_password(tmp_path):
-    with pytest.raises(UserError) as error:
-        Tracker(tmp_path, "http://me:secret@127.0.0.1:9")
-    assert "secret" not in error.value.line()
-    assert "me:***@" in error.value.line()
-
-
 def test_an_experiment_that_was_deleted_is_said(shared):
     tracker = shared("deleted").tracker
     tracker.client.delete_experiment(tracker.experiment("deleted"))
@@ -94,3 +90,38 @@ def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):
     assert (tmp_path / "mlflow.db").stat().st_size == 0
     assert Tracker(tmp_path).experiment("its own")
     assert not list(tmp_path.glob(".mlflow.db*"))
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("scheme", ["http", "postgresql", "postgresql+psycopg"])
+def test_a_server_that_does_not_answer_is_named_without_its_password(scheme, tmp_path):
+    with pytest.raises(UserError, match="does not answer") as caught:
+        check_reachable(f"{scheme}://me:secret@127.0.0.1:{closed_port()}/mlflow", tmp_path)
+    assert "secret" not in caught.value.line()
+    assert "me:***@127.0.0.1" in caught.value.line()
+
+
+def test_a_database_that_listens_or_has_a_socket_is_left_to_mlflow(tmp_path):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        check_reachable(f"postgresql+psycopg://me@127.0.0.1:{server.getsockname()[1]}/mlflow", tmp_path)
+    check_reachable("postgresql+psycopg:///mlflow?host=/run/postgresql", tmp_path)
+    assert (tmp_path / ".tracking.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("uri", "kept"),
+    [
+        ("sqlite:///{home}/mlflow.db", "sqlite:///HOME/mlflow.db"),
+        ("sqlite:////other/mlflow.db", "sqlite:////other/mlflow.db"),
+        ("https://me:pw@host", "https://me:***@host"),
+    ],
+)
+def test_a_store_in_the_home_is_the_same_wherever_the_home_is(tmp_path, uri, kept):
+    assert stored_uri(uri.format(home=tmp_path), tmp_path) == kept.format(home=tmp_path)

@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 import yaml
 from builders import tiny_job
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.svm import LinearSVC
+from stored_runs import run
 
 from mlcl.config import dump_job, job_hash, load_job
 from mlcl.data import Dataset
@@ -17,17 +17,9 @@ from mlcl.errors import UserError
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.baselines import BASELINES
 from mlcl.training.baselines.jobs import baseline_job, dataset_job, fitting_baselines
-from mlcl.training.context import Context
 from mlcl.training.events import Stopped
-from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
-
-CPU = Context(torch.device("cpu"))
-
-
-def run(job, home, folder, **how):
-    return run_experiment(JobData.of(job, home), folder=folder, context=CPU, listener=lambda _: None, **how)
 
 
 @pytest.fixture
@@ -41,13 +33,13 @@ def job(texts):
 
 
 def without_times(metrics):
-    return {name: value for name, value in metrics.items() if "time/" not in name and "seconds" not in name}
+    return {name: value for name, value in metrics.items() if "seconds" not in name}
 
 
 def test_a_baseline_leaves_the_figures_and_files_of_a_run(job, tmp_path):
-    outcome = run(job, tmp_path, tmp_path / "run")
+    _, metrics = run(job, tmp_path, tmp_path / "run")
     written = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert without_times(outcome.metrics) == written
+    assert without_times(metrics) == written
     assert {"val/micro_f1", "test/macro_f1", "baseline/C"} <= written.keys()
     table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
     assert table["split"].to_pylist() == ["train"] * 24 + ["validation"] * 12 + ["test"] * 12
@@ -74,11 +66,11 @@ def test_it_is_fitted_to_the_training_rows_alone(job, texts, tmp_path):
 
 
 def test_the_runs_of_all_seeds_share_one_fit(job, tmp_path, monkeypatch):
-    first = run(job, tmp_path, tmp_path / "one").metrics
+    first = run(job, tmp_path, tmp_path / "one")[1]
     monkeypatch.setattr(type(BASELINES["tfidf_svm"]), "fit", property(lambda _: 1 / 0), raising=False)
     other = load_job(dump_job(job), {"train.seed": 7, "train.lr": 0.5})
     assert job_hash(other) != job_hash(job)
-    assert without_times(run(other, tmp_path, tmp_path / "two").metrics) == without_times(first)
+    assert without_times(run(other, tmp_path, tmp_path / "two")[1]) == without_times(first)
     (kept,) = (tmp_path / "cache" / "baselines").glob("*.npz")
     kept.write_bytes(kept.read_bytes()[:20])
     with pytest.raises((ZeroDivisionError, AttributeError, TypeError)):  # a damaged one is fitted anew
@@ -92,7 +84,7 @@ def test_the_test_split_may_stay_unread(job, tmp_path, monkeypatch):
     read = []
     original = Dataset.split
     monkeypatch.setattr(Dataset, "split", lambda self, name: (read.append(name), original(self, name))[1])
-    metrics = run(job, tmp_path, tmp_path / "run", test=False).metrics
+    metrics = run(job, tmp_path, tmp_path / "run", test=False)[1]
     assert "test" not in read
     assert not [name for name in metrics if name.startswith("test/")]
 
@@ -101,7 +93,7 @@ def test_a_stop_leaves_nothing_half_done(job, tmp_path):
     with pytest.raises(Stopped):
         run(job, tmp_path, tmp_path / "run", should_stop=lambda: True)
     assert not list((tmp_path / "cache" / "baselines").glob("*.npz*"))
-    assert run(job, tmp_path, tmp_path / "run").metrics["test/micro_f1"] > 0.5
+    assert run(job, tmp_path, tmp_path / "run")[1]["test/micro_f1"] > 0.5
 
 
 def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
@@ -126,7 +118,7 @@ def test_every_baseline_that_fits_is_run(tmp_path, modality, names):
     assert left_out.keys() == {"encoder_knn", "encoder_logreg"}
     assert set(left_out.values()) == {f"the job's encoder, {job.encoder.name}, is not a pretrained one"}
     for name in found:
-        assert run(baseline_job(job, name), tmp_path, tmp_path / name).metrics["test/micro_auc"] > 0.4
+        assert run(baseline_job(job, name), tmp_path, tmp_path / name)[1]["test/micro_auc"] > 0.4
 
 
 def test_a_frozen_encoder_is_read(models, texts, tmp_path):
@@ -141,9 +133,9 @@ def test_a_frozen_encoder_is_read(models, texts, tmp_path):
     assert not left_out
     for name in ("encoder_knn", "encoder_logreg"):
         assert name in found
-        metrics = run(baseline_job(job, name), tmp_path, tmp_path / name).metrics
+        metrics = run(baseline_job(job, name), tmp_path, tmp_path / name)[1]
         assert metrics["test/micro_auc"] > 0.4
-        again = run(baseline_job(inside, name), tmp_path, tmp_path / f"{name} inside").metrics
+        again = run(baseline_job(inside, name), tmp_path, tmp_path / f"{name} inside")[1]
         assert without_times(again) == without_times(metrics)
 
 

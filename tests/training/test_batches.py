@@ -12,6 +12,7 @@ from builders import tiny_job
 from losses.devices import DEVICE, Device
 from losses.waits import Waits
 from patience import PATIENCE
+from stored_runs import run
 
 from mlcl.config import AugmentConfig
 from mlcl.data import ImageRows
@@ -21,9 +22,6 @@ from mlcl.models import Projection
 from mlcl.training import batches
 from mlcl.training.batches import Rows
 from mlcl.training.classifier import BinaryCrossEntropy, Classifier, CrossEntropy
-from mlcl.training.context import ONE_PROCESS
-from mlcl.training.experiment import run_experiment
-from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import LogWindow
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, Head, Objective
 
@@ -149,17 +147,10 @@ def test_compiled_views_are_the_same(images, eager):
 
 
 def trained(tiny, home, *overrides):
-    job = tiny_job(tiny, *overrides, epochs=2)
     events = []
-    outcome = run_experiment(
-        JobData.of(job, home),
-        folder=home / str(len(overrides)),
-        context=ONE_PROCESS,
-        listener=events.append,
-        test=False,
+    _, metrics = run(
+        tiny_job(tiny, *overrides, epochs=2), home, home / str(len(overrides)), events, test=False
     )
-    times = ("time/", "train/rows_per_second", "train/data_wait")
-    metrics = {key: value for key, value in outcome.metrics.items() if not key.startswith(times)}
     return metrics, [event.note for event in events]
 
 

@@ -1,11 +1,13 @@
 """The classifier's losses against loops written from their equations."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from builders import text_dataset, tiny_job
 from safetensors.torch import load_file
+from stored_runs import run
 from torch import nn
 
 from mlcl.config import ClassifierConfig, load_space
@@ -19,11 +21,14 @@ from mlcl.training.classifier import (
     CrossEntropy,
     target_weight,
 )
-from mlcl.training.context import ONE_PROCESS
-from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
-ROWS = LabelRows.from_lists([[0], [], [1, 2], [0, 1, 2], [2], [1]], 3)
+LISTS = [[0], [], [1, 2], [0, 1, 2], [2], [1]]
+OPEN = [[1, 2], [0, 1, 2], [], [], [0], [0, 2]]
+ROWS = LabelRows.from_lists(LISTS, 3)
+SOME = replace(ROWS, unknown=LabelRows.from_lists(OPEN, 3))
+TOLD = replace(ROWS, unknown=LabelRows.from_lists([[]] * 6, 3))
+NOTHING = replace(LabelRows.from_lists([[]] * 6, 3), unknown=LabelRows.from_lists([[0, 1, 2]] * 6, 3))
 CLASSES = torch.tensor([0, -1, 2, 0, 1, 2])
 ASPECTS = torch.tensor([[0, 1], [2, -1], [1, 1], [0, 0], [-1, -1], [2, 2]])
 WEIGHTS = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
@@ -74,9 +79,19 @@ def asl(logit, target, gamma_pos, gamma_neg, clip):
     ],
 )
 def test_losses_of_labels(loss, term, reduction):
-    logits, dense = features(), ROWS.dense(torch.float64)
-    terms = [[term(logits[i, l].item(), dense[i, l].item(), l) for l in range(3)] for i in range(6)]  # noqa: E741
-    assert value(loss, ROWS, logits, reduction) == pytest.approx(reduced(terms, reduction), rel=1e-12)
+    classifier = Classifier(nn.Identity(), 1.0, loss, reduction)
+    for rows, unknown in ((ROWS, [[]] * 6), (TOLD, [[]] * 6), (SOME, OPEN)):
+        logits = features().requires_grad_()
+        terms = [
+            [term(logits[i, k].item(), k in LISTS[i], k) for k in range(3) if k not in unknown[i]]
+            for i in range(6)
+        ]
+        found = classifier(logits, rows)
+        assert found.item() == pytest.approx(reduced(terms, reduction), rel=1e-12)
+        found.backward()
+        assert not any(logits.grad[i, k] for i in range(6) for k in unknown[i])
+        assert torch.autograd.gradcheck(lambda x, rows=rows: classifier(x, rows), features().requires_grad_())
+    assert value(loss, NOTHING, features(), reduction) == 0
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
@@ -120,6 +135,12 @@ def test_a_weight_of_labels_by_hand():
     root = target_weight(of(loss="bce", pos_weight="sqrt"), rows, 4)
     assert root.tolist() == pytest.approx(balanced.sqrt().tolist())
     assert target_weight(of(loss="bce"), rows, 4) is None
+    # Label 2 has all rows that tell it: it counts as one that a single row has not.
+    known = [[k in LISTS[i] for i in range(6) if k not in OPEN[i]] for k in range(3)]
+    wanted = [max(len(column) - sum(column), 1) / sum(column) for column in known]
+    config = of(loss="bce", pos_weight="balanced")
+    assert target_weight(config, SOME, 3).tolist() == pytest.approx(wanted)
+    assert torch.equal(target_weight(config, ROWS, 3), target_weight(config, TOLD, 3))
 
 
 @pytest.mark.parametrize(("balance", "power"), [("balanced", 1.0), ("sqrt", 0.5)])
@@ -161,10 +182,8 @@ def test_weights_of_another_loss_are_refused(tiny, key, loss):
 def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path, classifier):
     metric = "val/micro_f1" if "tags" in classifier else "val/accuracy"
     job = tiny_job(tiny, f"objective.classifier={classifier}", f"evaluation.metric={metric}", epochs=1)
-    outcome = run_experiment(
-        JobData.of(job, tmp_path), folder=tmp_path / "run", context=ONE_PROCESS, listener=lambda _: None
-    )
-    assert 0 <= outcome.metrics[metric] <= 1
+    _, metrics = run(job, tmp_path)
+    assert 0 <= metrics[metric] <= 1
     saved = load_file(tmp_path / "run" / "model" / "weights.safetensors")
     layer = [name.rpartition(".")[2] for name in saved if name.startswith("objective.classifier")]
     assert sorted(layer) == ["bias", "weight"]

@@ -3,17 +3,13 @@
 import json
 
 import pytest
-import torch
 from builders import tiny_job
-from stored_runs import TAGS, TASKS, trained
+from stored_runs import TAGS, TASKS, run, trained
 
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
-from mlcl.training.job_data import JobData
 from mlcl.training.run_files import DECISIONS, MODEL
 from mlcl.training.stored_run import StoredRun
 
@@ -85,11 +81,8 @@ def test_at_least_one_and_top_k(tiny, tmp_path):
 
 
 def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
-    job_data = JobData.of(tiny_job(tiny, *TAGS, "evaluation.threshold=0.9999", epochs=1), tmp_path)
     events = []
-    run_experiment(
-        job_data, folder=tmp_path / "run", context=Context(torch.device("cpu")), listener=events.append
-    )
+    job_data, _ = run(tiny_job(tiny, *TAGS, "evaluation.threshold=0.9999", epochs=1), tmp_path, None, events)
     targets = job_data.targets(job_data.dataset.split("validation"))
     probabilities = StoredRun.read(tmp_path / "run", job_data).probabilities["validation"]
     best = choose(probabilities, targets, "global", "micro_f1").thresholds[0]
@@ -98,11 +91,8 @@ def test_a_user_hears_that_no_label_is_predicted(tiny, tmp_path):
 
 
 def test_the_validation_of_an_epoch_uses_the_threshold_too(tiny, tmp_path):
-    job_data = JobData.of(tiny_job(tiny, *TAGS, epochs=1), tmp_path)
     events = []
-    run_experiment(
-        job_data, folder=tmp_path / "run", context=Context(torch.device("cpu")), listener=events.append
-    )
+    run(tiny_job(tiny, *TAGS, epochs=1), tmp_path, None, events)
     epoch, final = [event.metrics for event in events if "val/micro_f1" in event.metrics]
     assert epoch.items() <= final.items()
     assert epoch["val/micro_f1"] > epoch["val/micro_f1_at_half"]

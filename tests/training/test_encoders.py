@@ -7,18 +7,15 @@ import pytest
 import torch
 from builders import text_dataset, tiny_job
 from safetensors.torch import load_file
+from stored_runs import run
 from torch import nn
 
 from mlcl.errors import UserError
-from mlcl.training.builders import build_model
 from mlcl.training.classifier import Classifier, CrossEntropy
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CPU = Context(torch.device("cpu"))
 LORA = "lora: {r: 2, alpha: 4, dropout: 0.1}"
 CASES = {
     "transformer": "{name: transformer, model: =bert, pooling: cls, max_length: 8}",
@@ -54,37 +51,16 @@ def make_job(texts, models):
     return make_job
 
 
-def run(job, home, name, **how):
-    return run_experiment(
-        JobData.of(job, home), folder=home / name, context=CPU, listener=lambda event: None, **how
-    )
-
-
 def weights(folder):
     return load_file(folder / "model" / "weights.safetensors")
-
-
-def model_of(job, home):
-    """The model as a run begins with it, and its material."""
-    job_data = JobData.of(job, home)
-    torch.manual_seed(0)
-    return build_model(job_data), job_data
-
-
-@pytest.mark.parametrize("case", ["transformer-lora", "plm_icd-lora"])
-def test_adapters_train_beside_weights_in_half_precision(case, make_job, tmp_path):
-    model, _ = model_of(make_job(case), tmp_path)
-    run(make_job(case), tmp_path, "run")
-    assert any(p.dtype == torch.bfloat16 for p in model.parameters())
-    assert any("lora_A" in name for name in weights(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("case", ["plm_icd", "plm_icd-lora", "ldgn"])
 def test_label_wise_encoders_in_two_phases(case, make_job, tmp_path):
     two = ("objective.heads.tags.weight=1", "objective.classifier.weight=0", "evaluation.probe={epochs: 20}")
-    outcome = run(make_job(case, *two), tmp_path, "run")
-    assert all(math.isfinite(value) for value in outcome.metrics.values())
-    assert "test/micro_f1" in outcome.metrics
+    _, metrics = run(make_job(case, *two), tmp_path)
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert "test/micro_f1" in metrics
     assert not any(name.startswith("objective.classifier") for name in weights(tmp_path / "run"))
 
 
@@ -94,8 +70,8 @@ def test_the_guided_baseline_on_a_transformer(make_job, tmp_path):
         "objective.classifier={loss: guided, labels: detail}",
         "evaluation.metric=val/accuracy",
     )
-    outcome = run(make_job("transformer", *guided, epochs=6), tmp_path, "run")
-    assert outcome.metrics["test/accuracy"] > 0.5
+    _, metrics = run(make_job("transformer", *guided, epochs=6), tmp_path)
+    assert metrics["test/accuracy"] > 0.5
     assert "objective.classifier.linear.prototypes_CD" in weights(tmp_path / "run")
     with pytest.raises(UserError, match=r"objective\.classifier\.labels: plm_icd classifies"):
         JobData.of(make_job("plm_icd", *guided), tmp_path)
@@ -128,7 +104,7 @@ def test_adapters_on_a_real_model(make_job, tmp_path):
     except metadata.PackageNotFoundError:
         pytest.skip(f"the package {MINILM} is not installed")
     section = f"{{name: transformer, model: 'package:{MINILM}', pooling: mean, max_length: 16, {LORA}}}"
-    outcome = run(make_job("transformer", f"encoder={section}", views=1), tmp_path, "run")
-    assert outcome.metrics["knn/test/micro_f1"] > 0.7
+    _, metrics = run(make_job("transformer", f"encoder={section}", views=1), tmp_path)
+    assert metrics["knn/test/micro_f1"] > 0.7
     adapters = weights(tmp_path / "run")
     assert sum(t.numel() for t in adapters.values()) < 500_000

@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 from builders import tiny_job, tree_dataset
+from stored_runs import run
 
 from mlcl.losses import LOSSES
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
-from mlcl.training.job_data import JobData
 
 SPACES = {"none": None, "class": "detail", "multi_label": "tags", "ratings": "ratings", "path": "path"}
 WATCHED = {
@@ -43,9 +41,7 @@ def job_of(name, tiny, *overrides):
 def train(name, tiny, home, *overrides):
     job = job_of(name, tiny, "objective.heads.topic.weight=0.0", *overrides)
     events = []
-    context = Context(torch.device("cpu"))
-    job_data = JobData.of(job, home)
-    run_experiment(job_data, folder=home / "run", context=context, listener=events.append, test=False)
+    run(job, home, None, events, test=False)
     (logged,) = (event.metrics for event in events if "train/loss" in event.metrics)
     return {key.rpartition("/")[2]: value for key, value in logged.items() if "/heads/detail/" in key}
 

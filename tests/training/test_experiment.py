@@ -1,5 +1,6 @@
 """A run: what it learns, what it leaves, what it never reads; stopped and resumed at any step."""
 
+import itertools
 import json
 import math
 import os
@@ -28,6 +29,13 @@ CPU = Context(torch.device("cpu"))
 def run(job, home, folder, events=None, **how):
     listener = (events if events is not None else []).append
     return run_experiment(JobData.of(job, home), folder=folder, context=CPU, listener=listener, **how)
+
+
+def stop_at(job, home, folder, step, events=None):
+    """A run that is stopped after so many steps."""
+    steps = itertools.count(1)
+    with pytest.raises(Stopped):
+        run(job, home, folder, events, should_stop=lambda: next(steps) == step)
 
 
 def weights(folder):
@@ -61,8 +69,12 @@ def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
 
 
 def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
+    temperatures = (
+        "objective.heads.detail.temperature={learned: 0.2}",
+        "objective.heads.topic.temperature={schedule: linear, start: 0.5, end: 0.1}",
+    )
     events = []
-    run(tiny_job(tiny, epochs=8), tmp_path, tmp_path / "run", events, test=False)
+    run(tiny_job(tiny, *temperatures, epochs=8), tmp_path, tmp_path / "run", events, test=False)
     logged = [event.metrics for event in events if "train/loss" in event.metrics]
     assert logged[-1]["train/loss"] < 0.7 * logged[0]["train/loss"]
     assert {
@@ -78,26 +90,21 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
         "train/data_wait",
         "train/rows_per_second",
     } <= logged[0].keys()
-    assert logged[0]["train/heads/topic/temperature"] == pytest.approx(0.5)
+    assert logged[0]["train/heads/detail/temperature"] != logged[-1]["train/heads/detail/temperature"]
+    scheduled = [metrics["train/heads/topic/temperature"] for metrics in logged]
+    assert scheduled == sorted(scheduled, reverse=True)
     steps = [event.step for event in events if event.metrics]
     assert steps == sorted(steps)
 
 
 @pytest.mark.parametrize(
-    ("stop_at", "sampler"), [(1, "uniform"), (3, "balanced"), (5, "pk"), (11, "hierarchical")]
+    ("step", "sampler"), [(1, "uniform"), (3, "balanced"), (5, "pk"), (11, "hierarchical")]
 )
-def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_at, sampler):
+def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step, sampler):
     job = tiny_job(tiny, checkpoint_every=2, sampler=sampler)
     whole_events, events = [], []
     whole = run(job, tmp_path, tmp_path / "whole", whole_events)
-    steps = []
-
-    def stop():
-        steps.append(1)
-        return len(steps) == stop_at
-
-    with pytest.raises(Stopped):
-        run(job, tmp_path, tmp_path / "parts", events, should_stop=stop)
+    stop_at(job, tmp_path, tmp_path / "parts", step, events)
     assert not (tmp_path / "parts" / "result.json").exists()
     validations = {event.epoch: event.metrics for event in events if event.kind == "validation"}
     resumed = run(job, tmp_path, tmp_path / "parts", events)
@@ -105,7 +112,7 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, stop_
     assert not whole.resumed
     starts = [event.validations for event in events if event.kind == "start"]
     assert starts == [{}, validations]
-    assert bool(validations) == (stop_at > 3)
+    assert bool(validations) == (step > 3)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
     assert train_curve(events) == train_curve(whole_events)
@@ -138,14 +145,8 @@ def flags():
 def test_a_damaged_checkpoint_costs_steps_and_no_bits(tiny, tmp_path, damaged):
     job = tiny_job(tiny, checkpoint_every=1)
     whole = run(job, tmp_path, tmp_path / "whole")
-    steps, events = [], []
-
-    def stop():
-        steps.append(1)
-        return len(steps) == 8
-
-    with pytest.raises(Stopped):
-        run(job, tmp_path, tmp_path / "parts", should_stop=stop)
+    events = []
+    stop_at(job, tmp_path, tmp_path / "parts", 8)
     for name in (CHECKPOINT, PREVIOUS)[:damaged]:
         path = tmp_path / "parts" / name
         path.write_bytes(path.read_bytes()[:-1000])
@@ -254,20 +255,6 @@ def test_every_kind_of_task_and_head(tiny, tmp_path, overrides, metric):
     assert outcome.metrics[metric] > 0.7
 
 
-def test_scheduled_and_learned_temperatures_move(tiny, tmp_path):
-    events = []
-    job = tiny_job(
-        tiny,
-        "objective.heads.detail.temperature={learned: 0.2}",
-        "objective.heads.topic.temperature={schedule: linear, start: 1, end: 0.1}",
-    )
-    run(job, tmp_path, tmp_path / "run", events, test=False)
-    curves = [event.metrics for event in events if "train/loss" in event.metrics]
-    assert curves[0]["train/heads/detail/temperature"] != curves[-1]["train/heads/detail/temperature"]
-    scheduled = [metrics["train/heads/topic/temperature"] for metrics in curves]
-    assert scheduled == sorted(scheduled, reverse=True)
-
-
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(tiny, tmp_path):
     job = tiny_job(tiny, "train.lr=1e30", "train.warmup=0", "train.optimizer=sgd")
     with pytest.raises(Diverged, match=r"step \d+ \(epoch \d+\), in .*labels|rows"):
@@ -292,14 +279,6 @@ def test_no_checkpoint_is_written_after_a_loss_that_is_not_finite(tiny, tmp_path
     state = torch.load(tmp_path / "run" / CHECKPOINT)
     assert state["position"]["step"] == 4
     assert all(weight.isfinite().all() for weight in state["model"].values())
-
-
-def test_weights_that_break_in_the_last_step_end_the_run(tiny, tmp_path):
-    job = tiny_job(
-        tiny, "train.lr=1e38", "train.warmup=0", "train.optimizer=sgd", "train.batch_size=48", epochs=1
-    )
-    with pytest.raises(Diverged, match="are not finite"):
-        run(job, tmp_path, tmp_path / "run")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -407,13 +386,11 @@ def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_pat
 
 
 @pytest.mark.parametrize("metric", ["val/accuracy", "knn/val/accuracy"])
-@pytest.mark.parametrize("stop_at", [4, 10, 13])
-def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stop_at, metric):
+@pytest.mark.parametrize("step", [4, 10, 13])
+def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, step, metric):
     job = impatient(tiny, f"evaluation.metric={metric}", lr=0.02, checkpoint_every=3)
     whole = run(job, tmp_path, tmp_path / "whole")
-    steps = []
-    with pytest.raises(Stopped):
-        run(job, tmp_path, tmp_path / "parts", should_stop=lambda: steps.append(1) or len(steps) == stop_at)
+    stop_at(job, tmp_path, tmp_path / "parts", step)
     resumed = run(job, tmp_path, tmp_path / "parts")
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
     assert without_times(resumed.metrics) == without_times(whole.metrics)
@@ -476,19 +453,3 @@ def test_an_encoder_is_probed_on_another_data_set(tiny, tmp_path):
     assert outcome.metrics["transfer/val/accuracy"] > 0.8
     searched = run(tiny_job(tiny, *transfer, epochs=1), tmp_path, tmp_path / "search", test=False)
     assert not any(name.startswith("transfer/") for name in searched.metrics)
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        (["evaluation.transfer_to.labels=nowhere"], "no such label space"),
-        (["evaluation.transfer_to.labels=path"], "cannot be predicted"),
-        (
-            ["evaluation.transfer_to.labels=tags", "evaluation.transfer_to.metric=accuracy"],
-            "no such metric for this task",
-        ),
-    ],
-)
-def test_a_transfer_that_cannot_be_is_refused_before_the_start(tiny, tmp_path, settings, problem):
-    with pytest.raises(UserError, match=problem):
-        JobData.of(tiny_job(tiny, f"evaluation.transfer_to.path={tiny}", *settings), tmp_path)

@@ -9,23 +9,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from builders import text_dataset, tiny_job
 from PIL import Image
 from safetensors import SafetensorError
+from stored_runs import exported, run
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, model_writer, write_export
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.export.model import check_threshold
 from mlcl.training.export.prediction_files import TableColumns, check_place, read_items, sink
 from mlcl.training.job_data import JobData
 
-CPU = Context(torch.device("cpu"))
 TEXTS = ["ball noise1", "vote, law\nnoise2", 'law "noise3"']
 TAGS = (
     "objective.heads={}",
@@ -38,9 +35,7 @@ TAGS = (
 def finished(tiny, tmp_path_factory):
     """A finished run and its material."""
     home = tmp_path_factory.mktemp("run")
-    job_data = JobData.of(tiny_job(tiny, epochs=2), home)
-    run_experiment(job_data, folder=home / "run", context=CPU, listener=lambda _: None)
-    return home / "run", job_data
+    return home / "run", run(tiny_job(tiny, epochs=2), home)[0]
 
 
 @pytest.fixture
@@ -71,10 +66,8 @@ def reader_of_images(tmp_path_factory):
     )  # fmt: skip
     settings = ("objective.heads={}", "objective.classifier.labels=kind", "evaluation.knn=null")
     encoder = "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}"
-    job_data = JobData.of(tiny_job(home / "data", *settings, encoder, epochs=12, batch_size=4), home)
-    run_experiment(job_data, folder=home / "run", context=CPU, listener=lambda _: None)
-    write_export(home / "model", home / "run", job_data, {})
-    return load_model(home / "model", "cpu")
+    job = tiny_job(home / "data", *settings, encoder, epochs=12, batch_size=4)
+    return load_model(exported(job, home)[1], "cpu")
 
 
 def png(shade):
@@ -145,15 +138,8 @@ def test_images_of_a_folder_and_of_tables(reader_of_images, tmp_path):
     "settings", [(), TAGS, ("objective.heads={}", "objective.classifier.labels=ratings")]
 )
 def test_every_form_of_predictions_says_the_same(settings, tiny, tmp_path):
-    job_data = JobData.of(tiny_job(tiny, *settings, epochs=1), tmp_path)
-    run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
-    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
-    labelling = Labelling(
-        load_model(tmp_path / "model", "cpu"),
-        write_texts(tmp_path / "in.csv"),
-        batch_size=1,
-        probabilities=True,
-    )
+    model = load_model(exported(tiny_job(tiny, *settings, epochs=1), tmp_path)[1], "cpu")
+    labelling = Labelling(model, write_texts(tmp_path / "in.csv"), batch_size=1, probabilities=True)
     for form in ("csv", "jsonl", "parquet"):
         with sink(tmp_path / f"out.{form}") as write:
             labelling.run(write)
@@ -180,15 +166,11 @@ def test_a_failed_pass_leaves_no_file(model, tmp_path):
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("settings", [(), TAGS])
 def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, finished, tiny, tmp_path):
-    job_data = JobData.of(tiny_job(tiny, *settings, epochs=1), tmp_path)
-    run_experiment(job_data, folder=tmp_path / "run", context=CPU, listener=lambda _: None)
-    write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    _, folder = exported(tiny_job(tiny, *settings, epochs=1), tmp_path)
     frame = pd.DataFrame({"body": ["", "ball", None, "law"], "key": list("wxyz")})
     frame.to_parquet(tmp_path / "in.parquet")
-    model = load_model(tmp_path / "model", "cpu")
-    labelling = Labelling(
-        model, tmp_path / "in.parquet", batch_size=1, columns=TableColumns(("body",), "key")
-    )
+    columns = TableColumns(("body",), "key")
+    labelling = Labelling(load_model(folder, "cpu"), tmp_path / "in.parquet", batch_size=1, columns=columns)
     with sink(tmp_path / f"out.{form}") as write:
         assert labelling.run(write).unread == 2
     read = {"csv": pd.read_csv, "parquet": pd.read_parquet}.get(form, lambda f: pd.read_json(f, lines=True))
@@ -454,7 +436,7 @@ def test_a_run_without_all_that_is_needed(finished, tmp_path):
     ):
         write_export(tmp_path / "new", run, other, {})
     fewer = JobData.of(tiny_job(job_data.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
-    with pytest.raises(UserError, match="embeddings of other training rows"):
+    with pytest.raises(UserError, match="embeddings of other train rows"):
         write_export(tmp_path / "new", run, fewer, {})
     wider = JobData.of(tiny_job(job_data.dataset.place, "encoder.width=9", epochs=2), tmp_path)
     with pytest.raises(UserError, match="weights of another model"):

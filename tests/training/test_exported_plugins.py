@@ -3,16 +3,13 @@
 import sys
 
 import pytest
-import torch
+import stored_runs
 from builders import job_tree
 
 from mlcl.config import load_job
 from mlcl.plugins import REGISTRIES, registry
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
-from mlcl.training.export import load_model, write_export
+from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
-from mlcl.training.job_data import JobData
 
 PLUGIN = """
 from mlcl.evaluation import Metric
@@ -31,15 +28,13 @@ pytestmark = pytest.mark.usefixtures("forgotten_plugin_files", "one_thread")
 
 def exported(folder, tree):
     """A model of the job, exported, and the module of its plugin file, which is forgotten."""
-    job_data = JobData.of(load_job(tree), folder / "home")
-    run = folder / "run"
-    run_experiment(job_data, folder=run, context=Context(torch.device("cpu")), listener=lambda _: None)
-    write_export(folder / "model", run, job_data, {})
+    job = load_job(tree)
+    _, model = stored_runs.exported(job, folder)
     for plural in REGISTRIES:
-        registry(plural).remove(job_data.job.plugins[0].label)
+        registry(plural).remove(job.plugins[0].label)
     (module,) = [name for name in sys.modules if name.startswith("mlcl_plugin_")]
     del sys.modules[module]
-    return folder / "model", module
+    return model, module
 
 
 def test_a_loss_is_not_needed_to_predict_a_metric_is_to_score(tiny, tmp_path, monkeypatch):

@@ -1,38 +1,22 @@
-"""Frozen inputs in whole trainings: every task, both phases, export, and what is refused."""
+"""Frozen inputs in trainings: what they are fitted to, vectors in an exported model, what is refused."""
 
 import json
 
 import pytest
-import torch
 from builders import text_dataset, tiny_job
+from stored_runs import TAGS, trained
 
 from mlcl.errors import UserError
 from mlcl.testing.datasets import small_dataset
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-CPU = Context(torch.device("cpu"))
 BOTH = """
 {{name: features, inputs: [tfidf, transformer], out: 6, transformer: {{model: {bert}, max_length: 8}}}}
 """
-ONE_VIEW = ("objective.heads={}",)
-TASKS = {
-    "single": ("objective.classifier={loss: cross_entropy, labels: detail}",),
-    "guided": ("objective.classifier={loss: guided, labels: detail}",),
-    "aspects": (
-        "objective.classifier={loss: cross_entropy, labels: ratings}",
-        "evaluation.metric=val/accuracy",
-    ),
-    "multi_label": (
-        "objective.classifier={loss: bce, labels: tags}",
-        "evaluation.metric=val/micro_f1",
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -45,38 +29,6 @@ def make_job(texts, models):
     return lambda *overrides: tiny_job(
         texts, f"encoder={BOTH.format(bert=models['bert'])}", "train.epochs=2", *overrides, warmup=0.0
     )
-
-
-def run(job, home, name="run"):
-    job_data = JobData.of(job, home / "home")
-    return job_data, run_experiment(
-        job_data, folder=home / name, context=CPU, listener=lambda _: None
-    ).metrics
-
-
-def exported(job_data, home):
-    write_export(home / "model", home / "run", job_data, {"name": "a run"})
-    return load_model(home / "model", "cpu")
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_an_exported_model_predicts_as_the_evaluation(task, make_job, texts, tmp_path):
-    """From its folder alone: the frozen model and the training texts are not read."""
-    job_data, metrics = run(make_job(*TASKS[task], *ONE_VIEW), tmp_path)
-    given = Labelling(exported(job_data, tmp_path), texts, "test").run(lambda _: None)
-    expected = {name: value for name, value in metrics.items() if "test/" in name}
-    assert given.metrics == pytest.approx(expected, rel=0, abs=0, nan_ok=True)
-    for folder in ("tfidf/terms.json", "tfidf/idf.npy", "transformer/weights.safetensors"):
-        assert (tmp_path / "model" / "features" / folder).is_file()
-
-
-def test_before_a_probe_the_linear_path_stays_out(make_job, texts, tmp_path):
-    heads = "objective.heads={detail: {loss: supcon, labels: detail, weight: 1}}"
-    job_data, metrics = run(make_job(heads, "objective.classifier.weight=0"), tmp_path)
-    model = exported(job_data, tmp_path)
-    assert next(iter(model.index.ways)) == "probe"
-    given = Labelling(model, texts, "test").run(lambda _: None)
-    assert given.metrics["test/accuracy"] == metrics["test/accuracy"]
 
 
 def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
@@ -110,10 +62,10 @@ def test_what_is_not_there_is_refused_before_the_start(overrides, key, text, mak
 
 def test_an_exported_model_reads_vectors(tmp_path):
     data = small_dataset(tmp_path / "data", "vectors")
-    head = "objective.heads={}"
     encoder = "encoder={name: features, inputs: [column], out: 4}"
-    job_data, _ = run(tiny_job(data, encoder, head, *TASKS["multi_label"]), tmp_path)
-    model = exported(job_data, tmp_path)
+    _, job_data, _ = trained(data, tmp_path, encoder, *TAGS)
+    write_export(tmp_path / "model", tmp_path / "run", job_data, {"name": "a run"})
+    model = load_model(tmp_path / "model", "cpu")
     found = model.predict(job_data.dataset.split("test").vectors())
     assert len(found) == 12
     for wrong in ([[0.0] * 5], [["a"] * 6], [[float("nan")] * 6], ["text"]):

@@ -3,13 +3,12 @@
 import pytest
 import torch
 from builders import DETAILS, tiny_job
+from stored_runs import run
 
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import AT_HALF
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
@@ -57,18 +56,16 @@ def perfect(job_data, name):
 
 def test_blank_parents_of_the_last_training_rows_spoil_neither_figures_nor_predictions(tmp_path):
     data = written(tmp_path / "data", blank(*range(40, 48), 50, 70))
-    job_data = JobData.of(tiny_job(data, *JOB), tmp_path)
+    job_data, metrics = run(tiny_job(data, *JOB), tmp_path)
     assert job_data.facts.path.tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
     for name in ("validation", "test"):
         found = perfect(job_data, name)
         assert {found[f"{name}/{metric}"] for metric in (*HIERARCHY, "accuracy_topic")} == {1.0}
         assert found[f"{name}/lca_distance"] == 0
-    cpu = Context(torch.device("cpu"))
-    outcome = run_experiment(job_data, folder=tmp_path / "run", context=cpu, listener=lambda _: None)
     grid = StoredRun.read(tmp_path / "run", job_data).grid((1, 3), (0, 0.5, 1), (1.0,))
     best = grid[grid["val"].argmax()]
-    assert outcome.metrics["knn_best/val/hierarchical_f1"] == best["val"]
-    assert outcome.metrics["knn_best/test/hierarchical_f1"] == best["test"]
+    assert metrics["knn_best/val/hierarchical_f1"] == best["val"]
+    assert metrics["knn_best/test/hierarchical_f1"] == best["test"]
     write_export(tmp_path / "model", tmp_path / "run", job_data, {"run_id": "r1", "name": "a"})
     columns = []
     Labelling(load_model(tmp_path / "model"), data).run(columns.append)

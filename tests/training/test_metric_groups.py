@@ -1,8 +1,8 @@
 """Groups of metrics that a job asks for: in its figures, with no others changed, and equal to evaluate."""
 
 import pytest
-import torch
 from builders import tiny_job, tree_dataset
+from stored_runs import run
 
 from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
@@ -11,8 +11,6 @@ from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, evaluate, evaluate_embeddings
 from mlcl.labels import LabelRows
 from mlcl.service.tables.table_checks import run_metrics
-from mlcl.training.context import Context
-from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.split_metrics import paths
 from mlcl.training.stored_run import StoredRun
@@ -38,13 +36,6 @@ JOBS = {
 @pytest.fixture
 def tree(tmp_path):
     return tree_dataset(tmp_path / "tree")
-
-
-def run(job, home, name="run"):
-    job_data = JobData.of(job, home)
-    cpu = Context(torch.device("cpu"))
-    outcome = run_experiment(job_data, folder=home / name, context=cpu, listener=lambda _: None)
-    return job_data, {key: value for key, value in outcome.metrics.items() if not key.startswith("time/")}
 
 
 def job_of(task, tiny, tree, *more):
@@ -89,8 +80,8 @@ def test_a_table_knows_the_figures_of_a_run(tiny, tree, tmp_path, task):
 
 @pytest.mark.parametrize("task", ["single", "aspects"])
 def test_a_group_changes_no_other_figure(tiny, tree, tmp_path, task):
-    _, metrics = run(job_of(task, tiny, tree), tmp_path, "with")
-    _, plain = run(job_of(task, tiny, tree, "evaluation.metrics=[]"), tmp_path, "without")
+    _, metrics = run(job_of(task, tiny, tree), tmp_path, tmp_path / "with")
+    _, plain = run(job_of(task, tiny, tree, "evaluation.metrics=[]"), tmp_path, tmp_path / "without")
     assert plain == {name: metrics[name] for name in plain}
     more = {name.rpartition("/")[2] for name in metrics.keys() - plain.keys()}
     assert {METRICS[name].group for name in more} == {*job_of(task, tiny, tree).evaluation.metrics}

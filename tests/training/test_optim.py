@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch import nn
 
+from mlcl.config.training_sections import TrainConfig
 from mlcl.training.optim import build_optimizer, build_schedule, learning_rates, parameter_groups
 
 
@@ -13,6 +14,11 @@ def test_only_matrices_decay():
     assert len(plain["params"]) == 3
 
 
+def optimizer_of(model, name, lr, weight_decay, momentum, encoder_lr=None):
+    keys = {"optimizer": name, "lr": lr, "weight_decay": weight_decay, "momentum": momentum}
+    return build_optimizer(model, TrainConfig(epochs=1, batch_size=2, encoder_lr=encoder_lr, **keys))
+
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -22,7 +28,7 @@ class Model(nn.Module):
 
 def test_an_encoder_has_a_learning_rate_of_its_own():
     model = Model()
-    optimizer = build_optimizer(model, "sgd", 0.5, 0.1, 0.0, encoder_lr=0.01)
+    optimizer = optimizer_of(model, "sgd", 0.5, 0.1, 0.0, encoder_lr=0.01)
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert [rates[id(p)] for p in model.encoder.parameters()] == [0.01, 0.01]
     assert [rates[id(p)] for p in model.encoder_head.parameters()] == [0.5, 0.5]
@@ -32,17 +38,17 @@ def test_an_encoder_has_a_learning_rate_of_its_own():
     optimizer.step()
     schedule.step()
     assert learning_rates(optimizer) == {"lr": 0.25, "encoder_lr": 0.005}
-    assert learning_rates(build_optimizer(model, "sgd", 0.5, 0.1, 0.0)) == {"lr": 0.5}
+    assert learning_rates(optimizer_of(model, "sgd", 0.5, 0.1, 0.0)) == {"lr": 0.5}
 
 
 def test_an_encoder_that_does_not_train_needs_no_learning_rate():
     model = Model()
     model.encoder.requires_grad_(False)
-    assert learning_rates(build_optimizer(model, "adam", 0.5, 0.1, 0.0, encoder_lr=0.01)) == {"lr": 0.5}
+    assert learning_rates(optimizer_of(model, "adam", 0.5, 0.1, 0.0, encoder_lr=0.01)) == {"lr": 0.5}
 
 
 def factors(name, steps, warmup):
-    optimizer = build_optimizer(nn.Linear(2, 2), "sgd", 1.0, 0.0, 0.9)
+    optimizer = optimizer_of(nn.Linear(2, 2), "sgd", 1.0, 0.0, 0.9)
     schedule = build_schedule(optimizer, name, steps, warmup)
     values = []
     for _ in range(steps):
@@ -68,7 +74,7 @@ def test_constant_after_warm_up_and_no_warm_up():
 
 def test_both_optimisers_are_pytorchs():
     model = nn.Linear(2, 2)
-    assert isinstance(build_optimizer(model, "adamw", 0.1, 0.1, 0.9), torch.optim.AdamW)
-    sgd = build_optimizer(model, "sgd", 0.1, 0.1, 0.8)
+    assert isinstance(optimizer_of(model, "adamw", 0.1, 0.1, 0.9), torch.optim.AdamW)
+    sgd = optimizer_of(model, "sgd", 0.1, 0.1, 0.8)
     assert isinstance(sgd, torch.optim.SGD)
     assert sgd.param_groups[0]["momentum"] == 0.8

@@ -4,25 +4,24 @@ import json
 
 import pytest
 import torch
-from builders import text_dataset
+from builders import text_dataset, tiny_job
 
-from mlcl.config import ProbeConfig
-from mlcl.config.job import TransferConfig
 from mlcl.data import Split
 from mlcl.errors import UserError
 from mlcl.training import transfer as module
 from mlcl.training.embeddings import RankRows
-from mlcl.training.transfer import Transfer, probe_grid
+from mlcl.training.transfer import Transfer
 
-PROBE = ProbeConfig(epochs=20, lr=(0.01, 0.1), weight_decay=(0.0,))
+PROBE = "evaluation.probe={epochs: 20, lr: [0.01, 0.1], weight_decay: [0.0]}"
 
 
 def transfer_to(place, home, labels="detail", metric="accuracy"):
-    return Transfer.of(TransferConfig(path=str(place), labels=labels, metric=metric), home, "text")
+    other = f"evaluation.transfer_to={{path: {place}, labels: {labels}, metric: {metric}}}"
+    return Transfer.of(tiny_job(place, other, PROBE, "evaluation.threshold=0.5"), home, "text")
 
 
 def measure(transfer, encode):
-    return transfer.measure(lambda split: RankRows(encode(split)), encode, probe_grid(PROBE, 0), 0.5)
+    return transfer.measure(lambda split: RankRows(encode(split)), encode)
 
 
 def features_of(split):

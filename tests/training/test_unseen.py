@@ -7,6 +7,7 @@ import pytest
 import torch
 from builders import tiny_job
 from reproduced import Tables
+from stored_runs import run
 
 from mlcl.data import Dataset
 from mlcl.errors import UserError
@@ -14,9 +15,7 @@ from mlcl.evaluation import FewShot, Setting
 from mlcl.labels import LabelRows
 from mlcl.service.tables.plan import check_table
 from mlcl.service.tables.table_checks import run_metrics
-from mlcl.training.context import Context
 from mlcl.training.events import Stopped
-from mlcl.training.experiment import run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
@@ -30,15 +29,8 @@ TAGS = (
 )
 
 
-def run(job, folder, **how):
-    job_data = JobData.of(job, folder.parent)
-    context = Context(torch.device("cpu"))
-    outcome = run_experiment(job_data, folder=folder, context=context, listener=lambda _: None, **how)
-    return job_data, {key: value for key, value in outcome.metrics.items() if not key.startswith("time/")}
-
-
 def test_a_run_trains_without_the_classes_and_counts_them(tiny, tmp_path):
-    job_data, metrics = run(tiny_job(tiny, HELD, epochs=12), tmp_path / "run")
+    job_data, metrics = run(tiny_job(tiny, HELD, epochs=12), tmp_path)
     assert job_data.dataset.info.held_out.classes == (0, 2)
     for name, rows in (("train", 24), ("validation", 12), ("test", 12)):
         split = job_data.train if name == "train" else job_data.dataset.split(name)
@@ -51,7 +43,7 @@ def test_a_run_trains_without_the_classes_and_counts_them(tiny, tmp_path):
 
 @pytest.mark.parametrize("settings", [(HELD,), TAGS])
 def test_a_table_knows_the_figures(tiny, tmp_path, settings):
-    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path / "run")
+    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path)
     assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
     figures = {name for name in metrics if name.startswith("unseen/1nn/test/")}
     wanted = ("micro_f1", "macro_f1", "map") if settings is TAGS else ("accuracy", "macro_f1")
@@ -59,24 +51,15 @@ def test_a_table_knows_the_figures(tiny, tmp_path, settings):
     assert not [name for name in run_metrics(JobData.of(tiny_job(tiny), tmp_path)) if "unseen" in name]
 
 
-def test_a_stopped_and_resumed_run_ends_with_the_same_figures(tiny, tmp_path):
-    job = tiny_job(tiny, HELD)
-    _, whole = run(job, tmp_path / "whole")
-    asked = []
-    with pytest.raises(Stopped):
-        run(job, tmp_path / "parts", should_stop=lambda: asked.append(1) or len(asked) == 3)
-    assert run(job, tmp_path / "parts")[1] == whole
-
-
 def test_other_classes_are_other_data(tiny, tmp_path):
     job = tiny_job(tiny, HELD)
     with pytest.raises(Stopped):
-        run(job, tmp_path / "run", should_stop=lambda: True)
+        run(job, tmp_path, should_stop=lambda: True)
     identity = JobData.of(job, tmp_path).fingerprint
     plain = JobData.of(tiny_job(tiny), tmp_path).fingerprint
     assert plain == Dataset.open(tiny).info.fingerprint != identity
     with pytest.raises(UserError):
-        run(tiny_job(tiny), tmp_path / "run")
+        run(tiny_job(tiny), tmp_path)
 
 
 def test_a_search_trial_reads_no_test_rows(tiny, tmp_path, monkeypatch):
@@ -84,13 +67,13 @@ def test_a_search_trial_reads_no_test_rows(tiny, tmp_path, monkeypatch):
     unseen, split = Dataset.unseen, Dataset.split
     monkeypatch.setattr(Dataset, "unseen", lambda self, name: read.append(name) or unseen(self, name))
     monkeypatch.setattr(Dataset, "split", lambda self, name: read.append(name) or split(self, name))
-    _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path / "run", test=False)
+    _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path, test=False)
     assert "test" not in read
     assert not [name for name in metrics if "unseen" in name]
 
 
 def test_what_a_run_left_is_read_and_exported(tiny, tmp_path):
-    job_data, metrics = run(tiny_job(tiny, HELD), tmp_path / "run")
+    job_data, metrics = run(tiny_job(tiny, HELD), tmp_path)
     found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(3, 0.5, 1.0))
     assert found["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
     index = write_export(tmp_path / "model", tmp_path / "run", job_data, {})
@@ -104,7 +87,7 @@ def test_what_a_run_left_is_read_and_exported(tiny, tmp_path):
 
 @pytest.mark.parametrize("settings", [(HELD,), TAGS])
 def test_the_figures_are_those_of_the_rows_that_left(tiny, tmp_path, settings):
-    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path / "run")
+    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path)
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     model, classes = load_model(tmp_path / "model"), job_data.dataset.info.held_out.classes
     whole = [(Dataset.open(tiny).split(name), []) for name in ("train", "test")]
@@ -132,7 +115,7 @@ def test_the_figures_are_those_of_the_rows_that_left(tiny, tmp_path, settings):
 def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkeypatch):
     unseen = Dataset.unseen
     monkeypatch.setattr(Dataset, "unseen", lambda self, name: None if name == "test" else unseen(self, name))
-    _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path / "run")
+    _, metrics = run(tiny_job(tiny, HELD, epochs=1), tmp_path)
     assert metrics["unseen/rows"] == 0
     assert math.isnan(metrics["unseen/5shot/test/accuracy"])
 

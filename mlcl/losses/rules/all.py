@@ -29,14 +29,12 @@ def all_weights(
     return OverlapRule(equal).dense(sets, anchors, dtype)
 
 
-def all_closed(
-    sets: LabelSets, own: int, _ranks: BatchRanks, dtype: torch.dtype, *, empty_match: bool = True
-) -> IncidenceWeights:
+def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool = True) -> IncidenceWeights:
     """Closed form of the weights, with one group a label set."""
     set_B = sets.distinct()[1]
     if not empty_match:
         set_B = torch.where(sets.sizes > 0, set_B, -1)
-    return group_weights(set_B, own, dtype)
+    return group_weights(set_B, ranks)
 
 
 ALL = LossSpec(

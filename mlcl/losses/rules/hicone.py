@@ -74,19 +74,17 @@ def unconstrained_weights(
 
 def himulcone_closed(
     labels: PathLabels,
-    own: int,
     ranks: BatchRanks,
-    dtype: torch.dtype,
     *,
     level_weights: LevelWeights,
     granularity: Granularity,
     detach: bool,
 ) -> PairWeights:
     """The constrained weights for the tiled engine."""
-    paths = paths_of(labels, own, ranks, dtype)
+    paths = paths_of(labels, ranks)
     shares = level_shares(paths.levels, level_weights)
     make = ConstrainedPairs if granularity == "pair" else ConstrainedLevels
-    return make(paths, shares, own, ranks, dtype, detach)
+    return make(paths, shares, ranks, detach)
 
 
 HIMULCONE = LossSpec(

@@ -24,13 +24,10 @@ PathLabels = Tensor | LabelSets
 """Paths (B, H), coarse level first, -1 unknown; for several paths a row, the sets of their nodes."""
 
 
-def paths_of(
-    labels: PathLabels, own: int = 0, ranks: BatchRanks | None = None, dtype: torch.dtype = torch.float32
-) -> Paths:
-    """The paths of all rows; the first `own` rows are anchors, with weights of this dtype."""
-    if isinstance(labels, LabelSets):
-        return SeveralPaths(labels, own, ranks or BatchRanks(), dtype)
-    return OnePath.of(labels, own, ranks.device if ranks else None)
+def paths_of(labels: PathLabels, ranks: BatchRanks | None = None) -> Paths:
+    """The paths of all rows."""
+    ranks = ranks or BatchRanks()
+    return SeveralPaths(labels, ranks) if isinstance(labels, LabelSets) else OnePath.of(labels, ranks)
 
 
 def level_shares(levels: int, weights: LevelWeights) -> list[float]:
@@ -80,15 +77,13 @@ def himulcon_weights(
 
 def himulcon_closed(
     labels: PathLabels,
-    own: int,
     ranks: BatchRanks,
-    dtype: torch.dtype,
     *,
     level_weights: LevelWeights = "exp",
     exclusive: bool = False,
 ) -> PairWeights:
     """Closed form of the weights over the levels that pairs share."""
-    paths = paths_of(labels, own, ranks, dtype)
+    paths, own, dtype = paths_of(labels, ranks), ranks.own, ranks.dtype
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)
     share_H1 = sent(share_H, count_HB.device)[:, None]

@@ -14,9 +14,9 @@ from torch import Tensor
 from mlcl.labels import LabelRows
 from mlcl.losses import tiling
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
-from mlcl.losses.sets import DistinctSets, LabelSets, bag, by_label, cross
+from mlcl.losses.sets import LabelSets, bag, by_label, cross
 from mlcl.losses.spec import Interval, LossSpec
-from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
 LABEL_SUMS = 1 << 21
@@ -61,27 +61,25 @@ class MscWeights(PairWeights):
     def __init__(
         self,
         sets: LabelSets,
-        own: int,
-        device: torch.device | None,
-        dtype: torch.dtype,
+        ranks: BatchRanks,
+        *,
         alpha: float,
         prototypes: bool,
-        *,
         repulsion: float,
     ) -> None:
         self.repulsion = float(repulsion)
-        self._dtype, self._alpha = dtype, alpha
-        self._distinct = DistinctSets(sets, own, dtype, device)
+        self._dtype, self._alpha = ranks.dtype, alpha
+        self._distinct = DistinctSets(sets, ranks)
         self._sets = self._distinct.sets
         assert self._sets.rows is not None
         self._labels = self._sets.rows
         self._set_M = self._labels.row_index()
         normaliser_M = self._sums() * alpha + int(prototypes)
         self._inverse_M = safe_divide(torch.ones_like(normaliser_M), normaliser_M)
-        size_U = self._sets.sizes.to(dtype)
+        size_U = self._sets.sizes.to(self._dtype)
         self._prototype_M = self._inverse_M / size_U[self._set_M] if prototypes else None
         # The weights of one of u's labels add up to 1 / |u|, unless nothing else has it.
-        mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(dtype))
+        mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))
         self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]
 
     def positives(self) -> Tensor:
@@ -151,16 +149,14 @@ class MscWeights(PairWeights):
 
 def msc_closed(
     sets: LabelSets,
-    own: int,
     ranks: BatchRanks,
-    dtype: torch.dtype,
     *,
     prototypes: bool,
     alpha: Above0 = 1.0,
     beta: Above0 = 1.0,
 ) -> MscWeights:
     """Closed form of the weights over distinct label sets."""
-    return MscWeights(sets, own, ranks.device, dtype, alpha, prototypes, repulsion=beta)
+    return MscWeights(sets, ranks, alpha=alpha, prototypes=prototypes, repulsion=beta)
 
 
 MSC = LossSpec(

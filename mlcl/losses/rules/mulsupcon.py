@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.dense import Weighting, candidate_mask
-from mlcl.losses.sets import DistinctSets, LabelSets, cross
+from mlcl.losses.sets import LabelSets, cross
 from mlcl.losses.spec import LossSpec
-from mlcl.losses.weights.base import BatchRanks
+from mlcl.losses.weights.base import BatchRanks, DistinctSets
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
@@ -43,15 +43,10 @@ def mulsupcon_weights(
 
 
 def mulsupcon_closed(
-    sets: LabelSets,
-    own: int,
-    _ranks: BatchRanks,
-    dtype: torch.dtype,
-    *,
-    normalization: Normalization = "paper",
+    sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization = "paper"
 ) -> IncidenceWeights:
     """The weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
-    rows = sets.drop_unique_labels().rows
+    rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
     factor_B = _factors(sets, rows.counts(), normalization).to(dtype)
@@ -60,7 +55,7 @@ def mulsupcon_closed(
     row_sums_N = rows.counts()[:own] * factor_B[:own]
 
     def overlapping() -> Tensor:
-        return count_overlapping(DistinctSets(sets, own, dtype))
+        return count_overlapping(DistinctSets(sets, BatchRanks(own, dtype)))
 
     return IncidenceWeights(incidence, row_sums_N, overlapping, own)
 

@@ -19,9 +19,9 @@ def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weig
     return uniform_weighting(same_NB & candidate_mask(anchors, len(sample_B), sample_B.device), dtype)
 
 
-def simclr_closed(sample_B: Tensor, own: int, _ranks: BatchRanks, dtype: torch.dtype) -> IncidenceWeights:
+def simclr_closed(sample_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
     """Closed form of the weights, with one group a sample."""
-    return group_weights(torch.unique(sample_B, return_inverse=True)[1], own, dtype)
+    return group_weights(torch.unique(sample_B, return_inverse=True)[1], ranks)
 
 
 SIMCLR = LossSpec(

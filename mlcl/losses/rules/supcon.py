@@ -19,9 +19,9 @@ def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weigh
     return uniform_weighting(same_NB & candidate_mask(anchors, len(class_B), class_B.device), dtype)
 
 
-def supcon_closed(class_B: Tensor, own: int, _ranks: BatchRanks, dtype: torch.dtype) -> IncidenceWeights:
+def supcon_closed(class_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
     """Closed form of the weights, with one group a class."""
-    return group_weights(number_groups(class_B, class_B >= 0), own, dtype)
+    return group_weights(number_groups(class_B, class_B >= 0), ranks)
 
 
 SUPCON = LossSpec(

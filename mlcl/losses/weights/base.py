@@ -1,35 +1,40 @@
 """The weights W of a rule as the tiled engine uses them: as products, never as a B x B matrix.
 
-Shapes: N own rows (the first N of all), B rows of all processes, D embedding, L prototypes.
+Shapes: N own rows (the first N of all), B rows of all processes, D embedding, L prototypes, U distinct sets
+(the first V of them in own rows).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from mlcl.labels import sent
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.tiling import tiles
 
 Number = float | Tensor
 """A number, or a tensor of no dimension whose value the host does not know."""
 
 
 class BatchRanks:
-    """The processes that share a batch; all of them make the same calls in one order.
+    """The processes that share a batch, and this process's own rows, which are the first and its anchors.
 
-    This class is one process that holds a batch alone; `batch.ManyRanks` are several. `size` is their number.
-
-    Args:
-        device: The device of the embeddings; labels may still be in the host's memory, see
-            `LossSpec.on_host`. None stands for the labels' device.
+    All processes make the same calls in one order. This class is one process that holds a batch alone;
+    `batch.ManyRanks` are several. `size` is their number, `own` the number of own rows, `dtype` and `device`
+    are those of the embeddings. Labels may still be in the host's memory, see `LossSpec.on_host`; a device of
+    None stands for the labels' device.
     """
 
     size = 1
 
-    def __init__(self, device: torch.device | None = None) -> None:
-        self.device = device
+    def __init__(
+        self, own: int = 0, dtype: torch.dtype = torch.float32, device: torch.device | None = None
+    ) -> None:
+        self.own, self.dtype, self.device = own, dtype, device
 
     def share(self, own: Tensor) -> Tensor:
         """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
@@ -88,3 +93,38 @@ class PairWeights(ABC):
         Weights that depend on the labels alone return themselves.
         """
         return self
+
+
+class DistinctSets:
+    """The distinct label sets of a batch, found where the labels are and copied to `device`.
+
+    `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
+    the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the set of each row,
+    `own_index` (N,) of each own row; own rows have the first `own` sets.
+    """
+
+    def __init__(self, sets: LabelSets, ranks: BatchRanks) -> None:
+        own_rows, device = ranks.own, ranks.device or sets.sizes.device
+        distinct, index = sets.distinct()
+        self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
+        self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
+        self.index, self.sets = sent(index, device), distinct.to(device)
+        self.own_index = self.index[:own_rows]
+        self.reduced = distinct.drop_unique_labels().to(device)
+
+    def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
+        """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile, which may be changed."""
+        group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.index, z_BD)
+        sum_VD = z_BD.new_zeros(self.own, z_BD.shape[1])
+        itself_V = z_BD.new_zeros(self.own)
+        for rows, cols, mirrored in tiles(z_BD.device, self.own, len(self.sets)):
+            both_IJ = both(rows, cols)
+            if rows == cols:
+                # Summed apart: it may be so large that the others would be rounded away.
+                itself_V[rows] = both_IJ.diagonal()
+                both_IJ.fill_diagonal_(0)
+            sum_VD[rows].addmm_(both_IJ, group_UD[cols])
+            if mirrored:
+                sum_VD[cols].addmm_(both_IJ.T, group_UD[rows])
+        index_N = self.own_index
+        return sum_VD[index_N] + itself_V[index_N, None] * (group_UD[index_N] - z_BD[: len(index_N)])

@@ -20,21 +20,10 @@ from mlcl.losses.weights.paths import Paths
 class Constrained(PairWeights):
     """The part of both granularities that depends on labels alone; `at` gives the weights at embeddings."""
 
-    def __init__(
-        self,
-        paths: Paths,
-        shares: Sequence[float],
-        own: int,
-        ranks: BatchRanks,
-        dtype: torch.dtype,
-        detach: bool,
-    ) -> None:
-        self.paths = paths
-        self.share_H = torch.tensor(shares, dtype=dtype)
-        self.own = own
-        self.ranks = ranks
-        self.dtype = dtype
-        self.detach = detach
+    def __init__(self, paths: Paths, shares: Sequence[float], ranks: BatchRanks, detach: bool) -> None:
+        self.paths, self.ranks, self.detach = paths, ranks, detach
+        self.own, self.dtype = ranks.own, ranks.dtype
+        self.share_H = torch.tensor(shares, dtype=self.dtype)
         self.count = paths.counts()
 
     def positives(self) -> Tensor:

@@ -13,17 +13,15 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses.sets import bag, by_label
-from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.base import BatchRanks, PairWeights
 
 
 @dataclass(frozen=True)
 class Incidence:
     """W_ip = sum_l a_il y_pl for p != i, in the pattern of the sparse rows Y.
 
-    Args:
-        rows: Y.
-        values: The a_il of Y's entries (M,).
-        symmetric: Whether a_il is equal for all rows in group l, which makes W symmetric.
+    `values` (M,) are the a_il of Y's entries. `symmetric` says that a_il is equal for all rows in group l,
+    which makes W symmetric.
     """
 
     rows: LabelRows
@@ -87,11 +85,11 @@ def number_groups(value_B: Tensor, known_B: Tensor) -> Tensor:
     return torch.where(known_B, torch.unique(value_B, return_inverse=True)[1], -1)
 
 
-def group_weights(group_B: Tensor, own: int, dtype: torch.dtype) -> IncidenceWeights:
+def group_weights(group_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
     """W_ip = 1[same group] / (n - 1), n the number of rows in the group; -1 is in no group."""
     size_B = group_sizes(group_B)
     width = int(group_B.max()) + 1 if len(group_B) else 0
-    weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(dtype), 0)
+    weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(ranks.dtype), 0)
     incidence = Incidence(LabelRows.from_classes(group_B, width), weight_B[group_B >= 0], symmetric=True)
-    others_N = (size_B[:own] - 1).clamp(min=0)
-    return IncidenceWeights(incidence, (others_N > 0).to(dtype), lambda: others_N, own)
+    others_N = (size_B[: ranks.own] - 1).clamp(min=0)
+    return IncidenceWeights(incidence, (others_N > 0).to(ranks.dtype), lambda: others_N, ranks.own)

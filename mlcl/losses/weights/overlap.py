@@ -15,8 +15,8 @@ from torch import Tensor
 from mlcl.losses import tiling
 from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
 from mlcl.losses.relations import LabelCounts
-from mlcl.losses.sets import DistinctSets, LabelSets
-from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 
 Normalizer = Literal["positives", "factors", "candidates"]
 OfCounts = Callable[[LabelCounts], Tensor]
@@ -65,9 +65,9 @@ class OverlapRule:
             constant_N = -safe_divide(part_NB.sum(1), divisor_N)
         return Weighting(safe_divide(factor_NB.to(dtype), divisor_N[:, None]), positives_N, constant_N)
 
-    def closed(self, sets: LabelSets, own: int, ranks: BatchRanks, dtype: torch.dtype) -> OverlapWeights:
+    def closed(self, sets: LabelSets, ranks: BatchRanks) -> OverlapWeights:
         """The weights in closed form."""
-        return OverlapWeights(self, sets, own, ranks, dtype)
+        return OverlapWeights(self, sets, ranks)
 
     def positive_and_factor(self, counts: LabelCounts) -> tuple[Tensor, Tensor]:
         """Whether pairs are positive, and their K."""
@@ -162,12 +162,10 @@ class OverlapWeights(PairWeights):
     The pairs of sets are computed twice, tile by tile: for the n_i, and for the product.
     """
 
-    def __init__(
-        self, rule: OverlapRule, sets: LabelSets, own: int, ranks: BatchRanks, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks) -> None:
         self._rule = rule
         self._rows = sets
-        self._distinct = distinct = DistinctSets(sets, own, dtype, ranks.device)
+        self._distinct = distinct = DistinctSets(sets, ranks)
         self._pairs = SetPairs(rule, distinct)
         index_N = distinct.own_index
         positives_V, factors_V, constant_V = self._pairs.sums().unbind()
@@ -175,9 +173,9 @@ class OverlapWeights(PairWeights):
         self._positives_N: Tensor = positives_V[index_N].round().long()
         self._inverse_B = ranks.share(safe_divide(torch.ones_like(divisor_V), divisor_V)[index_N])
         self._inverse_U = torch.zeros_like(distinct.rows).index_copy_(0, distinct.index, self._inverse_B)
-        self.row_sums = factors_V[index_N] * self._inverse_B[:own]
+        self.row_sums = factors_V[index_N] * self._inverse_B[: ranks.own]
         if rule.constant is not None:
-            self.constant = -(constant_V[index_N] * self._inverse_B[:own])
+            self.constant = -(constant_V[index_N] * self._inverse_B[: ranks.own])
 
     def positives(self) -> Tensor:
         """|P(i)| (N,)."""

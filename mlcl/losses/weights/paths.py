@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows, sent
 from mlcl.losses.tiling import is_host
-from mlcl.losses.weights.base import PairWeights
+from mlcl.losses.weights.base import BatchRanks, PairWeights
 from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, number_groups
 
 
@@ -66,21 +66,21 @@ class Paths(ABC):
 class OnePath(Paths):
     """One path a row, as groups of rows with the same path through a level."""
 
-    def __init__(self, groups_HB: Tensor, own: int, device: torch.device | None = None) -> None:
+    def __init__(self, groups_HB: Tensor, ranks: BatchRanks) -> None:
         self.levels = len(groups_HB)
         self.key = groups_HB[0]
         self._groups = groups_HB
-        self._own = own
-        self._device = device or groups_HB.device
+        self._ranks = ranks
 
     @cached_property
     def _keys(self) -> Tensor:
         """The groups, on the device on which they are compared; a row in no group has a number of its own."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
-        return sent(torch.where(self._groups < 0, own_B, self._groups), self._device)
+        keys_HB = torch.where(self._groups < 0, own_B, self._groups)
+        return sent(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
-    def of(cls, path_BH: Tensor, own: int, device: torch.device | None = None) -> OnePath:
+    def of(cls, path_BH: Tensor, ranks: BatchRanks) -> OnePath:
         """Groups from paths, coarse first; from its first unknown label (-1) on, a row is in no group."""
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
@@ -89,7 +89,7 @@ class OnePath(Paths):
             label_B = number_groups(label_B, label_B >= 0)
             group_B = number_groups(group_B * (len(path_BH) + 1) + label_B, known_B)
             groups.append(group_B)
-        return cls(torch.stack(groups), own, device)
+        return cls(torch.stack(groups), ranks)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
         """Compares the groups of each level."""
@@ -117,7 +117,7 @@ class OnePath(Paths):
 
     def take(self, index: Tensor) -> OnePath:
         """The given rows; groups keep their numbers."""
-        return OnePath(self._groups[:, index], self._own, self._device)
+        return OnePath(self._groups[:, index], self._ranks)
 
     def counts(self) -> Tensor:
         """The sizes of the groups, less the row itself."""
@@ -140,4 +140,4 @@ class OnePath(Paths):
         column_BH = (groups_HB + first_H[:-1, None]).T
         rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
         incidence = Incidence(rows, weight_HB.T[known_BH], symmetric)
-        return IncidenceWeights(incidence, row_sums_N, positives, self._own)
+        return IncidenceWeights(incidence, row_sums_N, positives, self._ranks.own)

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows, sent
 from mlcl.losses import tiling
-from mlcl.losses.sets import DistinctSets, LabelSets, bag, cross
+from mlcl.losses.sets import LabelSets, bag, cross
 from mlcl.losses.tiling import tiles
-from mlcl.losses.weights.base import BatchRanks, PairWeights
+from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 from mlcl.losses.weights.paths import Paths
 
 
@@ -59,9 +59,9 @@ class SeveralPaths(Paths):
     Their structure is computed where the labels are, the depth of pairs on the device of the ranks.
     """
 
-    def __init__(self, sets: LabelSets, own: int, ranks: BatchRanks, dtype: torch.dtype) -> None:
+    def __init__(self, sets: LabelSets, ranks: BatchRanks) -> None:
         assert sets.rows is not None
-        self._sets, self._own, self._ranks, self._dtype = sets, own, ranks, dtype
+        self._sets, self._ranks = sets, ranks
         self._device = ranks.device or sets.sizes.device
         self.levels = len(sets.rows.levels)
         first_B = F.pad(sets.rows.columns, (0, 1))[sets.rows.offsets[:-1]]
@@ -87,16 +87,16 @@ class SeveralPaths(Paths):
 
     def take(self, index: Tensor) -> SeveralPaths:
         """The given rows, with the same nodes."""
-        return SeveralPaths(self._sets.take(index), self._own, self._ranks, self._dtype)
+        return SeveralPaths(self._sets.take(index), self._ranks)
 
     def counts(self) -> Tensor:
         """Counts over pairs of distinct rows; each process counts for its own rows."""
         distinct, depth = self._distinct, self._distinct_depth
-        count_HV = torch.zeros(self.levels, distinct.own, dtype=self._dtype, device=distinct.rows.device)
+        count_HV = distinct.rows.new_zeros(self.levels, distinct.own)
         for rows, cols, mirrored in tiles(distinct.rows.device, distinct.own, len(distinct.rows)):
             depth_IJ = depth(rows, cols)
             for level, count_V in enumerate(count_HV):
-                shared_IJ = (depth_IJ > level).to(self._dtype)
+                shared_IJ = (depth_IJ > level).to(self._ranks.dtype)
                 count_V[rows] += shared_IJ @ distinct.rows[cols]
                 if mirrored:
                     count_V[cols] += shared_IJ.T @ distinct.rows[rows]
@@ -120,7 +120,7 @@ class SeveralPaths(Paths):
 
     @cached_property
     def _distinct(self) -> DistinctSets:
-        return DistinctSets(self._sets, self._own, self._dtype, self._device)
+        return DistinctSets(self._sets, self._ranks)
 
     @cached_property
     def _depth(self) -> NodeDepth:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -13,11 +14,12 @@ from mlcl.plugins import Registry
 ENCODERS = Registry("encoder", "mlcl.encoders", "mlcl.models.encoders", Encoder)
 
 
-def build_encoder(section: EncoderConfig, **given: Any) -> nn.Module:
+def build_encoder(section: EncoderConfig, folder: Path | None = None, **given: Any) -> nn.Module:
     """Builds the module of a job's encoder.
 
     Args:
         section: The job's section; `ENCODERS[name].section` is its class.
+        folder: The folder of an exported model, whose weights the caller loads.
         given: Arguments of `Encoder.build` besides the section's keys.
 
     Raises:
@@ -28,4 +30,4 @@ def build_encoder(section: EncoderConfig, **given: Any) -> nn.Module:
         >>> build_encoder(section)(pixels=torch.randn(2, 3, 8, 8)).shape
         torch.Size([2, 8])
     """
-    return ENCODERS[section.name].module(section, {"folder": None, **given})
+    return ENCODERS[section.name].module(section, given, folder)

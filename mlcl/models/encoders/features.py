@@ -28,6 +28,8 @@ from mlcl.models.feature_inputs import (
 )
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
+SPARSE = ("tfidf",)
+"""The inputs with sparse rows."""
 WIDE = 0.3
 """Scale of the linear path. Adam's steps are equally large for rare terms, which would be overfitted."""
 STD = 0.02
@@ -182,6 +184,12 @@ def _transposed(rows: SparseRows, columns: int) -> SparseRows:
     return SparseRows(column_E, value_E, offset)
 
 
+def _map(name: str, columns: int, outputs: int) -> nn.Module:
+    if name in SPARSE:
+        return SparseLinear(columns, outputs, STD)
+    return nn.Linear(columns, outputs, bias=False)
+
+
 class FeatureNetwork(nn.Module):
     """Layers on inputs that no training changes, and a linear path beside them ("wide and deep").
 
@@ -199,7 +207,6 @@ class FeatureNetwork(nn.Module):
     def __init__(
         self,
         input_columns: Mapping[str, int],
-        sparse: Sequence[str],
         labels: int,
         *,
         hidden: Sequence[int] = (),
@@ -213,26 +220,20 @@ class FeatureNetwork(nn.Module):
         super().__init__()
         self.dim = out
         self.label_logits = labels if wide else 0
-        self.sparse = frozenset(sparse)
         first, *rest = (*hidden, out)
         self.deep = nn.ModuleDict()
         self.wide = nn.ModuleDict()
         for name, columns in input_columns.items():
-            read = min(columns, deep_columns) if name in sparse else columns
-            self.deep[name] = self._map(name, read, first)
+            read = min(columns, deep_columns) if name in SPARSE else columns
+            self.deep[name] = _map(name, read, first)
             if wide:
-                self.wide[name] = self._map(name, columns, labels)
+                self.wide[name] = _map(name, columns, labels)
                 nn.init.zeros_(next(self.wide[name].parameters()))
         self.bias = nn.Parameter(torch.zeros(first))
         self.input_dropout = nn.Dropout(input_dropout)
         after = (ACTIVATIONS[activation](), nn.Dropout(dropout))
         layers = [[nn.Linear(a, b), *after] for a, b in pairwise((first, *rest))]
         self.layers = nn.Sequential(*after, *(module for layer in layers for module in layer))
-
-    def _map(self, name: str, columns: int, outputs: int) -> nn.Module:
-        if name in self.sparse:
-            return SparseLinear(columns, outputs, STD)
-        return nn.Linear(columns, outputs, bias=False)
 
     def forward(self, **inputs: Tensor) -> Tensor:
         """A dense input under its name (B, F) float; a sparse one as `NAME_columns` (B, T) int32, padded, and
@@ -249,7 +250,7 @@ class FeatureNetwork(nn.Module):
             return torch.cat([embedding_BD, WIDE * self._sum(self.wide, rows)], dim=1)
 
     def _rows(self, name: str, inputs: Mapping[str, Tensor]) -> Tensor | SparseRows:
-        if name not in self.sparse:
+        if name not in SPARSE:
             dropped: Tensor = self.input_dropout(inputs[name])
             return dropped
         rows = SparseRows.of(inputs[f"{name}_columns"], inputs[f"{name}_values"])
@@ -261,39 +262,11 @@ class FeatureNetwork(nn.Module):
         return total
 
 
-def _build(
-    *,
-    input_columns: Mapping[str, int],
-    labels: int,
-    inputs: Sequence[str],
-    hidden: Sequence[int],
-    out: int,
-    dropout: float,
-    input_dropout: float,
-    activation: Literal["gelu", "relu"],
-    wide: bool,
-    deep_columns: int,
-) -> FeatureNetwork:
-    sparse = [name for name in inputs if name == "tfidf"]
-    return FeatureNetwork(
-        input_columns,
-        sparse,
-        labels,
-        hidden=hidden,
-        out=out,
-        dropout=dropout,
-        input_dropout=input_dropout,
-        activation=activation,
-        wide=wide,
-        deep_columns=deep_columns,
-    )
-
-
 FEATURES = Encoder(
     name="features",
     title="a small network with a linear path, on TF-IDF, frozen models or given vectors",
     section=FeaturesConfig,
-    build=_build,
+    build=FeatureNetwork,
     frozen=frozen_inputs,
     packages=("scikit-learn", "scipy", "transformers", "torchvision"),
     order=0,

@@ -5,9 +5,7 @@ Shapes: B texts, T tokens, C tokens of a chunk, N chunks of all texts, D the mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch.nn.functional as F
 from pydantic import Field
@@ -16,8 +14,14 @@ from torch import Tensor, nn
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
 from mlcl.models.label_layers import LabelAttention
-from mlcl.models.pretrained import build_network, check_length, hidden_size, save_config, token_states
-from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys
+from mlcl.models.pretrained import (
+    PACKAGES,
+    PretrainedKeys,
+    check_length,
+    hidden_size,
+    save_config,
+    token_states,
+)
 
 
 class PlmIcdConfig(EncoderConfig, PretrainedKeys):
@@ -82,29 +86,12 @@ class PlmIcd(nn.Module):
         return h_NCD.reshape(texts, -1, self.dim)[:, :tokens]
 
 
-def _build(
-    *,
-    model: str,
-    dropout: float | None,
-    lora: Mapping[str, Any] | None,
-    weights: Literal["float32", "bf16"],
-    gradient_checkpointing: bool,
-    freeze: bool | int,
-    chunk_length: int,
-    pooling: Literal["max", "mean"],
-    labels: int,
-    folder: Path | None,
-) -> PlmIcd:
-    network = build_network(model, dropout, lora, weights, gradient_checkpointing, freeze, folder)
-    return PlmIcd(network, labels, chunk_length=chunk_length, pooling=pooling)
-
-
 PLM_ICD = Encoder(
     name="plm_icd",
     title="chunks through a pretrained encoder, then attention by label (Huang et al. 2022)",
     section=PlmIcdConfig,
     modality="text",
-    build=_build,
+    build=PlmIcd,
     tokenizer="pretrained",
     label_wise=True,
     packages=PACKAGES,

@@ -106,23 +106,13 @@ def _load(network: nn.Module, file: Path) -> None:
     network.load_state_dict(loaded, strict=False)
 
 
-def _build(
-    name: Literal["resnet18", "resnet50"],
-    *,
-    stem: Literal["cifar", "imagenet"],
-    weights: str | None,
-    folder: Path | None,
-) -> ResNet:
-    return ResNet(name, stem, weights if folder is None else None)
-
-
 def _declared(name: Literal["resnet18", "resnet50"], order: int) -> Encoder:
     return Encoder(
         name=name,
         title=f"ResNet-{name.removeprefix('resnet')} of torchvision (He et al. 2016)",
         section=ResNetConfig,
         modality="image",
-        build=partial(_build, name),
+        build=partial(ResNet, name),
         files=("weights",),
         packages=("torchvision",),
         order=order,

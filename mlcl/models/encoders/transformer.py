@@ -5,9 +5,7 @@ Shapes: B texts, T tokens, D the model's hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -15,8 +13,14 @@ from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder
-from mlcl.models.pretrained import build_network, check_length, hidden_size, save_config, token_states
-from mlcl.models.pretrained_section import PACKAGES, PretrainedKeys
+from mlcl.models.pretrained import (
+    PACKAGES,
+    PretrainedKeys,
+    check_length,
+    hidden_size,
+    save_config,
+    token_states,
+)
 
 
 class TransformerConfig(EncoderConfig, PretrainedKeys):
@@ -69,28 +73,12 @@ class TextTransformer(nn.Module):
         return h_BTD[torch.arange(len(h_BTD), device=h_BTD.device), index_B]
 
 
-def _build(
-    *,
-    model: str,
-    dropout: float | None,
-    lora: Mapping[str, Any] | None,
-    weights: Literal["float32", "bf16"],
-    gradient_checkpointing: bool,
-    freeze: bool | int,
-    pooling: Literal["cls", "mean", "last"],
-    max_length: int,
-    folder: Path | None,
-) -> TextTransformer:
-    network = build_network(model, dropout, lora, weights, gradient_checkpointing, freeze, folder)
-    return TextTransformer(network, pooling, max_length)
-
-
 TRANSFORMER = Encoder(
     name="transformer",
     title="a Hugging Face encoder or decoder, whole or with low-rank adapters",
     section=TransformerConfig,
     modality="text",
-    build=_build,
+    build=TextTransformer,
     tokenizer="pretrained",
     packages=PACKAGES,
     export=save_config,

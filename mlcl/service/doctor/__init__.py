@@ -1,6 +1,40 @@
 """Checks for what crashes left behind and for what keeps commands from working; repairs what it can."""
 
-from mlcl.service.doctor.finding import Check, Finding, Scope
-from mlcl.service.doctor.runner import CHECKS, Result, Status, healthy, run_checks
+from collections.abc import Mapping
+
+from mlcl.service.doctor.checks import Check, Finding, Result, Scope, Status, healthy, run_checks
+from mlcl.service.doctor.files import (
+    find_damaged_database,
+    find_dead_runs,
+    find_full_disk,
+    find_partial_files,
+    find_stale_files,
+    find_unusable_store,
+)
+from mlcl.service.doctor.mlflow_runs import find_undelivered, find_wrong_states
+from mlcl.service.doctor.servers import (
+    find_narrow_limits,
+    find_other_versions,
+    find_server_versions,
+    find_stale_address,
+    find_unreachable_servers,
+)
 
 __all__ = ["CHECKS", "Check", "Finding", "Result", "Scope", "Status", "healthy", "run_checks"]
+
+CHECKS: Mapping[str, Check] = {
+    "disk": find_full_disk,
+    "limits": find_narrow_limits,
+    "store": find_unusable_store,
+    "services": find_unreachable_servers,
+    "versions": find_other_versions,
+    "server-versions": find_server_versions,
+    "database": find_damaged_database,
+    "killed": find_dead_runs,
+    "partial-files": find_partial_files,
+    "leftovers": find_stale_files,
+    "delivery": find_undelivered,
+    "mlflow-states": find_wrong_states,
+    "ray-file": find_stale_address,
+}
+"""In order: the repairs of one check are the basis of the next one's findings."""

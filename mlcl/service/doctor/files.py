@@ -1,4 +1,4 @@
-"""Checks of disk space, rights and limits, and of files that a killed process left."""
+"""Checks of a home: its disk, its database, killed runs, and files that killed processes left."""
 
 from __future__ import annotations
 
@@ -10,51 +10,48 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import free_folders, hold_locks, is_locked, log_locks
+from mlcl.errors import UserError
+from mlcl.files import new_file
+from mlcl.service.doctor.checks import Finding, Scope
+from mlcl.service.doctor.locks import all_folders, hold_locks, is_locked, log_locks
+from mlcl.service.engine.recovery import recover
 from mlcl.service.engine.stop_conditions import STOP_FILE
-from mlcl.service.process.limits import narrow_limits
-from mlcl.store import KINDS, LOCK
+from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, State
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
 """A disk with less free space, in bytes or as a share, counts as nearly full."""
+DAMAGED = "home.db.damaged"
+MADE = ("data", "models", "reports", "cache/features")
+"""Folders with data sets, exported models, reports and frozen inputs; their locks are beside them."""
 
 
 def find_full_disk(scope: Scope) -> Iterator[Finding]:
     """The disk of the home, where it is nearly full."""
-    place = _existing(scope.home.resolve())
-    usage = shutil.disk_usage(place)
+    folder = _existing(scope.home.resolve())
+    usage = shutil.disk_usage(folder)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
         free = f"{usage.free / 2**30:.1f} GiB ({usage.free / usage.total:.0%})"
-        yield Finding(str(place), f"its disk is nearly full: {free} are free", "make room")
-
-
-def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
-    """Limits of the shell and the machine, free memory among them, that Ray does not work with."""
-    for limit in narrow_limits():
-        yield Finding("this machine", limit, "raise it, or make room, before a sweep, a table or `mlcl up`")
+        yield Finding(str(folder), f"its disk is nearly full: {free} are free", "make room")
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
     """The home, and the file of an SQLite store, where they cannot be written."""
-    place = _existing(scope.home.resolve())
-    if not os.access(place, os.W_OK):
-        yield Finding(str(place), "cannot be written", "give this user the right to write, or another --home")
-    path = sqlite_file(scope.uri)
-    reason = "" if path is None else _unusable(path)
-    if reason:
+    folder, file = _existing(scope.home.resolve()), sqlite_file(scope.uri)
+    if not os.access(folder, os.W_OK):
+        cure = "give this user the right to write, or another --home"
+        yield Finding(str(folder), "cannot be written", cure)
+    if file is not None and file.exists() and (reason := _unusable(file)):
         why = f"MLflow's store cannot be written ({reason})"
-        yield Finding(str(path), why, "mend its rights, or restore it")
+        yield Finding(str(file), why, "mend its rights, or restore it")
 
 
-def _unusable(path: Path) -> str:
-    """Why the SQLite file cannot be written; empty where it can, is locked, or does not exist."""
-    if not path.exists():
-        return ""
+def _unusable(file: Path) -> str:
+    """Why the SQLite file cannot be written; empty where it can, or is locked."""
     try:
-        uri = f"{path.resolve().as_uri()}?mode=rw"
-        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as connection:
+        with closing(
+            sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=0)
+        ) as connection:
             connection.execute("PRAGMA schema_version")
             connection.execute("BEGIN IMMEDIATE")  # checks the right to write without writing
             connection.rollback()
@@ -69,8 +66,49 @@ def _existing(path: Path) -> Path:
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
-MADE = ("data", "models", "reports", "cache/features")
-"""Folders with data sets, exported models, reports and frozen inputs; their locks are beside them."""
+def find_damaged_database(scope: Scope) -> Iterator[Finding]:
+    """A home's database that is damaged or missing."""
+    database = Database(scope.home)
+    try:
+        database.check()
+    except UserError as error:
+        why = error.problem + (f": {error.found}" if error.found is not None else "")
+        cure, mend = f"replaced by {BACKUP}, of the end of the last command; the damaged file is kept", None
+        if error.key == "user_version":
+            cure = str(error.allowed)
+        elif (scope.home / BACKUP).exists():
+            mend = partial(_restore, scope.home)
+        else:
+            cure = "restore a copy, or move the home away and begin anew; the results in MLflow stay"
+        yield Finding(str(database.file), why, cure, mend)
+
+
+def _restore(home: Path) -> None:
+    """Takes the backup. Raises UserError where that is damaged, too, and where a command is at work."""
+    if any(folder.is_owned for folder in all_folders(home)):
+        raise UserError("a command is at work in this home", file=home)
+    if (home / DATABASE).exists():
+        (home / DATABASE).replace(home / DAMAGED)
+    with new_file(home / DATABASE) as partial_file:
+        partial_file.write_bytes((home / BACKUP).read_bytes())
+    Database(home).check()
+
+
+def find_dead_runs(scope: Scope) -> Iterator[Finding]:
+    """Folders whose record says RUNNING and that no process has locked; one repair closes all."""
+
+    def mend() -> None:
+        recover(scope.home)
+
+    try:
+        found = [(each, each.record) for each in all_folders(scope.home) if not each.is_owned]
+    except UserError:
+        return  # the check before has said that the database is damaged
+    for folder, record in found:
+        if record is not None and record.state is State.RUNNING:
+            name = f"{record.kind.removesuffix('s')} {record.name}".strip()
+            why = f"the {name} is RUNNING, but no process has it: it was killed"
+            yield Finding(str(folder.path), why, "set to STOPPED; the same command goes on with it", mend)
 
 
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
@@ -82,8 +120,10 @@ def find_partial_files(scope: Scope) -> Iterator[Finding]:
 
 def find_stale_files(scope: Scope) -> Iterator[Finding]:
     """Ray's folders and requests to stop, of commands that were killed."""
-    for folder in free_folders(scope.home):
+    for folder in all_folders(scope.home):
         locks = [folder.path / LOCK]
+        if is_locked(*locks):
+            continue
         for path in sorted(folder.path.glob("ray-*")):
             yield _removable(path, "Ray Tune's folder of a command that was killed", locks)
         for path in sorted({*folder.path.glob(STOP_FILE), *folder.path.glob(f"trials/*/{STOP_FILE}")}):
@@ -91,21 +131,15 @@ def find_stale_files(scope: Scope) -> Iterator[Finding]:
 
 
 def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """All partial files, each with the locks of its possible writers."""
-    for kind in KINDS:
-        for path in sorted((home / kind).glob("*/**/.*.partial")):
-            yield path, _folder_locks(home / kind, path)
+    """All partial files, each with the locks of its possible writers: of run, sweep and training, or log."""
+    for root in (home / kind for kind in KINDS):
+        for path in sorted(root.glob("*/**/.*.partial")):
+            inside = [parent for parent in path.parents if root in parent.parents]
+            yield path, [each / LOCK for each in inside if each.parent.name in (*KINDS, "trials")]
     for path in sorted((home / "logs").glob("*/**/.*.partial")):
         yield path, log_locks(home, path.relative_to(home / "logs").parts[0])
     for path in sorted(path for kind in MADE for path in (home / kind).glob(".*.partial")):
-        name = path.name.rsplit(".", 2)[0]
-        yield path, [path.with_name(f"{name}.lock")]
-
-
-def _folder_locks(root: Path, path: Path) -> list[Path]:
-    """The locks of the run, sweep and training that a file belongs to."""
-    inside = [parent for parent in path.parents if root in parent.parents]
-    return [folder / LOCK for folder in inside if folder.parent.name in (*KINDS, "trials")]
+        yield path, [path.with_name(f"{path.name.rsplit('.', 2)[0]}.lock")]
 
 
 def _removable(path: Path, why: str, locks: list[Path]) -> Finding:

@@ -1,8 +1,8 @@
-"""The locks of folders and logs. Checking a lock creates no file."""
+"""The locks of runs, sweeps, tables and logs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from mlcl.tracking.log import LOG, log_folder
 
 
 def is_locked(*locks: Path) -> bool:
-    """Whether a process holds one of the locks."""
+    """Whether a process holds one of the locks. Looking creates no file."""
     return any(map(files.is_locked, locks))
 
 
@@ -27,30 +27,13 @@ def hold_locks(*locks: Path) -> Iterator[bool]:
         yield all(stack.enter_context(locked(lock)) for lock in there)
 
 
-def folder_locks(home: Path, ids: Iterable[str]) -> list[Path]:
-    """The locks of the existing runs, sweeps and tables with these ids."""
-    folders = [home / kind / id for id in ids for kind in KINDS]
-    return [folder / LOCK for folder in folders if folder.is_dir()]
+def all_folders(home: Path) -> list[RunFolder]:
+    """The folders of runs, sweeps and tables, also of those without a record."""
+    return [RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/"))]
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
-    """The locks of the processes that write or deliver a log."""
-    return [log_folder(home, id) / DELIVERY_LOCK, *folder_locks(home, _owners(home, id))]
-
-
-def _owners(home: Path, id: str) -> set[str]:
-    """The owners of a log; where they cannot be read, those in its name: ID, ID-2, ID.KEY."""
-    first = first_entry(log_folder(home, id) / LOG)
-    if first:
-        return {str(first.get("owner", ""))} - {""}
-    return {id, id.partition(".")[0], id.rpartition("-")[0]} - {""}
-
-
-def free_folders(home: Path) -> Iterator[RunFolder]:
-    """The folders of runs, sweeps and tables that no process has locked."""
-    return (folder for folder in all_folders(home) if not folder.is_owned)
-
-
-def all_folders(home: Path) -> Iterator[RunFolder]:
-    """The folders of runs, sweeps and tables, also of those without a record."""
-    return (RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/")))
+    """The locks of the processes that write or deliver a log; of all that may begin it where none has."""
+    owner = first_entry(log_folder(home, id) / LOG).get("owner")
+    paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
+    return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

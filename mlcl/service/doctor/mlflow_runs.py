@@ -1,4 +1,4 @@
-"""Checks of what MLflow has: logs that it lacks, and runs whose state differs from their log or record."""
+"""Checks of MLflow's store: logs that it lacks, and runs whose state differs from the home's."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from functools import partial
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Run, RunTag
+from mlflow.entities import Run
 
 from mlcl.markup import counted
-from mlcl.service.doctor.finding import Finding, Scope
-from mlcl.service.doctor.locks import folder_locks, hold_locks, is_locked, log_locks
+from mlcl.service.doctor.checks import Finding, Scope
+from mlcl.service.doctor.locks import all_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.recovery import KILLED
-from mlcl.store import RunFolder
+from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.cursor import Cursor, pending_entries, undelivered_logs
 from mlcl.tracking.delivery import deliver_all
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.undelivered import pending_entries
-from mlcl.tracking.uri import is_stored_uri, sqlite_file
+from mlcl.tracking.uri import sqlite_file, stored_uri
+
+PAGE = 1000
+"""Runs per request."""
+SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
@@ -31,131 +33,89 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
 
-    for path in sorted((scope.home / "logs").glob(f"*/{LOG}")):
-        cursor = Cursor.read(path.parent)
-        entries = pending_entries(path.parent, cursor)
-        if entries == 0:
-            continue
-        log, count = str(path.parent), f"{entries} entries are not delivered"
-        store = first_entry(path).get("uri")
-        if is_locked(*log_locks(scope.home, path.parent.name)):
-            yield Finding(log, f"{count}: its command is at it", "none is needed", note=True)
-        elif not is_stored_uri(store, scope.uri, scope.home):
-            yield Finding(
-                log, f"{count}: they are for {store}", "set MLFLOW_TRACKING_URI to that store, then --fix"
-            )
-        elif cursor.undeliverable:
-            why = f"{count}: MLflow refused them ({cursor.undeliverable})"
-            yield Finding(log, why, "tried again; where MLflow refuses again, the log stays", mend)
+    for log in undelivered_logs(scope.home):
+        what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
+        if is_locked(*log_locks(scope.home, log.id)):
+            yield Finding(what, f"{count}: its command is at it", "none is needed", note=True)
+        elif log.uri != stored_uri(scope.uri, scope.home):
+            cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
+            yield Finding(what, f"{count}: they are for {log.uri}", cure)
+        elif log.refusal:
+            why = f"{count}: MLflow refused them ({log.refusal})"
+            yield Finding(what, why, "tried again; where MLflow refuses again, the log stays", mend)
         else:
-            yield Finding(log, count, "delivered", mend)
-
-
-PAGE = 1000
-"""Runs per request."""
-
-
-class MlflowStore:
-    """The runs of one store."""
-
-    def __init__(self, client: MlflowClient) -> None:
-        self._client = client
-
-    def runs(self, tag: str) -> Iterator[Run]:
-        """The runs that have a tag and were not deleted."""
-        experiments = [each.experiment_id for each in self._client.search_experiments()]
-        token: str | None = ""
-        while experiments and token is not None:
-            found = self._client.search_runs(
-                experiments, f"tags.`{tag}` != ''", max_results=PAGE, page_token=token or None
-            )
-            yield from found
-            token = found.token or None
-
-    def set_state(self, run_id: str, state: State, reason: str) -> None:
-        """Sets the tags and the status as a delivery does."""
-        tags = [RunTag(Tag.STATE, state.value), RunTag(Tag.REASON, reason)]
-        self._client.log_batch(run_id, tags=tags)
-        if state is State.RUNNING:
-            self._client.update_run(run_id, status=MLFLOW_STATUS[state])
-        else:
-            self._client.set_terminated(run_id, MLFLOW_STATUS[state])
-
-
-def open_store(scope: Scope) -> MlflowStore | None:
-    """The store; None where it does not exist or does not answer."""
-    path = sqlite_file(scope.uri)
-    if unreachable_reason(scope.uri) or (path is not None and not (path.exists() and path.stat().st_size)):
-        return None
-    return MlflowStore(MlflowClient(tracking_uri=scope.uri))
-
-
-SHOWN_IDS = 3
+            yield Finding(what, count, "delivered", mend)
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
     """Runs with another state in MLflow than here. RUNNING runs of other homes are counted in a note."""
-    store = open_store(scope)
-    foreign = []
-    for run in store.runs(Tag.OWNER) if store is not None else ():
-        tags, status = run.data.tags, run.info.status
-        locks = folder_locks(scope.home, [tags[Tag.OWNER]])
-        if _delivers(scope.home, run):
-            truth = _of_log(scope.home, run)
-            locks += log_locks(scope.home, tags[Tag.LOG])
-        elif status != MLFLOW_STATUS[State.RUNNING]:
+    file = sqlite_file(scope.uri)
+    if unreachable_reason(scope.uri) or (file is not None and not (file.exists() and file.stat().st_size)):
+        return
+    client, foreign = MlflowClient(tracking_uri=scope.uri), []
+    folders = {folder.path.name: folder for folder in all_folders(scope.home)}
+    for run in _owned_runs(client):
+        id, tags = str(run.info.run_id), run.data.tags
+        log, owner = tags.get(Tag.LOG, ""), folders.get(tags[Tag.OWNER])
+        locks = [] if owner is None else [owner.path / LOCK]
+        if log and Cursor.read(log_folder(scope.home, log)).run_id == id:
+            state, locks = _state_of_log(scope.home, log), [*locks, *log_locks(scope.home, log)]
+        elif run.info.status != MLFLOW_STATUS[State.RUNNING]:
             continue
-        elif not locks:
-            foreign.append(run.info.run_id)
+        elif owner is None:
+            foreign.append(id)
             continue
         else:
-            truth = _of_record(scope.home, run)
-        if truth is None or is_locked(*locks):
-            continue
-        if (status, tags.get(Tag.STATE)) == (MLFLOW_STATUS[truth[0]], truth[0]):
-            continue
-        assert store is not None
-        yield Finding(
-            f"MLflow run {run.info.run_id} ({run.info.run_name})",
-            f"is {status} ({tags.get(Tag.STATE, 'no state')}) there, and {truth[0]} here",
-            f"set to {truth[0]}",
-            partial(_set, store, run.info.run_id, truth, locks),
-        )
+            state = _state_of_owner(owner, log)
+        present = run.info.status, tags.get(Tag.STATE, "no state")
+        if state is not None and present != (MLFLOW_STATUS[state[0]], state[0]) and not is_locked(*locks):
+            yield Finding(
+                f"MLflow run {id} ({run.info.run_name})",
+                f"is {present[0]} ({present[1]}) there, and {state[0]} here",
+                f"set to {state[0]}",
+                partial(_set_state, client, id, *state, locks),
+            )
     if foreign:
         some = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
         why = "RUNNING in MLflow, of another home: nothing here says whether they live"
         yield Finding(f"{counted(len(foreign), 'run')}: {some}", why, "look from their home", note=True)
 
 
-def _delivers(home: Path, run: Run) -> bool:
-    """Whether a log of this home is delivered to this run."""
-    id = run.data.tags.get(Tag.LOG, "")
-    return bool(id) and Cursor.read(log_folder(home, id)).run_id == run.info.run_id
+def _owned_runs(client: MlflowClient) -> Iterator[Run]:
+    """The runs of any home that were not deleted."""
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    token: str | None = ""
+    while experiments and token is not None:
+        where = f"tags.`{Tag.OWNER}` != ''"
+        found = client.search_runs(experiments, where, max_results=PAGE, page_token=token or None)
+        yield from found
+        token = found.token or None
 
 
-def _of_log(home: Path, run: Run) -> tuple[State, str] | None:
-    """State and reason in the run's log; None where entries are undelivered."""
-    id = run.data.tags[Tag.LOG]
-    folder = log_folder(home, id)
-    if not (folder / LOG).exists() or pending_entries(folder, Cursor.read(folder)):
+def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
+    """State and reason that the log has; None where entries are undelivered."""
+    log, folder = RunLog.find(home, id), log_folder(home, id)
+    return None if log is None or pending_entries(folder, Cursor.read(folder)) else (log.state, log.reason)
+
+
+def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
+    """State and reason of a run without a log; None where the next delivery may go on with the run."""
+    if log and Cursor.read(log_folder(owner.home, log)).creating:
         return None
-    log = RunLog.attach(home, id)
-    return log.state, log.reason
-
-
-def _of_record(home: Path, run: Run) -> tuple[State, str] | None:
-    """State and reason in the owner's record, for a run without a log; None where they are unknown."""
-    id, owner = run.data.tags.get(Tag.LOG, ""), run.data.tags[Tag.OWNER]
-    if id and Cursor.read(log_folder(home, id)).creating:
-        return None  # the next delivery may continue this run
-    for lock in folder_locks(home, [owner]):
-        record = RunFolder(lock.parent).record
-        if record is not None and record.log == id and record.state is not State.RUNNING:
-            return record.state, ""
+    record = owner.record
+    if record is not None and record.log == log and record.state is not State.RUNNING:
+        return record.state, ""
     return State.STOPPED, KILLED
 
 
-def _set(store: MlflowStore, run_id: str, truth: tuple[State, str], locks: list[Path]) -> None:
+def _set_state(client: MlflowClient, run_id: str, state: State, reason: str, locks: list[Path]) -> None:
+    """Sets the tags and the status as a delivery does, unless a process is at work."""
     with hold_locks(*locks) as mine:
-        if mine:
-            store.set_state(run_id, *truth)
+        if not mine:
+            return
+        client.set_tag(run_id, Tag.STATE, state.value)
+        client.set_tag(run_id, Tag.REASON, reason)
+        if state is State.RUNNING:
+            client.update_run(run_id, status=MLFLOW_STATUS[state])
+        else:
+            client.set_terminated(run_id, MLFLOW_STATUS[state])

@@ -1,4 +1,4 @@
-"""Checks of servers: whether they answer, their versions, and Ray's file with a cluster's address."""
+"""Checks of the machine and of servers: limits, versions, addresses, and whether the servers answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from mlcl.service.doctor.finding import Finding, Scope
+from mlcl.service.doctor.checks import Finding, Scope
+from mlcl.service.process.limits import narrow_limits
 from mlcl.service.ray.folder import default_folder
 from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
@@ -26,25 +27,26 @@ RAY_SECONDS = 20.0
 """Seconds that a cluster may take to answer."""
 
 
+def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
+    """Limits of the shell and the machine, free memory among them, that Ray does not work with."""
+    for limit in narrow_limits():
+        yield Finding("this machine", limit, "raise it, or make room, before a sweep, a table or `mlcl up`")
+
+
 def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
     """Finds the tracking store and the Ray cluster where they do not answer."""
-    reason = unreachable_reason(scope.uri)
-    if reason:
-        why, cure = f"does not answer ({reason})", "start it, or correct MLFLOW_TRACKING_URI"
-        yield Finding(shown(scope.uri), why, cure)
+    if reason := unreachable_reason(scope.uri):
+        cure = "start it, or correct MLFLOW_TRACKING_URI"
+        yield Finding(shown(scope.uri), f"does not answer ({reason})", cure)
     is_server = scope.uri.startswith(("http://", "https://")) and "@" not in scope.uri
     if is_server and get(f"{without_login(scope.uri)}/version", mlflow_login()).status in (401, 403):
         names = " and ".join(LOGIN)
         why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
         yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
     host, port = ray_address()
-    reason = connection_error(host, port) if host else ""
-    if reason:
-        yield Finding(
-            f"{RAY}={os.environ[RAY]}",
-            f"no Ray cluster answers ({reason})",
-            f"start it, or unset {RAY} to use a Ray of the command's own",
-        )
+    if host and (reason := connection_error(host, port)):
+        cure = f"start it, or unset {RAY} to use a Ray of the command's own"
+        yield Finding(f"{RAY}={os.environ[RAY]}", f"no Ray cluster answers ({reason})", cure)
 
 
 def mlflow_login() -> dict[str, str]:
@@ -82,12 +84,12 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
         version = answer.text.strip() if answer.status == 200 else ""
         yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
     host, port = ray_address()
-    if host and not os.environ["RAY_ADDRESS"].startswith("ray://") and not connection_error(host, port):
+    if host and not os.environ[RAY].startswith("ray://") and not connection_error(host, port):
         version = _ray_version(f"{host}:{port}")
         yield from _compare("Ray", version, _installed("ray"), parts=3)
         if not version:
             why = "something answers there, but not as a Ray cluster does"
-            yield Finding(os.environ["RAY_ADDRESS"], why, "correct RAY_ADDRESS, or give Ray's token")
+            yield Finding(os.environ[RAY], why, f"correct {RAY}, or give Ray's token")
 
 
 def _ray_version(address: str) -> str:

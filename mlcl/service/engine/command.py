@@ -20,6 +20,7 @@ from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import backed_up, recover
@@ -34,7 +35,6 @@ from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
 from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.undelivered import owned_by
 
 LOCK_PATIENCE = 5.0
 """Seconds that a killed command's processes may hold the folder."""
@@ -149,10 +149,12 @@ class Command:
             return
         if self.ledger.head:
             self.ledger.append("end", state=State.FAILED, reason=reason)
-        for id in owned_by(self.logs.home, record.id):
-            log = RunLog.attach(self.logs.home, id)
-            if log.state is State.RUNNING:
-                log.finish(State.FAILED if id == record.log else State.STOPPED, reason)
+        for key in (*self.ledger.entries, *self.ledger.groups):
+            log = RunLog.find(self.logs.home, log_id(record.id, key))
+            if log is not None and log.state is State.RUNNING:
+                log.set_state(State.STOPPED, reason)
+        if (log := RunLog.find(self.logs.home, record.log)) is not None:
+            log.set_state(State.FAILED, reason)
         self.folder.set_state(State.FAILED)
         self.delivery.drain(stop=self.stop)
 

@@ -25,24 +25,19 @@ def log_id(owner: str, key: str) -> str:
     return f"{owner}.{key}"
 
 
-def sync_log(log: RunLog, entry: Entry) -> None:
-    """Brings a training's log to what the ledger says: score, chosen post-hoc keys, cost, state.
+def end_log(log: RunLog, entry: Entry) -> None:
+    """Writes what the ledger says of a training that has ended or was interrupted, the state last.
 
-    Doing it again changes nothing.
+    These are its score, its chosen post-hoc keys and its cost. Doing it again changes nothing.
     """
-    if entry.state is State.RUNNING:
-        if log.state is not State.RUNNING:
-            log.reopen()
+    if entry.state is State.RUNNING or (log.state, log.reason) == (entry.state, entry.reason):
         return
-    if (log.state, log.reason) == (entry.state, entry.reason):
-        return
-    log.reopen()  # an earlier reason must not stay
     if entry.state is State.COMPLETE:
         log.params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:
         log.metrics({SCORE: entry.score}, step=0)
     log.tags(_costs(entry))
-    log.finish(entry.state, entry.reason)
+    log.set_state(entry.state, entry.reason)
 
 
 def _costs(entry: Entry) -> dict[str, str]:
@@ -53,6 +48,18 @@ def _costs(entry: Entry) -> dict[str, str]:
         Tag.CPU_SECONDS: f"{cost.cpu_seconds:.3f}",
         Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
     }
+
+
+def end_group_log(log: RunLog, ledger: Ledger, key: str) -> None:
+    """Writes the means over a confirmation's seeds and its state. Doing it again changes nothing."""
+    state, reason = ledger.group_states[key]
+    if (log.state, log.reason) == (state, reason):
+        return
+    seeds = [entry.metrics for entry in ledger.seeds_of(key)]
+    if state is State.COMPLETE:
+        names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
+        log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
+    log.set_state(state, reason)
 
 
 class NestedTrials(TrainingStore):
@@ -118,14 +125,13 @@ class NestedTrials(TrainingStore):
         self._logs.deliver(id)
 
     def begun(self, entry: Entry) -> None:
-        """Its log, and that of its confirmation, say RUNNING again."""
-        sync_log(self.attach(entry.key), entry)
+        """The log of its confirmation says RUNNING again; its own is written by its process now."""
         if entry.group is not None:
-            self.attach(entry.group).reopen()
+            self.attach(entry.group).set_state(State.RUNNING)
 
     def closed(self, entry: Entry) -> None:
         """Its log says what the ledger says."""
-        sync_log(self.attach(entry.key), entry)
+        end_log(self.attach(entry.key), entry)
         drop_checkpoint(self.folder(entry), entry.state)
 
     def attach(self, key: str) -> RunLog:
@@ -151,14 +157,5 @@ class NestedTrials(TrainingStore):
         return [entry for entry in self._ledger.entries.values() if entry.scope == self._scope]
 
     def close_group(self, key: str) -> None:
-        """Writes the means over its seeds and its state, which are in the ledger already, to its log."""
-        state, reason = self._ledger.group_states[key]
-        log = self.attach(key)
-        if (log.state, log.reason) == (state, reason):
-            return
-        log.reopen()  # an earlier reason must not stay
-        seeds = [entry.metrics for entry in self._ledger.seeds_of(key)]
-        if state is State.COMPLETE:
-            names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
-            log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
-        log.finish(state, reason)
+        """Writes what the ledger says of a confirmation that has ended or was interrupted."""
+        end_group_log(self.attach(key), self._ledger, key)

@@ -10,11 +10,10 @@ from mlcl.errors import MachineError, UserError
 from mlcl.results.documents import stop_sweep
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id, sync_log
+from mlcl.service.engine.nested_trials import end_group_log, end_log, log_id
 from mlcl.service.engine.shared_runs import sync_run
-from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders, RunRecord
+from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
-from mlcl.tracking.undelivered import owned_by
 
 KILLED = "its process was killed"
 
@@ -39,7 +38,10 @@ def recover(home: Path) -> None:
                     continue
                 close_ledger(home, folder)
                 stop_sweep(folder.path, KILLED)
-                folder.set_state(_close_logs(home, present))
+                log = RunLog.find(home, present.log)
+                if log is not None:
+                    log.set_state(State.STOPPED, KILLED)
+                folder.set_state(State.STOPPED)
 
 
 @contextmanager
@@ -60,17 +62,20 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
     if not ledger.head:
         return
     ledger.append("killed")
-    started = set(owned_by(home, folder.path.name))
+    id = folder.path.name
     for entry in ledger.entries.values():
         if entry.state is State.RUNNING:
             ledger.close(entry.key, End(State.STOPPED, KILLED))
-        id = log_id(folder.path.name, entry.key)
-        if id in started:
-            sync_log(RunLog.attach(home, id), entry)
+        log = RunLog.find(home, log_id(id, entry.key))
+        if log is not None:
+            end_log(log, entry)
         elif entry.ended:
             _finish_run(home, entry)
-    for key in ledger.groups.keys() - ledger.group_states.keys():
-        ledger.append("close_group", key=key, state=State.STOPPED, reason=KILLED)
+    for key in ledger.groups:
+        if key not in ledger.group_states:
+            ledger.append("close_group", key=key, state=State.STOPPED, reason=KILLED)
+        if (log := RunLog.find(home, log_id(id, key))) is not None:
+            end_group_log(log, ledger, key)
     ledger.append("end", state=State.STOPPED, reason=KILLED)
 
 
@@ -81,13 +86,3 @@ def _finish_run(home: Path, entry: Entry) -> None:
         with run.owned() as free:
             if free and run.record is not None and run.record.state in RESUMABLE:
                 sync_run(home, run, entry)
-
-
-def _close_logs(home: Path, record: RunRecord) -> State:
-    """Ends the logs that the killed process was to end; returns the state that the record is to have."""
-    logs = {id: RunLog.attach(home, id) for id in owned_by(home, record.id)}
-    for log in logs.values():
-        if log.state is State.RUNNING:
-            log.finish(State.STOPPED, KILLED)
-    # A kill between the log's end and the record's: the log knows.
-    return logs[record.log].state if record.log in logs else State.STOPPED

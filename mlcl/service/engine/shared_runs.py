@@ -24,11 +24,7 @@ def sync_run(home: Path, folder: RunFolder, entry: Entry) -> None:
     record = folder.record
     if record is None:
         return
-    # The log first: after a kill in between the next command takes the state from there.
-    log = RunLog.attach(home, record.log)
-    if (log.state, log.reason) != (entry.state, entry.reason):
-        log.reopen()  # an earlier reason must not stay
-        log.finish(entry.state, entry.reason)
+    RunLog.attach(home, record.log).set_state(entry.state, entry.reason)
     folder.set_state(entry.state)
     drop_checkpoint(folder.path, entry.state)
 
@@ -80,18 +76,15 @@ class SharedRuns(TrainingStore):
 
     def open(self, entry: Entry) -> None:
         """Starts the log, or goes on with it."""
-        record = self._folder(entry).record
         log = self._logs.start(
             load_job(entry.job),
             self._data[entry.key],
             id=self.log(entry),
             name=entry.label,
             owner=entry.key,
-            place=record.number if record else 0,
             parent=self._parent,
             tags={Tag.KIND: "cell", Tag.ID: entry.key, Tag.CELL: entry.label},
         )
-        log.reopen()
         self._logs.deliver(log.id)
 
     def begun(self, entry: Entry) -> None:

@@ -132,6 +132,7 @@ def train(task: TrialTask, report: Report) -> None:
 def _log(task: TrialTask) -> Iterator[RunLog]:
     """The training's log, which keeps the trace of an error."""
     log = RunLog.attach(Path(task.home), task.log)
+    log.set_state(State.RUNNING)
     try:
         yield log
     except Stopped:

@@ -23,7 +23,7 @@ from mlcl.files import replace_text
 from mlcl.service.local.processes import HOST, free_port, inherited_environment
 from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, read_secret
 from mlcl.service.ray.folder import short_folder
-from mlcl.tracking.moved_home import relocate_artifacts
+from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts
 from mlcl.tracking.network import Answer, basic_auth, get
 from mlcl.tracking.uri import sqlite_file
 
@@ -248,7 +248,7 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
     replace_text(folder.mlflow_config, config, mode=0o600)
     _remove_unfinished(folder.mlflow_users)
     folder.mlflow_users.touch(mode=0o600)
-    from mlcl.tracking.tracker import LOCK, make_tables
+    from mlcl.tracking.tracker import LOCK
 
     with FileLock(folder.home / LOCK):
         make_tables(sqlite_file(settings.store), _artifact_root(settings) or SERVED)

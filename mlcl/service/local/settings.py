@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from mlcl.errors import UserError
 from mlcl.files import locked, replace_text
-from mlcl.tracking.uri import driver_error, without_password
+from mlcl.tracking.uri import driver_error, shown
 
 ADMIN = "admin"
 """The first MLflow user."""
@@ -105,7 +105,7 @@ class Settings:
     @property
     def shown(self) -> Settings:
         """The settings without the password."""
-        return replace(self, store=without_password(self.store))
+        return replace(self, store=shown(self.store))
 
 
 def resolve_settings(options: UpOptions, folder: ServiceFolder, running: Settings | None) -> Settings:
@@ -173,7 +173,7 @@ def check_store(uri: str) -> None:
         # The password of a URL that cannot be parsed cannot be found either.
         raise UserError("not the URL of a database", key=KEY, allowed=FORMS) from None
     except (SQLAlchemyError, ImportError) as error:
-        found = f"{without_password(uri)} ({driver_error(error, url.password)})"
+        found = f"{shown(uri)} ({driver_error(error, url.password)})"
         raise UserError("the store cannot be used", key=KEY, found=found) from None
 
 

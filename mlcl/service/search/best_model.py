@@ -11,8 +11,8 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.process.signals import StopRequest
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import Tracker
-from mlcl.tracking.best_model import Score, move_best
 from mlcl.tracking.names import Tag
+from mlcl.tracking.registry import Score, move_best, register_version
 from mlcl.training.export import write_export
 from mlcl.training.job_data import JobData
 
@@ -39,7 +39,7 @@ def export_version(
     tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
 ) -> str:
     """The version that is made of the trial, once a run."""
-    from mlcl.tracking.pyfunc import log_export, register_version  # imports pandas and MLflow's models
+    from mlcl.tracking.pyfunc import log_export  # imports pandas and MLflow's models
 
     job, name = load_job(best.job), plan.job.experiment
     settings = [(markdown(key), markdown(str(its))) for key, its in (best.settings | best.chosen).items()]

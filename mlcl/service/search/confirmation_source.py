@@ -11,7 +11,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.confirmation import Candidate
-from mlcl.service.search.scoring import score_training
+from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag

@@ -1,4 +1,4 @@
-"""Early stopping with Optuna's pruners: the same reports give the same decisions."""
+"""Early stopping with Optuna's pruners, which can be replayed: equal reports get equal decisions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ ENDED = {
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
-    """The epochs at which trials are compared, before the last one; `every`: epochs between validations.
+    """Returns the epochs before the last one at which trials are compared.
 
     All brackets of Hyperband have their rungs among those of ASHA. The median is taken at each validation.
+
+    Args:
+        search: How the space is searched.
+        epochs: The epochs of a training.
+        every: The epochs from one validation to the next.
     """
     if search.scheduler == "none":
         return []
@@ -38,14 +43,14 @@ def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
 
 
 def build_pruner(search: SearchConfig, *, epochs: int, every: int) -> BasePruner:
-    """The pruner that `search.scheduler` names; its resource is the epoch."""
+    """Builds the pruner that `search.scheduler` names; its resource is the epoch."""
     grace = search.grace * every
     match search.scheduler:
         case "asha":
             return SuccessiveHalvingPruner(min_resource=grace, reduction_factor=search.reduction_factor)
         case "hyperband":
             return HyperbandPruner(
-                # Never more than there is: Optuna would make no bracket at all of that.
+                # With more than there is Optuna would make no bracket.
                 min_resource=min(grace, epochs),
                 max_resource=epochs,
                 reduction_factor=search.reduction_factor,
@@ -57,11 +62,17 @@ def build_pruner(search: SearchConfig, *, epochs: int, every: int) -> BasePruner
 
 
 class ReplayPruner:
-    """Says at each rung whether a trial goes on.
+    """A pruner that knows its reports alone.
 
-    It knows what it was told here and nothing else: a resumed sweep tells it again what its trials reported,
-    in the same order, and gets the same answers. `name` is the sweep's: Hyperband deals trials to brackets
-    by it and their number.
+    A resumed sweep reports the intermediate values of its trials again, in the same order, and gets the same
+    answers.
+
+    Args:
+        search: How the space is searched.
+        mode: Whether more ("max") or less ("min") is better.
+        epochs: The epochs of a training.
+        every: The epochs from one validation to the next.
+        name: The sweep's name: Hyperband deals trials to brackets by it and their number.
     """
 
     def __init__(self, search: SearchConfig, mode: str, *, epochs: int, every: int, name: str) -> None:
@@ -77,17 +88,18 @@ class ReplayPruner:
         self._closed: set[int] = set()
         self._decisions: dict[tuple[int, int], bool] = {}
 
-    def rung(self, number: int, epoch: int, score: float) -> bool:
-        """Whether trial `number` stops at `epoch`. A second report of the same rung is answered as the first.
+    def should_prune(self, number: int, epoch: int, score: float) -> bool:
+        """Reports an intermediate value of trial `number`, and whether the trial stops at this epoch.
 
-        A score that is not finite never stops a trial here: it fails on its own.
+        A second report for the same epoch gets the answer of the first. A score that is not finite never
+        stops a trial: it fails on its own.
         """
         if (number, epoch) not in self._decisions:
             self._decisions[number, epoch] = math.isfinite(score) and self._decide(number, epoch, score)
         return self._decisions[number, epoch]
 
-    def close(self, number: int, state: State, score: float | None) -> None:
-        """The end of a trial: the median is over the complete ones. What may go on later stays open."""
+    def tell(self, number: int, state: State, score: float | None) -> None:
+        """Tells the end of a trial: the median is over the complete ones. A stopped trial stays open."""
         if number in self._closed or state not in ENDED:
             return
         self._closed.add(number)
@@ -102,7 +114,7 @@ class ReplayPruner:
         return bool(trial.should_prune())  # the median's is numpy's
 
     def _trial(self, number: int) -> optuna.Trial:
-        # Numbers come in any order and some never: the gaps are trials without a report.
+        # Numbers come in any order, and some never: their trials have no report.
         while len(self._trials) <= number:
             self._trials.append(self._study.ask())
         return self._trials[number]

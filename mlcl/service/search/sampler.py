@@ -1,10 +1,12 @@
-"""Samplers whose draws depend on the study alone, not on how often the process was restarted.
+"""Optuna's samplers, with draws that depend on the study alone and not on the process.
 
-Optuna's samplers carry a random state, and some a cache, from trial to trial: after a restart they go on
-otherwise. Here each draw has a sampler of its own, seeded by the search seed, the number of the trial and
-the name of the parameter. What is left to depend on is in the study: the finished trials and, where a
-sampler keeps its distance from them, the settings of those that run. The state of CMA-ES, which Optuna keeps
-in the study as a pickle, is checked: a pickle could run foreign code.
+Optuna's samplers carry a random state, and some a cache, from trial to trial, and a restart changes what they
+draw next. Here each draw has a sampler of its own, seeded by the search seed, the trial's number and the
+parameter's name. The state of CMA-ES is an exception: Optuna keeps it as a pickle in the trials' system
+attributes. It is checked before it is loaded, since a pickle can run any code.
+
+`CheckedCmaEsSampler` overrides a private method of Optuna, read against 5.0; nothing else here or in
+`study.py` and `pruner.py` uses private parts.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from mlcl.config import Goal, SearchConfig
-from mlcl.config.space.search import SAMPLERS, for_several
+from mlcl.config import SearchConfig
+from mlcl.config.space.search import SAMPLERS
 from mlcl.errors import UserError
 
 KNOWN = {
@@ -34,20 +36,20 @@ KNOWN = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "scalar"),
 }
-"""What the state of an optimiser is made of."""
+"""Classes and functions that the pickle of an optimiser may name."""
 
 
 class CheckedCmaEsSampler(CmaEsSampler):
-    """Raises UserError where the study holds anything but the state of an optimiser."""
+    """CMA-ES that raises UserError where its stored state is anything but the state of an optimiser."""
 
     def _concat_optimizer_attrs(self, optimizer_attrs: dict[str, str]) -> str:
-        """What Optuna unpickles next."""
+        """Returns the text that Optuna unpickles next."""
         text = super()._concat_optimizer_attrs(optimizer_attrs)
         try:
             _Checked(io.BytesIO(bytes.fromhex(text))).load()
         except Exception as error:  # damaged pickles raise anything
             raise UserError(
-                "the study's state of CMA-ES is not one; --fresh begins a new study", found=error
+                "the stored state of CMA-ES is not one; --fresh begins a new sweep", found=error
             ) from None
         return text
 
@@ -59,19 +61,9 @@ class _Checked(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
-    """The sampler that `search` names.
-
-    Raises UserError where it cannot follow that many goals.
-    """
+def build_sampler(search: SearchConfig) -> BaseSampler:
+    """Builds the sampler that `search` names."""
     sampler = SAMPLERS[search.sampler]
-    if len(goals) > 1 and not sampler.several_goals:
-        raise UserError(
-            f"{sampler.title} follows one metric",
-            key="search.sampler",
-            found=f"{search.sampler} with {', '.join(goal.metric for goal in goals)}",
-            allowed=for_several(),
-        )
     options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}
     type_ = pkgutil.resolve_name(sampler.type)
 
@@ -85,20 +77,20 @@ def build_sampler(search: SearchConfig, goals: Sequence[Goal]) -> BaseSampler:
 
 
 class _Seeded(BaseSampler):
-    """A fresh sampler for each draw, seeded by where the draw stands."""
+    """Makes a new sampler for each draw."""
 
     def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
         self._make, self._seed = make, seed
         self._joint: BaseSampler | None = None
 
     def _at(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
-        place = f"{self._seed}/{trial.number}/{name}".encode()
-        return self._make(int.from_bytes(hashlib.blake2b(place, digest_size=4).digest(), "big"))
+        text = f"{self._seed}/{trial.number}/{name}".encode()
+        return self._make(int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big"))
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        # The draw follows at once and needs what the sampler has found out here.
+        # Optuna calls sample_relative at once; it needs what this sampler has found out here.
         self._joint = self._at(trial)
         return self._joint.infer_relative_search_space(study, trial)
 
@@ -121,4 +113,4 @@ class _Seeded(BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Nothing: a brute force that is through would stop a loop that does not exist."""
+        """Does nothing: a brute force that has tried everything would stop a loop that does not exist."""

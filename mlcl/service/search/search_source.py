@@ -1,30 +1,39 @@
-"""A search as a source of trainings: trials are drawn with Optuna and pruned early."""
+"""Searches as sources of trainings: trials are drawn with Optuna and pruned early."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from mlcl.config import dump_job, flatten, load_job
-from mlcl.config.space.search import SAMPLERS
 from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.pruner import ReplayPruner
-from mlcl.service.search.sampling import exact, grid_size, start
-from mlcl.service.search.scoring import score_training
+from mlcl.service.search.sampling import exact, start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
+from mlcl.training.run_files import RESULT
 
 
 class SearchSource(TrainingSource):
-    """Goes on with the trials that were interrupted, then draws new ones, up to the plan's number.
+    """The trials of one search: the interrupted ones first, then new ones up to the plan's number.
 
-    The search `scope` has the space of its last version in the ledger. The constructor replays the ledger to
-    the pruner, and closes a trial that the pruner stopped just before a kill. `trial_closed` is called after
-    each end.
+    The constructor replays the ledger to the pruner, and closes a trial that the pruner stopped just before a
+    kill.
+
+    Args:
+        plan: The search; a baseline's search has a plan of its own.
+        ledger: The ledger, in which the search has a space version.
+        store: Where the trials are trained.
+        on_close: Called after each end of a trial.
+        scope: The search's scope in the ledger.
     """
 
     stage = "search"
@@ -36,15 +45,15 @@ class SearchSource(TrainingSource):
         plan: SweepPlan,
         ledger: Ledger,
         store: NestedTrials,
-        trial_closed: Callable[[], None] = lambda: None,
+        on_close: Callable[[], None] = lambda: None,
         scope: str = "",
     ) -> None:
-        self.store, self.scores = store, plan.scores
-        self._plan, self._ledger, self._trial_closed = plan, ledger, trial_closed
+        self.store, self.scores, self.scope = store, plan.scores, scope
+        self._plan, self._ledger, self._on_close = plan, ledger, on_close
+        self._version = ledger.versions(scope)[-1]
         self._job = plan.search_job()
         self._flat = flatten(dump_job(self._job))
         self._start = start(plan.space, self._flat)
-        self.scope, self._version = scope, ledger.versions(scope)[-1]
         self._waiting: list[Entry] = []
         self._pruner = ReplayPruner(
             plan.space.search,
@@ -56,6 +65,7 @@ class SearchSource(TrainingSource):
         self._replay()
 
     def _replay(self) -> None:
+        """Tells the pruner all intermediate values and ends in their order."""
         counted = {entry.key: entry for entry in self._ledger.counted(self.scope)}
         stopped = set()
         for event, key, epoch in list(self._ledger.history):
@@ -63,8 +73,8 @@ class SearchSource(TrainingSource):
             if entry is None or entry.number is None:
                 continue
             if event == "close":
-                self._pruner.close(entry.number, entry.state, entry.score)
-            elif self._pruner.rung(entry.number, epoch, dict(entry.rungs)[epoch]):
+                self._pruner.tell(entry.number, entry.state, entry.score)
+            elif self._pruner.should_prune(entry.number, epoch, dict(entry.rungs)[epoch]):
                 stopped.add(key)
         for key in stopped:
             entry = counted[key]
@@ -72,39 +82,35 @@ class SearchSource(TrainingSource):
                 self._ledger.close(key, End(State.PRUNED, score=entry.rungs[-1][1]))
                 self._tell_pruner(entry)
 
-    def _trials(self) -> list[Entry]:
-        """Those of the present space."""
-        return self._ledger.trials(self._version.number, self.scope)
-
     def _tell_pruner(self, entry: Entry) -> None:
         assert entry.number is not None
-        self._pruner.close(entry.number, entry.state, entry.score)
+        self._pruner.tell(entry.number, entry.state, entry.score)
 
     @property
-    def waits(self) -> bool:
-        """Whether an interrupted trial is to be gone on with."""
+    def trials(self) -> list[Entry]:
+        """The trials of the present space."""
+        return self._ledger.trials(self._version.number, self.scope)
+
+    @property
+    def has_interrupted(self) -> bool:
+        """Whether an interrupted trial is left to go on with."""
         return bool(self._waiting)
 
-    @property
-    def drawn(self) -> int:
-        """Trials of the present space so far."""
-        return len(self._trials())
-
     def start(self) -> tuple[int, int]:
-        """Trials that have ended, and all that there are and may still be drawn."""
-        trials = self._trials()
+        """Returns the number of ended trials, and of all trials that there are and may still be drawn."""
+        trials = self.trials
         self._waiting = [trial for trial in trials if trial.resumable]
         return len(trials) - len(self._waiting), len(trials) + self._room()
 
     def next(self) -> Entry | None:
-        """An interrupted trial, then a new one."""
+        """Returns an interrupted trial, then a new one; None where no more are drawn."""
         if self._waiting:
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        settings, trial = draw_trial(self._plan.space, self._version, self._trials(), self._start)
+        settings, trial = draw_trial(self._plan.space, self._version, self.trials, self._start)
         job = load_job(dump_job(self._job), settings)
-        if trial.params == self._start:  # the very job: its way through the space costs the last digits
+        if trial.params == self._start:  # the job as written, whose point may have lost the last digits
             settings, job = exact(settings, self._flat), self._job
         number = len(self._ledger.trials(scope=self.scope))
         return self._ledger.open(
@@ -122,40 +128,101 @@ class SearchSource(TrainingSource):
         )
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
-        """What the pruner says."""
+        """Asks the pruner."""
         assert entry.number is not None
-        return self._pruner.rung(entry.number, epoch, score)
+        return self._pruner.should_prune(entry.number, epoch, score)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Score, figures and chosen post-hoc keys."""
+        """Scores a trial that was trained to its end."""
         return score_training(self._plan, entry, self.store.folder(entry), values)
 
     def closed(self, entry: Entry) -> None:
         """Tells the pruner."""
         if entry.ended:
             self._tell_pruner(entry)
-        self._trial_closed()
+        self._on_close()
 
     def left(self) -> int:
-        """Trials that have not ended yet."""
-        return self._room() + sum(trial.resumable for trial in self._trials())
+        """Counts the trials that have not ended yet."""
+        return self._room() + sum(trial.resumable for trial in self.trials)
 
     def best(self) -> Entry | None:
-        """The best complete trial of those that compare in the present space."""
+        """Returns the best complete trial of those that compare in the present space."""
         found = ranked(self._ledger.counted(self.scope), self._plan.space.mode)
         return found[0] if found else None
 
     def _room(self) -> int:
-        """Trials that may still be drawn: a grid ends where each of its points has been tried."""
-        space = self._plan.space
-        left = self._plan.trials - len(self._trials())
-        if not space.parameters:  # post-hoc keys alone: one training answers all of them
-            return max(0, min(left, 1 - self._tried()))
-        size = grid_size(space) if SAMPLERS[space.search.sampler].exhaustive else None
-        return max(0, left if size is None else min(left, size - self._tried()))
+        """Counts the trials that may still be drawn: a grid ends where each of its points has been tried."""
+        trials = self.trials
+        left = self._plan.trials - len(trials)
+        if self._plan.points is not None:
+            tried = [*(each.params for each in trials), *(its.params for its in self._version.kept.values())]
+            left = min(left, self._plan.points - len({frozenset(point.items()) for point in tried}))
+        return max(0, left)
 
-    def _tried(self) -> int:
-        """Different points of the present space that were drawn, or kept from earlier trials."""
-        points = [each.params for each in self._trials()]
-        points += [each.params for each in self._version.kept.values()]
-        return len({frozenset(point.items()) for point in points})
+
+class SearchesSource(TrainingSource):
+    """Several searches that take turns, so that a budget cuts all of them alike.
+
+    Interrupted trials of any search come first, then a new one of the search that has drawn the fewest. The
+    searches differ in their scopes; the first is the sweep's own.
+    """
+
+    stage = "search"
+    test = False
+
+    def __init__(self, searches: Sequence[SearchSource]) -> None:
+        self._searches = {search.scope: search for search in searches}
+        self.store, self.scores = searches[0].store, searches[0].scores
+
+    def start(self) -> tuple[int, int]:
+        """Returns the sums over the searches."""
+        counts = [search.start() for search in self._searches.values()]
+        return sum(done for done, _ in counts), sum(total for _, total in counts)
+
+    def next(self) -> Entry | None:
+        """Returns an interrupted trial, then a new one."""
+        searches = self._searches.values()
+        ordered = sorted(searches, key=lambda search: (not search.has_interrupted, len(search.trials)))
+        return next((entry for search in ordered if (entry := search.next()) is not None), None)
+
+    def prune(self, entry: Entry, epoch: int, score: float) -> bool:
+        """Asks the pruner of the trial's search."""
+        return self._searches[entry.scope].prune(entry, epoch, score)
+
+    def complete(self, entry: Entry, values: list[float]) -> End:
+        """Scores a trial by its search."""
+        return self._searches[entry.scope].complete(entry, values)
+
+    def closed(self, entry: Entry) -> None:
+        """Tells the trial's search."""
+        self._searches[entry.scope].closed(entry)
+
+    def left(self) -> int:
+        """Counts the trials of all searches that have not ended yet."""
+        return sum(search.left() for search in self._searches.values())
+
+
+def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:
+    """Returns the end of a training that reported `values`: FAILED where one of them is not finite."""
+    metrics = json.loads((folder / RESULT).read_text())
+    broken = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
+    if broken:
+        return End(State.FAILED, f"{', '.join(broken)} is not a number")
+    chosen = _chosen_settings(plan.free, entry.job, metrics)
+    score = values[plan.space.goals.index(plan.space.prune_by)]
+    return End(State.COMPLETE, score=score, values=values, metrics=metrics, chosen=chosen)
+
+
+def _chosen_settings(
+    keys: Sequence[str], job: Mapping[str, Any], metrics: Mapping[str, float]
+) -> dict[str, Any]:
+    """Returns the best values of post-hoc keys, as the job's grid has them: in metrics all are floats."""
+    if not keys or "baseline" in job:
+        return {}
+    grid, chosen = job["evaluation"]["knn"]["grid"], {}
+    for key in keys:
+        name = key.rpartition(".")[2]
+        best = metrics[f"knn_best/{name}"]
+        chosen[key] = next((value for value in grid[name] if value == best), best)
+    return chosen

@@ -10,10 +10,11 @@ from typing import Any
 from optuna.distributions import distribution_to_json
 
 from mlcl.config import Space, dump_job, flatten
+from mlcl.config.space.domains import Misfit
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.sampling import Misfit, distributions, fit
+from mlcl.service.search.sampling import distributions, fit
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunFolders
 from mlcl.tracking import State

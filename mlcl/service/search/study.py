@@ -110,7 +110,7 @@ def draw_trial(
             was it; None where the space does not hold it.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
-    study = build_study(version, running, "draw", sampler=build_sampler(space.search, space.goals))
+    study = build_study(version, running, "draw", sampler=build_sampler(space.search))
     if start is not None and not trials and all(each.params != start for each in version.kept.values()):
         study.enqueue_trial(dict(start))
     settings = draw(space, study.ask())

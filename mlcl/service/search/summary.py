@@ -25,9 +25,8 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener
 from mlcl.service.engine.training_results import TrainingResults
-from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.confirmation import AS_WRITTEN
-from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.service.search.sweep_plan import SweepPlan, baseline_searches, scope_of
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State, typed_params
 from mlcl.tracking.names import Tag

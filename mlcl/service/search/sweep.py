@@ -18,16 +18,20 @@ from mlcl.service.engine.entries import Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
-from mlcl.service.search.baseline_search import baseline_searches, scope_of
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, candidates
 from mlcl.service.search.confirmation_source import ConfirmationSource
-from mlcl.service.search.search_source import SearchSource
-from mlcl.service.search.searches_source import SearchesSource
+from mlcl.service.search.search_source import SearchesSource, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
-from mlcl.service.search.sweep_identity import sweep_folder, sweep_identity
-from mlcl.service.search.sweep_plan import SweepPlan, check_corners, check_plan
+from mlcl.service.search.sweep_plan import (
+    SweepPlan,
+    baseline_searches,
+    check_plan,
+    scope_of,
+    sweep_folder,
+    sweep_identity,
+)
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.store import RunFolder
 from mlcl.tracking import State
@@ -43,8 +47,6 @@ def run_sweep(
 ) -> SweepResult:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     job_data = check_plan(plan, home)
-    for search in baseline_searches(plan).values():
-        check_corners(search, job_data.dataset.info)
     identity = sweep_identity(plan, job_data, home)
     if plan.warm_start is not None:
         # By its id from here on: a name may come to mean another sweep, with --fresh this one.

@@ -1,31 +1,71 @@
-"""What a sweep was asked to do, and whether it can be done."""
+"""The plan of a sweep, its checks, the searches of its baselines, and the sweep that it goes on with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import POSTHOC, JobConfig, Space, corners, covers, default_mode, dump_job, flatten, load_job
+from mlcl.config import (
+    POSTHOC,
+    JobConfig,
+    Parameter,
+    Space,
+    corners,
+    covers,
+    default_mode,
+    dump_job,
+    flatten,
+    job_hash,
+    load_job,
+)
+from mlcl.config.space.keys import nodes
 from mlcl.config.space.search import SAMPLERS
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.search.sampling import grid_size
-from mlcl.tracking import log_parameters, params_of
+from mlcl.store import RunFolder, RunFolders
+from mlcl.tracking import log_parameters, params_of, tracking_uri
 from mlcl.tracking.names import MIX
+from mlcl.tracking.provenance import submitted_id
+from mlcl.tracking.uri import stored_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 
+IDENTITY = {
+    "job_hash": "job",
+    "fingerprint": "data set",
+    "scores": "score: its space has other goals, or other free keys",
+    "modes": "mode",
+    "prune_by": "metric to prune by",
+    "free": "set of free keys",
+    "scheduler": "scheduler",
+    "uri": "tracking store",
+}
+"""What all commands of a sweep must agree in, and what messages call it."""
+
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a sweep was asked to do.
+    """A sweep as the user asked for it.
 
-    `trials` counts the search trials of the space; `confirm` of the best settings are trained on `seeds`
-    fresh seeds. `warm_start` names an earlier sweep.
+    Attributes:
+        job: The swept job.
+        space: What is searched.
+        space_text: The text of the space file.
+        name: The sweep's name.
+        trials: The number of search trials of this space.
+        seeds: The number of fresh seeds on which settings are confirmed.
+        confirm: The number of best settings that are confirmed.
+        baselines: Names and jobs of the baselines.
+        resources: What a trial gets, and the budget.
+        warm_start: The name or id of a sweep whose trials are taken over.
+        fresh: Whether to begin a new sweep where one of this name exists.
     """
 
     job: JobConfig
@@ -42,28 +82,32 @@ class SweepPlan:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The figures of a finished trial, one a goal: the best over the free keys, where there are any."""
-        return tuple(self._figure(goal.metric) for goal in self.space.goals)
+        """The metric of each goal: with post-hoc keys that of the best k, lambda and temperature."""
+        return tuple(self._scored(goal.metric) for goal in self.space.goals)
 
     @property
     def score(self) -> str:
-        """The pruning goal's."""
-        return self._figure(self.space.metric)
+        """The metric of the goal that trials are pruned by."""
+        return self._scored(self.space.metric)
 
-    def _figure(self, metric: str) -> str:
+    def _scored(self, metric: str) -> str:
         return f"knn_best/val/{metric.rpartition('/')[2]}" if self.space.posthoc else metric
 
     @property
     def free(self) -> tuple[str, ...]:
-        """The keys that are answered after training: all three where the space names one."""
+        """The post-hoc keys, whose values are chosen after training: all three where the space names one."""
         return tuple(POSTHOC) if self.space.posthoc else ()
 
     @property
-    def most(self) -> int:
-        """Search trials there can be: a grid ends when all of it has been tried; post-hoc keys need one."""
+    def points(self) -> int | None:
+        """The number of points in the space, after which the search ends; None where it does not end."""
         ends = SAMPLERS[self.space.search.sampler].exhaustive or not self.space.parameters
-        size = grid_size(self.space) if ends else None
-        return self.trials if size is None else min(self.trials, size)
+        return grid_size(self.space) if ends else None
+
+    @property
+    def most(self) -> int:
+        """The largest number of search trials."""
+        return self.trials if self.points is None else min(self.trials, self.points)
 
     @property
     def searched(self) -> tuple[str, ...]:
@@ -71,27 +115,23 @@ class SweepPlan:
         return tuple(key for parameter in self.space.parameters for key in parameter.keys)
 
     def shared_params(self) -> dict[str, str]:
-        """The parameters that all search trials have in common: the job's, but for what is searched."""
+        """Returns the MLflow parameters that are not drawn: all search trials have those of the job."""
         job, used = params_of(self.job, self.free), params_of(self.search_job(), self.free)
-        drawn = {
-            key: value for key, value in flatten(dump_job(self.search_job())).items() if self._draws(key)
-        }
+        flat = flatten(dump_job(self.search_job()))
+        drawn = {k: value for k, value in flat.items() if any(covers(each, k) for each in self.searched)}
         vary = {*log_parameters(drawn), *MIX}
         return {key: text for key, text in used.items() if job.get(key) == text and key not in vary}
 
-    def _draws(self, key: str) -> bool:
-        return any(covers(drawn, key) for drawn in self.searched)
-
     def search_job(self) -> JobConfig:
-        """The job that all trials start from: selecting metric and post-hoc grid of the space."""
+        """Returns the job that all trials start from."""
         return self.with_grid(self.job)
 
     def with_grid(self, job: JobConfig) -> JobConfig:
-        """A job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial.
+        """Returns a job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial.
 
         A fitted baseline has no neighbours, and so neither their metric nor their grid.
         """
-        settings: dict[str, Any] = {"experiment": self.job.experiment}  # that of the parent's run
+        settings: dict[str, Any] = {"experiment": self.job.experiment}  # the runs of a sweep are in one
         if job.baseline is None:
             settings |= {"evaluation.metric": self.space.metric, **self.space.posthoc}
         else:
@@ -102,13 +142,13 @@ class SweepPlan:
 
 
 def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
-    """The baselines that can be fitted to a job's data, with their jobs."""
+    """Returns names and jobs of the baselines that can be fitted to a job's data."""
     names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info)
     return [(name, baseline_job(job, name)) for name in names]
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
-    """Everything that can be wrong, before Ray or MLflow are touched. Raises UserError."""
+    """Checks a plan before Ray or MLflow are started, and opens its data. Raises UserError."""
     plan.resources.check(plan.job)
     search_job = plan.search_job()
     job_data = JobData.of(search_job, home)
@@ -116,22 +156,23 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
     _check_goals(plan)
     for goal in plan.space.goals:
         check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
-    check_corners(plan, info)
+    for each in (plan, *baseline_searches(plan).values()):
+        _check_corners(each, info)
     for name, job in plan.baselines:
         verify = job.baseline is None  # a fitted one has the swept job's own data
         _check_baseline(name, JobData.of(plan.with_grid(job), home, verify=verify), job_data)
     return job_data
 
 
-def check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
-    """Raises UserError where settings that the space holds do not fit the data."""
+def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
+    """Raises UserError where settings of the space do not fit the data."""
     job = dump_job(plan.search_job())
     for corner in corners(plan.space):
         check_job(load_job(job, corner), info)
 
 
 def _check_goals(plan: SweepPlan) -> None:
-    """With free keys a trial's figures are those of the best k, lambda and temperature: in one direction."""
+    """Raises UserError where the best values of post-hoc keys would not be the best of a goal."""
     if not plan.space.posthoc:
         return
     for goal in plan.space.goals:
@@ -153,11 +194,12 @@ def _check_goals(plan: SweepPlan) -> None:
 
 
 def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
-    """A baseline is comparable: the same data and the same targets."""
+    """Raises UserError unless a baseline has the swept job's data and targets."""
     pairs = {
         "data": (baseline.fingerprint, swept.fingerprint),
-        "objective.classifier.labels": tuple(
-            job_data.job.objective.classifier.labels for job_data in (baseline, swept)
+        "objective.classifier.labels": (
+            baseline.job.objective.classifier.labels,
+            swept.job.objective.classifier.labels,
         ),
         "train.workers": (baseline.job.train.workers, swept.job.train.workers),
     }
@@ -166,3 +208,68 @@ def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
             raise UserError(
                 "a baseline needs the swept job's", file=name, key=key, found=found, allowed=allowed
             )
+
+
+def shared_space(space: Space, job: JobConfig) -> Space:
+    """Removes the parameters of keys that a job lacks, and those whose conditions need such a key."""
+    known, kept = set(nodes(dump_job(job))), list[Parameter]()
+    for parameter in space.parameters:
+        drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
+        if drawn and known.issuperset(parameter.keys):
+            kept.append(parameter)
+    return replace(space, parameters=tuple(kept))
+
+
+def baseline_searches(plan: SweepPlan) -> dict[str, SweepPlan]:
+    """Plans a search for each trained baseline that has a key of the space, by the baseline's name.
+
+    Each search has as many trials as the sweep's own. Without a confirmation there are none.
+    """
+    found, written = {}, job_hash(plan.search_job())
+    for name, job in plan.baselines if plan.seeds else ():
+        own, space = plan.with_grid(job), shared_space(plan.space, job)
+        if job.baseline is None and space.parameters and job_hash(own) != written:
+            found[name] = replace(plan, job=own, space=space, name=name, baselines=(), warm_start=None)
+    return found
+
+
+def scope_of(plan: SweepPlan) -> str:
+    """Returns the scope of a baseline's search in the ledger; another job of the same name has another."""
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
+
+
+def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, object]:
+    """Returns what all commands of a sweep must agree in: trials that differ in it do not compare."""
+    search = plan.space.search
+    return {
+        "job_hash": job_hash(plan.job),
+        "fingerprint": job_data.fingerprint,
+        "scores": list(plan.scores),
+        "modes": [goal.mode for goal in plan.space.goals],
+        "prune_by": plan.space.metric,
+        "free": list(plan.free),
+        "scheduler": [search.scheduler, search.grace, search.reduction_factor, search.startup],
+        "uri": stored_uri(tracking_uri(home), home),
+    }
+
+
+def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
+    """Returns the folder of the sweep of the plan's name, or a new one.
+
+    Raises UserError where that sweep has another identity.
+    """
+    folders = RunFolders(home, "sweeps")
+    # A job that is resumed goes on with its own sweep, which --fresh began.
+    folder = folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
+    if folder is None:
+        return folders.new(submitted_id())
+    head = Ledger(folder.path).head
+    for key, value in identity.items():
+        if head and head.get(key) != value:
+            raise UserError(
+                f"the sweep of this name has another {IDENTITY[key]}",
+                key="--name",
+                found=plan.name,
+                allowed="another --name, or --fresh to begin anew",
+            )
+    return folder

@@ -44,7 +44,6 @@ class SweepRun:
             experiment=plan.job.experiment,
             name=plan.name,
             owner=record.id,
-            place=record.number,
             params={SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode},
             tags={
                 Tag.ID: record.id,
@@ -55,8 +54,7 @@ class SweepRun:
             },
             source=logs.source,
         )
-        if self.log.state is not State.RUNNING:
-            self.log.reopen()
+        self.log.set_state(State.RUNNING)
 
     def asked(self, version: int) -> None:
         """What this command asks for: it may ask for more than the one before."""
@@ -143,4 +141,4 @@ class SweepRun:
             self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
         self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
-        self.log.finish(state, reason)
+        self.log.set_state(state, reason)

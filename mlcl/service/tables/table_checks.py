@@ -53,9 +53,8 @@ def run_metrics(job_data: JobData) -> list[str]:
     if job.evaluation.probe is not None and job.objective.classifier_weight > 0:
         families["probe/"] = names  # in two phases the probe is the classifier
     if job_data.transfer is not None:
-        other = job_data.transfer
-        space = other.dataset.info.space(other.config.labels)
-        families["transfer/"] = list(metric_names(other.task, space.aspects, space.n_classes))
+        space = job_data.transfer.space
+        families["transfer/"] = list(metric_names(job_data.transfer.task, space.aspects, space.n_classes))
     unseen = unseen_names(job_data.dataset)
     return unseen + [
         f"{family}{split}/{name}" for family, all_ in families.items() for split in SPLITS for name in all_

@@ -11,7 +11,7 @@ from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.rendering import latex, markdown
 from mlcl.tracking import RunLog, State
-from mlcl.tracking.names import MAX_REASON, TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
+from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
 from mlcl.tracking.params import short_name
 from mlcl.tracking.shared_view import cells_view
 
@@ -30,7 +30,6 @@ class TableLog:
             experiment=record.experiment,
             name=plan.name,
             owner=record.id,
-            place=record.number,
             params={"table": plan.file.stem, "scale": plan.scale or "paper"},
             tags={
                 Tag.ID: record.id,
@@ -41,7 +40,7 @@ class TableLog:
             },
             source=logs.source,
         )
-        self._log.reopen()
+        self._log.set_state(State.RUNNING)
         self._log.view(record.id, cells_view(_metric_names(plan), _differing(plan)))
         logs.deliver(self.id)
 
@@ -59,7 +58,7 @@ class TableLog:
 
     def finish(self, state: State, reason: str) -> None:
         """What became of it."""
-        self._log.finish(state, reason[:MAX_REASON])
+        self._log.set_state(state, reason)
 
 
 def _metric_names(plan: TablePlan) -> dict[str, bool]:

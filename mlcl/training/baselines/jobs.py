@@ -22,7 +22,7 @@ from mlcl.models.feature_inputs import (
     TfidfInput,
     TransformerInput,
 )
-from mlcl.models.pretrained_section import PretrainedKeys
+from mlcl.models.pretrained import PretrainedKeys
 from mlcl.training.baselines.baseline import BASELINES, Baseline
 from mlcl.training.features.cache import FeatureCache
 from mlcl.training.features.extractor import Matrix
@@ -45,11 +45,7 @@ MOST_MODELS = 50_000_000
 
 
 def baseline_job(job: JobConfig, name: str) -> JobConfig:
-    """Returns the job of a baseline on a job's data, labels and metric; it does not depend on the losses.
-
-    Raises:
-        UserError: There is no such baseline.
-    """
+    """Returns the job of a baseline on a job's data, labels and metric; it does not depend on the losses."""
     tree = dump_job(job)
     evaluation = tree["evaluation"]
     metric = "val/" + evaluation["metric"].rpartition("/")[2]
@@ -61,12 +57,8 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
     """Returns a job on a prepared data set, as plain data.
 
-    Args:
-        place: The folder of the data set.
-        labels: The label space to predict; by default the only one, or the only hierarchy's finest level.
-
-    Raises:
-        UserError: The data set has several label spaces and `labels` is not given.
+    By default it predicts the only label space, or the only hierarchy's finest level. Raises UserError if
+    there are several and `labels` names none.
     """
     info = Dataset.open(place).info
     name = labels or _only_space(info, place)
@@ -124,11 +116,10 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
 
 
 def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dict[str, str]]:
-    """Finds the baselines for a job's data.
+    """Finds the baselines that fit a job's data, and for each other one of this modality the reason why it
+    does not.
 
-    Returns:
-        The names of the baselines that fit, and for each other one of this modality the reason why it does
-        not. A baseline with one model per class is left out where fitting all of them would take hours.
+    A baseline with one model per class is left out where fitting all of them would take hours.
     """
     names, reasons = list[str](), dict[str, str]()
     classes = info.space(job.objective.classifier.labels).n_classes

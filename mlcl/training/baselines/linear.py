@@ -103,14 +103,9 @@ class DenseLogistic:
     where the loss is the binary cross-entropy summed over labels, or the cross-entropy of a row's class, of
     each aspect. Missing classes and unknown labels contribute nothing.
 
-    Args:
-        problem: The problem to fit.
-        mean: The mean (F,) of the training rows.
-        scale: Their standard deviation (F,), 1 for constant features.
-        x: Standardised training rows (N, F).
-        y: Labels (N, L) float32, or classes (N, A).
-        known: 0 where a row's label is unknown, else 1, (N, L) float32; None if all labels are known.
-        start: The parameters that the next fit begins with; empty before the first.
+    `x` are standardised training rows (N, F), with `mean` and `scale` (F,), 1 for constant features. `y` are
+    labels (N, L) float32, or classes (N, A). `known` is 0 where a row's label is unknown, else 1. `start` are
+    the parameters that the next fit begins with.
     """
 
     problem: Problem

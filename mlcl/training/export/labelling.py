@@ -38,14 +38,10 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Labelled:
-    """The result of `Labelling.run`.
+    """The number of rows, the predictor, and the metrics if the labels are known.
 
-    Args:
-        rows: The number of rows.
-        way: The predictor.
-        metrics: The metrics, if the labels are known.
-        unknown: Whether the input was a data set without the labels that the model predicts.
-        unread: The number of rows with an `error` in place of a label, such as an empty text.
+    `unknown`: the input was a data set without the labels that the model predicts. `unread` rows have an
+    `error` in place of a label, such as for an empty text.
     """
 
     rows: int

@@ -51,21 +51,10 @@ class Level(Section):
 class Index(Section):
     """The content of `model.json`.
 
-    Args:
-        version: The version of the format.
-        modality: The modality of the inputs.
-        task: The kind of prediction.
-        labels: The name of the label space.
-        space: The label space.
-        levels: The coarser levels of its hierarchy.
-        ways: The predictors, with the settings of those with neighbours; the first one has none.
-        best: The predictor with the best validation metric.
-        metric: The metric of the job.
-        decisions: Which of several labels each predictor predicts.
-        preprocessing: The preprocessing, for readers; job and tokenizer decide.
-        metrics: The metrics of the run.
-        provenance: Where the model comes from.
-        files: The SHA-256 of every other file but the README.
+    `levels` are the coarser levels of the label space's hierarchy. `ways` are the predictors, with the
+    settings of those with neighbours; the first one has none. `best` has the best validation `metric` of the
+    job. `decisions` say which of several labels each predicts. `preprocessing` is for readers; job and
+    tokenizer decide. `files` are the SHA-256 of every other file but the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")

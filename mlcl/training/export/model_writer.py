@@ -36,9 +36,10 @@ from mlcl.training.export.model_index import (
     checksums,
     write_index,
 )
-from mlcl.training.export.network import Network, trained_datastore, trained_network, write_datastore
+from mlcl.training.export.network import Network, trained_network, write_datastore
 from mlcl.training.job_data import JobData
-from mlcl.training.run_files import DATASET, DECISIONS, EMBEDDINGS, JOB, MODEL, RESULT, TOKENIZER
+from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
+from mlcl.training.stored_run import StoredRun
 
 README = "README.md"
 EXAMPLES = {"text": '["a text"]', "image": '["an_image.png"]', "vectors": "[[0.1, 0.2, ...]]"}
@@ -97,7 +98,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
     result = _left(run / RESULT)
     _check_data(run / MODEL / DATASET, job_data)
     network = trained_network(run / MODEL, build_model(job_data), job_data.space)
-    store = trained_datastore(run / EMBEDDINGS, job_data)
+    store = StoredRun.read(run, job_data, test=False).datastore()
     ways = _ways(job_data.job, network, result)
     decisions = {way: Decision.from_json(each) for way, each in _left(run / MODEL / DECISIONS).items()}
     try:

@@ -29,9 +29,8 @@ from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows, label_logits
-from mlcl.training.job_data import JobData
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
-from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix, read_embeddings
+from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
 
 
 class Network(nn.Module):
@@ -50,15 +49,9 @@ class Network(nn.Module):
 
 
 def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
-    """Loads the network of a run.
+    """Loads the network of a run from the folder `model` that it left, into the newly built model of its job.
 
-    Args:
-        run: The folder `model` that the run left.
-        model: The newly built model of its job.
-        space: The label space.
-
-    Raises:
-        UserError: The weights cannot be read, or belong to another model.
+    Raises UserError for weights that cannot be read, or belong to another model.
     """
     weights = read_weights(run / WEIGHTS)
     try:
@@ -87,18 +80,9 @@ def rebuilt_network(
     *,
     probe: bool,
 ) -> Network:
-    """Builds the network of an exported model; the caller loads the weights.
+    """Builds the network of an exported model, with a linear probe if `probe`; the caller loads the weights.
 
-    Args:
-        job: The job of the model.
-        space: The label space.
-        vocabulary_size: The size of the tokenizer's vocabulary.
-        input_columns: The number of columns of each frozen input.
-        folder: The folder of the model.
-        probe: Whether it has a linear probe.
-
-    Raises:
-        UserError: A package that the encoder needs is not installed.
+    Raises UserError if a package that the encoder needs is not installed.
     """
     size = space.n_classes
     # Graph and distances are buffers, so they are loaded with the weights.
@@ -127,22 +111,6 @@ def read_weights(file: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def trained_datastore(file: Path, job_data: JobData) -> Datastore:
-    """Builds the datastore of a run from its stored embeddings.
-
-    Raises:
-        UserError: The file cannot be read, or has embeddings of other rows.
-    """
-    try:
-        table = read_embeddings(file, columns=["id", "embedding"], filters=[("split", "=", "train")])
-        embedding_ND = matrix(table["embedding"])
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise UserError("the run's embeddings cannot be read", file=file, found=error) from None
-    if table["id"].to_pylist() != job_data.train.ids:
-        raise UserError("embeddings of other training rows", file=file)
-    return job_data.datastore(RankRows(embedding_ND))
-
-
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
     """Writes a datastore. Labels are class indices: one, a list, or one per aspect, -1 if missing."""
     table = {
@@ -154,11 +122,7 @@ def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
 
 
 def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
-    """Reads a datastore with embeddings (N, dim).
-
-    Raises:
-        UserError: The file is no datastore, or does not fit the model.
-    """
+    """Reads a datastore with embeddings (N, dim). Raises UserError for another file or another model's."""
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
         embedding_ND = matrix(table["embedding"])

@@ -45,12 +45,8 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """How a table is read.
-
-    Args:
-        content: The columns of the content; by default the modality's.
-        id: The column of ids; by default `id`, or row numbers.
-        dialect: The encoding and form of a text file; by default recognised.
+    """How a table is read: the columns of the content, by default the modality's; the column of ids, by
+    default `id` or row numbers; and encoding and form of a text file, by default recognised.
     """
 
     content: tuple[str, ...] = ()

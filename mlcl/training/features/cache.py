@@ -46,12 +46,9 @@ VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "s
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """The cached rows of extractors that are fitted to the rows `train`.
+    """The cached rows of extractors that are fitted to the rows `train`, in the cache folder of a home.
 
-    Args:
-        cache: The cache folder of a home.
-        train: The training rows.
-        device: The type of the device where networks compute. Its precision is part of a key.
+    `device` is the type of the device where networks compute; its precision is part of a key.
     """
 
     cache: Path
@@ -65,8 +62,7 @@ class FeatureCache:
     def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
         """Returns the rows (N, F) of a split, memory-mapped: a float32 array, or a sparse one.
 
-        Raises:
-            UserError: The data set has another modality, or the cache cannot be written.
+        Raises UserError if the data set has another modality, or the cache cannot be written.
         """
         if not EXTRACTORS[name].cached:
             return self.extractor(name, section)(self._contents(section, split))

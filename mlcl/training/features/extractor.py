@@ -49,14 +49,11 @@ class Extractor(Protocol):
 class Kind:
     """A kind of extractor, declared as a value at the end of a module of this package.
 
-    Args:
-        fit: Builds the extractor of a section of `mlcl.models.feature_inputs` on a device. The contents of
-            the training rows are None unless the kind learns from them.
-        load: Builds it from the folder that `Extractor.save` wrote.
-        state: Returns plain data on everything but section and rows that the outputs depend on. Raises
-            UserError for a missing file.
-        learns: Whether the extractor is fitted to the training rows.
-        cached: Whether its rows are kept on disk.
+    `fit` builds the extractor of a section of `mlcl.models.feature_inputs` on a device, from the contents of
+    the training rows, which are None unless the kind `learns` from them. `load` builds it from the folder
+    that `Extractor.save` wrote. `state` returns plain data on everything but section and rows that the
+    outputs depend on, and raises UserError for a missing file. Rows of a kind that is `cached` are kept on
+    disk.
     """
 
     fit: Callable[[Any, Contents | None, torch.device], Extractor]

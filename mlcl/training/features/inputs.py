@@ -125,8 +125,7 @@ class SavedFeatures:
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
         """Returns the rows of texts, images or vectors in memory.
 
-        Raises:
-            UserError: A content cannot be read; the message names its entry of `places`.
+        Raises UserError, with the entry of `places`, for a content that cannot be read.
         """
         read = {name: self._read(name, contents, places) for name in self.sections}
         return FeatureRows({name: extract(read[name]) for name, extract in self.extractors.items()})

@@ -4,11 +4,11 @@ from collections import namedtuple
 
 import pytest
 
-from mlcl.service.doctor import files
+from mlcl.service.doctor import files, servers
 
 
 @pytest.fixture(autouse=True)
 def roomy_machine(monkeypatch):
     usage = namedtuple("usage", "total used free")(2**40, 2**39, 2**39)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
-    monkeypatch.setattr(files, "narrow_limits", list)
+    monkeypatch.setattr(servers, "narrow_limits", list)

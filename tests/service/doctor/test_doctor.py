@@ -13,7 +13,8 @@ from doctored import left, look, statuses
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.doctor import CHECKS, Check, Finding, Scope, Status, files, healthy, run_checks, servers
+from mlcl.service.doctor import CHECKS, Finding, Scope, files, healthy, run_checks, servers
+from mlcl.service.local.processes import free_port
 
 
 @pytest.fixture
@@ -24,16 +25,8 @@ def home(tmp_path, monkeypatch):
 
 @contextmanager
 def listening():
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
+    with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
-
-
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextmanager
@@ -67,7 +60,7 @@ def test_a_check_that_crashes_is_a_finding_and_the_others_run(home):
         yield Finding("a", "b", "c")
         raise ValueError("boom")
 
-    found = run_checks(Scope(home, ""), checks=[Check("bad", crash), Check("good", lambda _: [])])
+    found = run_checks(Scope(home, ""), {"bad": crash, "good": lambda _: []})
     assert [(r.check, r.what, r.status) for r in found] == [
         ("bad", "a", "FOUND"),
         ("bad", "the check bad", "FOUND"),
@@ -76,19 +69,16 @@ def test_a_check_that_crashes_is_a_finding_and_the_others_run(home):
     assert not healthy(found)
 
 
-def test_a_mend_that_crashes_or_does_nothing_leaves_its_finding(home):
+def test_a_mend_that_crashes_or_does_nothing_leaves_its_finding_and_a_shared_one_is_applied_once(home):
+    calls = []
+
     def crash():
         raise OSError("read-only")
 
     findings = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
-    found = run_checks(Scope(home, ""), fix=True, checks=[Check("x", lambda _: findings)])
-    assert [r.what for r in found] == ["a", "b", "c", "the check x"]
-    assert set(statuses(found)) == {"LEFT"}
+    found = run_checks(Scope(home, ""), {"x": lambda _: findings}, fix=True)
+    assert [(r.what, r.status) for r in found] == [(name, "LEFT") for name in ("a", "b", "c", "the check x")]
     assert "read-only" in found[-1].why
-
-
-def test_a_shared_mend_is_applied_once(home):
-    calls = []
 
     def mend():
         calls.append(1)
@@ -96,19 +86,12 @@ def test_a_shared_mend_is_applied_once(home):
     def find(_scope):
         return [] if calls else [Finding("a", "", "", mend), Finding("b", "", "", mend)]
 
-    assert statuses(run_checks(Scope(home, ""), fix=True, checks=[Check("x", find)])) == ["MENDED"] * 2
+    assert statuses(run_checks(Scope(home, ""), {"x": find}, fix=True)) == ["MENDED"] * 2
     assert calls == [1]
 
 
-def test_names_are_unique():
-    names = [check.name for check in CHECKS]
-    assert len(names) == len(set(names))
-    assert healthy([])
-    assert {str(status) for status in Status} == {"FOUND", "MENDED", "LEFT", "NOTE"}
-
-
 def test_servers_that_do_not_answer_are_named(home, monkeypatch):
-    port = closed_port()
+    port = free_port()
     monkeypatch.setenv("RAY_ADDRESS", f"ray://127.0.0.1:{port}")
     found = look(home, "services", uri=f"http://me:secret@127.0.0.1:{port}")
     assert len(found) == 2
@@ -124,14 +107,12 @@ def test_servers_that_answer_are_not(home, monkeypatch, ray):
         assert look(home, "services", uri=uri) == []
 
 
-@pytest.mark.parametrize(("there", "count"), [("3.1.0", 1), (None, 0), ("<html>", 0)])
-def test_a_server_of_another_version_is_named(home, monkeypatch, there, count):
+@pytest.mark.parametrize(("there", "named"), [("3.1.0", ["MLflow server 3.1.0"]), (None, []), ("<html>", [])])
+def test_a_server_of_another_version_is_named(home, monkeypatch, there, named):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with web({"/version": there} if there else {}) as uri:
         found = look(home, "server-versions", uri=uri)
-    assert len(found) == count
-    if found:
-        assert (found[0].what, found[0].mendable) == ("MLflow server 3.1.0", False)
+    assert [result.what for result in found if not result.mendable] == named
 
 
 def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):
@@ -187,7 +168,7 @@ def test_rays_note_of_a_cluster_that_is_gone_is_removed(home, tmp_path):
     with listening() as port:
         note.write_text(f"127.0.0.1:{port}")
         assert look(home, "ray-file", fix=True) == []
-    for text in (f"127.0.0.1:{closed_port()}", "nonsense"):
+    for text in (f"127.0.0.1:{free_port()}", "nonsense"):
         note.write_text(text)
         assert statuses(look(home, "ray-file")) == ["FOUND"]
         assert note.read_text() == text
@@ -206,7 +187,7 @@ def test_the_command_prints_and_exits_as_it_found(home):
     document = json.loads(run(app, [*asked, "--json"]).stdout)
     assert (document["healthy"], document["fix"]) == (False, False)
     assert [finding["check"] for finding in document["findings"]] == ["killed", "delivery"]
-    assert document["checks"] == [check.name for check in CHECKS]
+    assert document["checks"] == list(CHECKS)
     mended = run(app, [*asked, "--fix"])
     assert (mended.exit_code, mended.stdout.splitlines()[-1]) == (0, "2 mended")
     assert run(app, asked).stdout.strip() == "healthy"
@@ -215,4 +196,4 @@ def test_the_command_prints_and_exits_as_it_found(home):
 def test_the_page_of_the_doctor_names_every_check(root):
     page = (root / "docs" / "doctor.md").read_text()
     named = re.findall(r"^- `([a-z-]+)`: ", page.partition("## What is found")[2], re.MULTILINE)
-    assert list(dict.fromkeys(named)) == [check.name for check in CHECKS]
+    assert list(dict.fromkeys(named)) == list(CHECKS)

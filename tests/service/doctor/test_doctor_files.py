@@ -11,7 +11,7 @@ from mlcl.files import locked
 from mlcl.service.engine.entries import End, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import BACKUP, Database
-from mlcl.tracking import State
+from mlcl.tracking import RunLog, State
 from mlcl.tracking.cursor import LOCK
 
 
@@ -19,6 +19,11 @@ from mlcl.tracking.cursor import LOCK
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
     return tmp_path / "home"
+
+
+def in_log(home, run):
+    """The state that MLflow is sent."""
+    return RunLog.attach(home, run.path.name).state
 
 
 def write(path, text=""):
@@ -45,33 +50,26 @@ def test_a_home_that_is_not_there_is_healthy_and_stays_so(home):
 
 
 def test_killed_runs_and_sweeps_are_stopped(home):
-    run, log = left(home)
+    run, _ = left(home)
     sweep = Swept(home)
     entry = sweep.trial()
     sweep.running()
     left(home, state=State.COMPLETE)
     mended(home, "killed", run.path, sweep.folder.path)
-    assert run.record.state is sweep.folder.record.state is log.state is State.STOPPED
+    assert run.record.state is sweep.folder.record.state is in_log(home, run) is State.STOPPED
     assert Ledger(sweep.folder.path).entries[entry.key].state is State.STOPPED
 
 
-def table_of(home, *runs):
-    """A table that was killed while these runs were trained."""
-    folder, _ = left(home, "tables", name="table1")
-    ledger = Ledger(folder.path)
-    ledger.append("table", id=folder.path.name, name="table1")
-    for run in runs:
-        ledger.open(Training(run.path.name, "CE, All, seed 0", {}, {}))
-        ledger.append("begin", key=run.path.name, cpus=1, gpus=0)
-    return folder
-
-
 def test_a_killed_table_and_its_runs_are_stopped(home):
-    (run, log), (done, _) = left(home), left(home)
-    table = table_of(home, run, done)
-    Ledger(table.path).close(done.path.name, End(State.COMPLETE))
+    (run, _), (done, _), (table, _) = left(home), left(home), left(home, "tables", name="table1")
+    ledger = Ledger(table.path)
+    ledger.append("table", id=table.path.name, name="table1")
+    for each in (run, done):
+        ledger.open(Training(each.path.name, "CE, All, seed 0", {}, {}))
+        ledger.append("begin", key=each.path.name, cpus=1, gpus=0)
+    ledger.close(done.path.name, End(State.COMPLETE))
     mended(home, "killed", *sorted((run.path, done.path)), table.path)
-    assert run.record.state is table.record.state is log.state is State.STOPPED
+    assert run.record.state is table.record.state is in_log(home, run) is State.STOPPED
     assert done.record.state is State.COMPLETE
     assert Ledger(table.path).entries[run.path.name].state is State.STOPPED
 
@@ -166,21 +164,16 @@ def test_a_damaged_database_is_replaced_by_the_backup(home):
         assert run.record.state is State.STOPPED
 
 
-def test_a_damaged_database_without_a_whole_backup_is_named(home):
+def test_a_database_that_cannot_be_used_is_named(home):
     left(home, state=State.STOPPED)
-    database = Database(home)
-    database.file.write_bytes(b"damaged")
+    file = Database(home).file
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA user_version=9")
+    (later,) = look(home, "database")
+    assert ("written by a later mlcl" in later.why, "install the mlcl" in later.cure) == (True, True)
+    file.write_bytes(b"damaged")
     (found,) = look(home, "database")
     assert (found.mendable, "MLflow stay" in found.cure) == (False, True)
     (home / BACKUP).write_bytes(b"damaged")
     assert "LEFT" in statuses(look(home, "database", fix=True))
     assert not {"killed", "mlflow-states"} & {result.check for result in look(home)}  # said once
-
-
-def test_a_database_of_a_later_release_is_named(home):
-    left(home, state=State.STOPPED)
-    with sqlite3.connect(Database(home).file) as connection:
-        connection.execute("PRAGMA user_version=9")
-    (found,) = look(home, "database")
-    assert "written by a later mlcl" in found.why
-    assert "install the mlcl that wrote it" in found.cure

@@ -1,4 +1,4 @@
-"""What the doctor finds in MLflow and Optuna."""
+"""What the doctor finds in MLflow's store."""
 
 import shutil
 import sqlite3
@@ -8,8 +8,9 @@ from doctored import left, look, start, statuses, tree
 from mlflow import MlflowClient
 
 from mlcl.service.doctor import healthy
-from mlcl.tracking import State, Tracker, deliver_all, tracking_uri
+from mlcl.tracking import State, Tracker, tracking_uri
 from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.delivery import deliver_all
 from mlcl.tracking.log import log_folder
 
 
@@ -31,98 +32,75 @@ def home(tmp_path, monkeypatch, store):
     return home
 
 
-def deliver(home):
+def delivered(home, *logs):
+    """MLflow's client, and its ids of the runs of these logs."""
     assert deliver_all(home, tracking_uri(home)) == 0
-    return MlflowClient(tracking_uri(home))
+    ids = [Cursor.read(log_folder(home, log.id)).run_id for log in logs]
+    return MlflowClient(tracking_uri(home)), *ids
 
 
-def run_of(client, home, id):
-    return client.get_run(Cursor.read(log_folder(home, id)).run_id)
-
-
-def said(run):
+def said(client, id):
+    run = client.get_run(id)
     return run.info.status, run.data.tags["mlcl.state"]
 
 
-def test_logs_are_delivered(home):
-    left(home, state=State.COMPLETE)
-    left(home, state=State.FAILED)
-    before = tree(home)
-    assert statuses(look(home, "delivery")) == ["FOUND", "FOUND"]
-    assert tree(home) == before
-    assert statuses(look(home, "delivery", fix=True)) == ["MENDED", "MENDED"]
-    assert look(home) == []
-
-
-def test_a_log_for_another_store_is_named(home):
-    start(home, "other", "other", uri="http://elsewhere")
-    (found,) = look(home, "delivery", fix=True)
-    assert (found.status, found.mendable) == ("LEFT", False)
-    assert "http://elsewhere" in found.why
-
-
-def test_a_log_that_mlflow_refuses_is_tried_again_and_left_with_its_reason(home):
-    _, log = left(home, state=State.STOPPED)
-    client = deliver(home)
-    client.delete_run(run_of(client, home, log.id).info.run_id)
-    log.metrics({"m": 1.0}, 1)
-    (found,) = look(home, "delivery", fix=True)
-    assert found.status == "LEFT"
-    assert "MLflow refused" in found.why
-
-
-def test_a_store_that_does_not_answer_leaves_the_logs(home):
-    uri = "http://127.0.0.1:9"
-    start(home, "a", "a", uri=uri)
-    found = look(home, "delivery", "mlflow-states", fix=True, uri=uri)
-    assert statuses(found) == ["LEFT", "LEFT"]
-    assert "does not answer" in found[1].why
-    assert Cursor.read(log_folder(home, "a")).offset == 0
-
-
-def test_a_state_that_is_not_the_logs_is_set_right(home):
-    (_, complete), (_, failed) = left(home, state=State.COMPLETE), left(home, state=State.FAILED)
-    failed.finish(State.FAILED, "it diverged")
-    client = deliver(home)
-    assert look(home, "mlflow-states") == []
-    ids = [run_of(client, home, log.id).info.run_id for log in (complete, failed)]
-    client.update_run(ids[0], status="RUNNING")
-    client.set_tag(ids[1], "mlcl.state", "PRUNED")
-    before = tree(home)
-    found = look(home, "mlflow-states")
-    assert statuses(found) == ["FOUND", "FOUND"]
-    assert tree(home) == before
-    assert statuses(look(home, "mlflow-states", fix=True)) == ["MENDED", "MENDED"]
-    assert look(home, "mlflow-states") == []
-    assert [said(client.get_run(id)) for id in ids] == [("FINISHED", "COMPLETE"), ("FAILED", "FAILED")]
-    assert client.get_run(ids[1]).data.tags["mlcl.reason"] == "it diverged"
-
-
-def test_a_living_owners_run_is_left_alone(home):
-    folder, log = left(home, state=State.COMPLETE)
-    client = deliver(home)
-    id = run_of(client, home, log.id).info.run_id
-    client.update_run(id, status="RUNNING")
-    with folder.owned() as mine:
-        assert mine
-        assert look(home, "mlflow-states", fix=True) == []
-    assert client.get_run(id).info.status == "RUNNING"
-
-
 def zombie(home, owner, log="gone"):
+    """A run that no log is delivered to."""
     tracker = Tracker(home)
     tags = {"mlcl.owner": owner, "mlcl.log": log, "mlcl.state": "RUNNING"}
     return tracker.client.create_run(tracker.experiment("exp"), tags=tags).info.run_id
 
 
+def mended(home, check, count):
+    before = tree(home)
+    assert statuses(look(home, check)) == ["FOUND"] * count
+    assert tree(home) == before
+    assert statuses(look(home, check, fix=True)) == ["MENDED"] * count
+    assert look(home, check) == []
+
+
+def test_logs_are_delivered(home):
+    left(home, state=State.COMPLETE)
+    left(home, state=State.FAILED)
+    mended(home, "delivery", 2)
+    assert look(home) == []
+
+
+def test_logs_that_cannot_be_delivered_are_left_with_the_reason(home):
+    _, log = left(home, state=State.STOPPED)
+    client, id = delivered(home, log)
+    client.delete_run(id)
+    log.metrics({"m": 1.0}, 1)
+    start(home, "other", "other", uri="http://127.0.0.1:9")
+    refused, other = look(home, "delivery", fix=True)
+    assert (refused.status, refused.mendable, other.status, other.mendable) == ("LEFT", True, "LEFT", False)
+    assert "MLflow refused" in refused.why
+    assert "for http://127.0.0.1:9" in other.why
+    *_, unreachable = look(home, "delivery", "mlflow-states", fix=True, uri="http://127.0.0.1:9")
+    assert "does not answer" in unreachable.why
+    assert Cursor.read(log_folder(home, "other")).offset == 0
+
+
+def test_a_state_that_is_not_the_logs_is_set_right(home):
+    (folder, complete), (_, failed) = left(home, state=State.COMPLETE), left(home, state=State.FAILED)
+    failed.set_state(State.FAILED, "it diverged")
+    client, *ids = delivered(home, complete, failed)
+    assert look(home, "mlflow-states") == []
+    client.update_run(ids[0], status="RUNNING")
+    with folder.owned():
+        assert look(home, "mlflow-states", fix=True) == []  # its command is at it
+    client.set_tag(ids[1], "mlcl.state", "PRUNED")
+    mended(home, "mlflow-states", 2)
+    assert [said(client, id) for id in ids] == [("FINISHED", "COMPLETE"), ("FAILED", "FAILED")]
+    assert client.get_run(ids[1]).data.tags["mlcl.reason"] == "it diverged"
+
+
 def test_a_zombie_without_a_log_is_stopped_or_has_its_owners_state(home):
     (ended, log), (stopped, _) = left(home, state=State.COMPLETE), left(home, state=State.STOPPED)
-    client = deliver(home)
-    second = zombie(home, ended.path.name, log.id)
-    lost = zombie(home, stopped.path.name)
-    assert statuses(look(home, "mlflow-states", fix=True)) == ["MENDED", "MENDED"]
-    assert said(client.get_run(second)) == ("FINISHED", "COMPLETE")
-    assert said(client.get_run(lost)) == ("KILLED", "STOPPED")
+    client, _ = delivered(home, log)
+    second, lost = zombie(home, ended.path.name, log.id), zombie(home, stopped.path.name)
+    mended(home, "mlflow-states", 2)
+    assert [said(client, id) for id in (second, lost)] == [("FINISHED", "COMPLETE"), ("KILLED", "STOPPED")]
 
 
 def test_runs_of_another_home_are_counted_and_not_touched(home):
@@ -137,23 +115,20 @@ def test_runs_of_another_home_are_counted_and_not_touched(home):
 
 def test_a_killed_run_is_told_to_mlflow_in_one_go(home):
     _, log = left(home)
-    client = deliver(home)
+    client, id = delivered(home, log)
     assert [result.check for result in look(home)] == ["killed"]
     assert healthy(look(home, fix=True))
-    assert said(run_of(client, home, log.id)) == ("KILLED", "STOPPED")
+    assert said(client, id) == ("KILLED", "STOPPED")
     assert look(home) == []
 
 
-def test_a_store_that_cannot_be_written_is_named(home):
+def test_a_store_that_cannot_be_written_is_named_and_a_busy_one_is_not(home):
     store = home / "mlflow.db"
+    connection = sqlite3.connect(store)
+    connection.execute("BEGIN IMMEDIATE")
+    assert look(home, "store") == []
+    connection.close()
     store.write_bytes(b"no database, but long enough to be looked at as one" * 10)
     (found,) = look(home, "store", fix=True)
     assert (found.what, found.status) == (str(store), "LEFT")
     assert "not a database" in found.why
-
-
-def test_a_busy_store_is_no_finding(home):
-    connection = sqlite3.connect(home / "mlflow.db")
-    connection.execute("BEGIN IMMEDIATE")
-    assert look(home, "store") == []
-    connection.close()

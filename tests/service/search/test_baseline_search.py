@@ -5,7 +5,7 @@ from builders import tiny_job
 from sweeps import World
 
 from mlcl.config import dump_job, load_job, load_space
-from mlcl.service.search.baseline_search import baseline_searches, scope_of, shared_space
+from mlcl.service.search.sweep_plan import baseline_searches, scope_of, shared_space
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
 

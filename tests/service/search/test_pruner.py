@@ -54,10 +54,10 @@ def play(pruner, calls):
     decisions, stopped = {}, set()
     for number, epoch, score in calls:
         if number not in stopped:
-            decisions[number, epoch] = pruner.rung(number, epoch, score)
+            decisions[number, epoch] = pruner.should_prune(number, epoch, score)
             if decisions[number, epoch]:
                 stopped.add(number)
-                pruner.close(number, State.PRUNED, score)
+                pruner.tell(number, State.PRUNED, score)
     return decisions
 
 
@@ -76,7 +76,7 @@ def test_asha_keeps_the_best_share_of_those_that_reached_the_rung(mode, ties, et
         scores.append(score if mode == "max" else -score)
         keep = max(1, len(scores) // eta)
         stop = scores[-1] < sorted(scores, reverse=True)[keep - 1]
-        assert found.rung(number, epoch, score) is stop
+        assert found.should_prune(number, epoch, score) is stop
         if stop:
             stopped.add(number)
     assert 0 < len(stopped) < 60
@@ -97,13 +97,13 @@ def test_median_stops_what_is_below_the_median_of_the_complete(mode):
             stop = (
                 epoch >= 4 and len(complete) >= 3 and max(history.values()) < statistics.median(sorted(peers))
             )
-            assert found.rung(number, epoch, sign * history[epoch]) is stop
+            assert found.should_prune(number, epoch, sign * history[epoch]) is stop
             if stop:
-                found.close(number, State.PRUNED, sign * history[epoch])
+                found.tell(number, State.PRUNED, sign * history[epoch])
                 stopped += 1
                 break
         else:
-            found.close(number, State.COMPLETE, sign * draw.random())
+            found.tell(number, State.COMPLETE, sign * draw.random())
             complete.append(history)
     assert 0 < stopped < 37
 
@@ -120,8 +120,8 @@ def test_the_same_calls_give_the_same_decisions(scheduler):
 @pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
 def test_a_repeated_report_is_answered_as_the_first(scheduler):
     found = pruner(search(scheduler, startup=1))
-    decisions = {(n, 1): found.rung(n, 1, n / 10) for n in (3, 2, 1, 0)}
-    assert {(n, 1): found.rung(n, 1, 99.0) for n in (0, 1, 2, 3)} == decisions
+    decisions = {(n, 1): found.should_prune(n, 1, n / 10) for n in (3, 2, 1, 0)}
+    assert {(n, 1): found.should_prune(n, 1, 99.0) for n in (0, 1, 2, 3)} == decisions
 
 
 def first_bracket(name, numbers):
@@ -145,25 +145,25 @@ def test_hyperband_brackets_depend_on_name_and_number_alone():
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
 def test_a_score_that_is_no_number_never_stops_a_trial_and_is_no_peer(scheduler, score):
     found = pruner(search(scheduler, startup=1), "max")
-    assert found.rung(0, 1, score) is False
-    assert found.rung(1, 1, 0.5) is False
-    found.close(0, State.COMPLETE, score)
-    assert found.rung(2, 1, score) is False
+    assert found.should_prune(0, 1, score) is False
+    assert found.should_prune(1, 1, 0.5) is False
+    found.tell(0, State.COMPLETE, score)
+    assert found.should_prune(2, 1, score) is False
 
 
 def test_a_trial_may_end_twice_and_go_on_after_a_stop():
     found = pruner(search("median", startup=1), epochs=4)
     for epoch in (1, 2):
-        found.rung(0, epoch, 0.5)
-    found.close(0, State.STOPPED, 0.5)
-    assert found.rung(1, 1, 0.1) is False  # nothing is complete yet
-    assert found.rung(0, 3, 0.5) is False
-    found.close(0, State.COMPLETE, 0.5)
-    found.close(0, State.COMPLETE, 0.9)
-    assert found.rung(1, 2, 0.1) is True
-    found.close(1, State.PRUNED, 0.1)
-    found.close(2, State.FAILED, None)
-    assert found.rung(3, 1, 0.6) is False
+        found.should_prune(0, epoch, 0.5)
+    found.tell(0, State.STOPPED, 0.5)
+    assert found.should_prune(1, 1, 0.1) is False  # nothing is complete yet
+    assert found.should_prune(0, 3, 0.5) is False
+    found.tell(0, State.COMPLETE, 0.5)
+    found.tell(0, State.COMPLETE, 0.9)
+    assert found.should_prune(1, 2, 0.1) is True
+    found.tell(1, State.PRUNED, 0.1)
+    found.tell(2, State.FAILED, None)
+    assert found.should_prune(3, 1, 0.6) is False
 
 
 def test_hyperband_decides_at_its_rungs_alone():
@@ -178,7 +178,9 @@ def test_hyperband_decides_at_its_rungs_alone():
 
 def test_a_grace_beyond_the_last_epoch_stops_nothing():
     found = pruner(search("hyperband", grace=50), epochs=10)
-    assert not any(found.rung(number, epoch, -number) for number in range(9) for epoch in range(1, 10))
+    assert not any(
+        found.should_prune(number, epoch, -number) for number in range(9) for epoch in range(1, 10)
+    )
 
 
 @pytest.mark.parametrize("scheduler", ["asha", "median"])
@@ -187,6 +189,6 @@ def test_many_trials_are_no_burden(scheduler):
     draw = random.Random(0)
     for number in range(400):
         for epoch in (1, 3, 9, 27, 81):
-            found.rung(number, epoch, draw.random())
-        found.close(number, State.COMPLETE, draw.random())
+            found.should_prune(number, epoch, draw.random())
+        found.tell(number, State.COMPLETE, draw.random())
     assert len(found._decisions) == 2000

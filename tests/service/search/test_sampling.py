@@ -20,9 +20,8 @@ from mlcl.config import (
     load_job,
     load_space,
 )
-from mlcl.config.space.domains import sticks_of, weights_of
+from mlcl.config.space.domains import Misfit, sticks_of, weights_of
 from mlcl.service.search.sampling import (
-    Misfit,
     describe,
     distributions,
     draw,

@@ -92,7 +92,7 @@ DRAW = [
     "engine/tune_executor.py:suggest",
     "engine/tune_executor.py:ask",
     "engine/engine.py:next",
-    "search/searches_source.py:next",
+    "search/search_source.py:next",
     "search/search_source.py:next",
 ]
 """From Ray Tune to the settings of a trial."""

@@ -1,0 +1,105 @@
+"""The findings of checks, their repairs, and their states before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A home and its tracking store, which the doctor checks."""
+
+    home: Path
+    uri: str
+    announce: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem: the path, run or address that has it (`what`), the reason, and the cure.
+
+    `mend` applies the cure, or is None where only a person can; findings with one cure share it. A `note` is
+    information and no problem.
+    """
+
+    what: str
+    why: str
+    cure: str
+    mend: Callable[[], None] | None = None
+    note: bool = False
+
+
+Check = Callable[[Scope], Iterable[Finding]]
+"""Looks for problems and changes nothing on the disk."""
+
+
+class Status(StrEnum):
+    """The state of a finding: FOUND without --fix; MENDED or LEFT with it. A NOTE needs no repair."""
+
+    FOUND = "FOUND"
+    MENDED = "MENDED"
+    LEFT = "LEFT"
+    NOTE = "NOTE"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finding of a check with its status; `mendable`: `--fix` tries to repair it."""
+
+    check: str
+    status: Status
+    what: str
+    why: str
+    cure: str
+    mendable: bool
+
+
+def run_checks(scope: Scope, checks: Mapping[str, Check], *, fix: bool = False) -> list[Result]:
+    """Runs every check in order. A check that raises an exception gives a finding instead."""
+    return [result for name, check in checks.items() for result in _run(name, check, scope, fix)]
+
+
+def healthy(results: Iterable[Result]) -> bool:
+    """Whether every finding is repaired or a note."""
+    return all(result.status in (Status.MENDED, Status.NOTE) for result in results)
+
+
+def _run(name: str, check: Check, scope: Scope, fix: bool) -> Iterator[Result]:
+    found = _look(name, check, scope)
+    # Each repair once, in the order of the findings.
+    mends = dict.fromkeys(finding.mend for finding in found if finding.mend is not None)
+    if not fix or not mends:
+        yield from (_result(name, finding, Status.LEFT if fix else Status.FOUND) for finding in found)
+        return
+    failed = []
+    for mend in mends:
+        try:
+            mend()
+        except Exception as error:
+            failed.append(_crash(name, "mending", error))
+    after = _look(name, check, scope)
+    left = {finding.what for finding in after}  # what is still there was not repaired
+    yield from (_result(name, finding, Status.MENDED) for finding in found if finding.what not in left)
+    yield from (_result(name, finding, Status.LEFT) for finding in [*after, *failed])
+
+
+def _look(name: str, check: Check, scope: Scope) -> list[Finding]:
+    found: list[Finding] = []
+    try:
+        found.extend(check(scope))
+    except Exception as error:
+        found.append(_crash(name, "looking", error))
+    return found
+
+
+def _crash(name: str, doing: str, error: Exception) -> Finding:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    return Finding(f"the check {name}", f"failed while {doing}: {reason}", "see the reason")
+
+
+def _result(name: str, finding: Finding, status: Status) -> Result:
+    status = Status.NOTE if finding.note else status
+    return Result(name, status, finding.what, finding.why, finding.cure, finding.mend is not None)

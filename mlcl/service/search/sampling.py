@@ -1,0 +1,202 @@
+"""Between a space and Optuna: distributions, drawn settings, and the point of a job that was not drawn.
+
+A point has a value for each name of `distributions`, as Optuna draws it: a choice is its index, and the
+weights of a simplex are the parts that are broken off a stick. Settings are values under keys of a job.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, flatten, load_job
+from mlcl.config.space.domains import CLOSE, Dimension, Misfit
+from mlcl.config.space.keys import same
+from mlcl.config.space.space import branches
+
+FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
+"""Keys in which a job may differ from the swept one: they do not change how good its settings are."""
+CLASSIFIER = "objective.classifier.weight"
+CONTINUOUS = "continuous"
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """Returns Optuna's distributions of all parameters of a space."""
+    return {
+        name: _distribution(dimension)
+        for parameter in space.parameters
+        for name, dimension in parameter.domain.dimensions(parameter.name).items()
+    }
+
+
+def _distribution(dimension: Dimension) -> BaseDistribution:
+    match dimension.kind:
+        case "number":
+            return FloatDistribution(dimension.low, dimension.high, log=dimension.log)
+        case "whole":
+            return IntDistribution(int(dimension.low), int(dimension.high))
+        case "position":
+            return CategoricalDistribution(range(int(dimension.high) + 1))
+
+
+def draw(space: Space, trial: optuna.Trial | _RandomTrial) -> dict[str, Any]:
+    """Draws a setting for every parameter that exists, in the order of the space."""
+    settings: dict[str, Any] = {}
+    for parameter in space.parameters:
+        if parameter.exists(settings):
+            dimensions = parameter.domain.dimensions(parameter.name)
+            point = {name: _suggest(trial, name, dimension) for name, dimension in dimensions.items()}
+            settings |= parameter.domain.settings_at(parameter.name, point)
+    return settings
+
+
+def _suggest(trial: optuna.Trial | _RandomTrial, name: str, dimension: Dimension) -> Any:
+    match dimension.kind:
+        case "number":
+            return trial.suggest_float(name, dimension.low, dimension.high, log=dimension.log)
+        case "whole":
+            return trial.suggest_int(name, int(dimension.low), int(dimension.high))
+        case "position":
+            return trial.suggest_categorical(name, range(int(dimension.high) + 1))
+
+
+def example(space: Space, seed: int = 0) -> dict[str, Any]:
+    """Draws settings at random, without a study."""
+    return draw(space, _RandomTrial(seed))
+
+
+class _RandomTrial:
+    """A trial without a study, whose values are drawn independently."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def suggest_float(self, _name: str, low: float, high: float, *, log: bool = False) -> float:
+        if log:
+            # The exponential may round to just outside the range.
+            return min(max(math.exp(self._random.uniform(math.log(low), math.log(high))), low), high)
+        return self._random.uniform(low, high)
+
+    def suggest_int(self, _name: str, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+    def suggest_categorical(self, _name: str, choices: Sequence[int]) -> int:
+        return self._random.choice(choices)
+
+
+def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """Finds the point of a job in a space.
+
+    Args:
+        space: The space.
+        job: The job, resolved and flat.
+        base: The job that the space is swept over, resolved and flat.
+
+    Raises:
+        Misfit: A setting lies outside the space, or the job differs from `base` in a key that the space does
+            not vary.
+    """
+    if job.get(CLASSIFIER) == "remainder" and any(CLASSIFIER in each.keys for each in space.parameters):
+        heads = [
+            v for key, v in job.items() if key.startswith("objective.heads.") and key.endswith(".weight")
+        ]
+        job = {**job, CLASSIFIER: max(0.0, 1 - math.fsum(heads))}  # the space draws it as a number
+    point: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    for parameter in space.parameters:
+        if parameter.exists(settings):
+            found = parameter.domain.point_of(parameter.name, job)
+            point |= found
+            settings |= parameter.domain.settings_at(parameter.name, found)
+    _check_rest(settings, job, base)
+    return point
+
+
+def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mapping[str, Any]) -> None:
+    """Raises Misfit unless `base` with these settings is the job."""
+    kept = {key: value for key, value in base.items() if not any(covers(each, key) for each in settings)}
+    # Empty sections stand in a flat job only where nothing is in them.
+    expected = {key: value for key, value in {**kept, **flatten(settings)}.items() if value != {}}
+    found = {key: value for key, value in job.items() if value != {}}
+    for key in sorted(expected.keys() | found.keys()):
+        if not any(covers(free, key) for free in FREE) and not _is_close(found.get(key), expected.get(key)):
+            raise Misfit(f"{key} is {found.get(key)}, the swept job has {expected.get(key)}")
+
+
+def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the point of the swept job itself, which is flat; None where the space does not hold it."""
+    try:
+        return fit(space, job, job)
+    except Misfit:
+        return None
+
+
+def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two flat jobs are equal but for the last digits of their numbers."""
+    return all(_is_close(job.get(key), other.get(key)) for key in job.keys() | other.keys())
+
+
+def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings with the digits of a flat job, where both have the same number."""
+    return {key: job[key] if _is_close(job.get(key), value) else value for key, value in settings.items()}
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        # Weights are computed from the parts of a stick, which costs the last digits.
+        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-12)
+    return same(one, other)
+
+
+def grid_size(space: Space) -> int | None:
+    """Counts the combinations of choices and whole numbers; None where a parameter is continuous."""
+    if any(parameter.domain.continuous for parameter in space.parameters):
+        return None
+    return sum(count for _, count in branches(space.parameters))
+
+
+def describe(space: Space, job: JobConfig) -> dict[str, Any]:
+    """Describes a space, resolved against its job, as plain data."""
+    combinations = grid_size(space)
+    return {
+        "parameters": [_described(parameter) for parameter in space.parameters],
+        "combinations": CONTINUOUS if combinations is None else combinations,
+        "posthoc": _described_posthoc(space, job),
+        "goals": [{"metric": goal.metric, "mode": goal.mode} for goal in space.goals],
+        "prune_by": space.metric if space.search.scheduler != "none" else None,
+        "sampler": space.search.sampler,
+        "scheduler": space.search.scheduler,
+        "seed": space.search.seed,
+        "example": example(space, space.search.seed),
+    }
+
+
+def _described(parameter: Parameter) -> dict[str, Any]:
+    return {"name": parameter.name, **parameter.domain.description(), "when": parameter.condition}
+
+
+def _described_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
+    """Describes the settings that every trial is scored at after training, with those of the job's grid."""
+    if not space.posthoc:
+        return None
+    knn = load_job(dump_job(job), space.posthoc).evaluation.knn
+    assert knn is not None
+    assert knn.grid is not None
+    grid = {key: list(values) for key, values in knn.grid.model_dump(by_alias=True).items()}
+    return {
+        "grid": grid,
+        "varied": [key.rpartition(".")[2] for key in space.posthoc],
+        "settings": math.prod(len(values) for values in grid.values()),
+    }

@@ -1,0 +1,91 @@
+"""The private parts of MLflow that mlcl uses. Read against MLflow 3.17: look here first when it is upgraded.
+
+`shared_view.py` has one more, the views of MLflow's pages, and `mlcl/results/stores.py` reads MLflow's SQLite
+file without MLflow.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from mlcl.tracking.uri import sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Run
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+COLUMNS = (
+    ("experiments", "artifact_location"),
+    ("runs", "artifact_uri"),
+    ("logged_models", "artifact_location"),
+    ("model_versions", "source"),
+    ("model_versions", "storage_location"),
+)
+"""Where MLflow's tables have addresses of artifacts."""
+HOME_TABLE = "mlcl_home"
+"""A table of ours in the store, with the address of its home. A user of MLflow could change a tag."""
+
+
+def make_tables(file: Path | None, artifacts: str) -> None:
+    """Makes the file of a store with MLflow's tables, whole or not at all: MLflow refuses half of them.
+
+    `artifacts`: the URI at which its default experiment keeps them. The caller must hold the lock of the
+    home's store: two first commands at once would both make the tables.
+    """
+    if file is None or (file.exists() and file.stat().st_size):  # the check before makes an empty file
+        return
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    for left in file.parent.glob(f".{file.name}.*.partial*"):
+        left.unlink()
+    # MLflow keeps what it knows of a store by its name, so that no name may come twice in a process.
+    partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
+    SqlAlchemyStore(f"sqlite:///{partial}", artifacts)
+    partial.replace(file)
+
+
+def relocate_artifacts(uri: str, home: Path) -> None:
+    """Corrects the addresses of artifacts, which are whole paths, in the store of a home that was moved.
+
+    Only of a store that is a file in this home, and only addresses below the home's earlier path. The caller
+    must hold the lock of the home's store.
+    """
+    file, here = sqlite_file(uri), home.as_uri()
+    if file is None or not file.is_relative_to(home) or not file.is_file() or not file.stat().st_size:
+        return
+    with closing(sqlite3.connect(file, timeout=60)) as store, store:
+        tables = {name for (name,) in store.execute("SELECT name FROM sqlite_master")}
+        if not {table for table, _ in COLUMNS} <= tables:
+            return
+        kept = store.execute(f"SELECT address FROM {HOME_TABLE}").fetchone() if HOME_TABLE in tables else None
+        if kept is None:
+            store.execute(f"CREATE TABLE IF NOT EXISTS {HOME_TABLE} (address TEXT NOT NULL)")
+            store.execute(f"INSERT INTO {HOME_TABLE} VALUES (?)", (here,))
+        elif kept != (here,):
+            old = f"{kept[0]}/"
+            for table, column in COLUMNS:
+                # Not LIKE, to which `_` and the `%` of an address are any text.
+                moved = f"{column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?"
+                store.execute(f"UPDATE {table} SET {moved}", (f"{here}/", len(old) + 1, len(old), old))
+            store.execute(f"UPDATE {HOME_TABLE} SET address = ?", (here,))
+
+
+def last_points(run: Run) -> list[Metric]:
+    """The last point of each metric of a run, with time and step, without a request for each."""
+    points: list[Metric] = run.data._metric_objs
+    return points
+
+
+def artifact_store(uri: str, tracking_uri: str) -> ArtifactRepository:
+    """Where a run's artifacts are, to delete some: MLflow's client cannot."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    return get_artifact_repository(uri, tracking_uri=tracking_uri)
+
+
+VERSIONS_TAG = "mlflow.modelVersions"
+"""The tag of a logged model with its versions: a server sets it, a store that is a file does not."""

@@ -1,0 +1,169 @@
+"""Registered models in MLflow: versions made of exported models, and the aliases that name them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlflow.artifacts import download_artifacts
+from mlflow.entities import LoggedModel
+from mlflow.exceptions import MlflowException
+
+from mlcl.config import covers
+from mlcl.errors import UserError
+from mlcl.tracking.mlflow_private import VERSIONS_TAG
+from mlcl.tracking.tracker import Tracker
+from mlcl.training.export import Index
+from mlcl.training.export.model_index import INDEX
+from mlcl.training.export.model_writer import describe
+
+URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
+ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
+MAX_DESCRIPTION = 5000
+"""Longest description, in characters, that MLflow's store keeps."""
+BEST = "best"
+"""The alias of a sweep's best model: it moves to a new version unless the present one is as good."""
+LONGEST = 60
+"""Longest value of a key, in characters, that a version keeps; of a longer one it keeps a digest."""
+NEUTRAL = ("train.threads", "tracking.system_metrics")
+"""Keys that two jobs may differ in and still be compared."""
+
+
+def check_name(name: str, alias: str) -> None:
+    """Raises UserError for a name or an alias that MLflow or a URI cannot have."""
+    if not name.strip() or set(name) & set("/:@"):
+        raise UserError("no name of a model", key="--register", found=name, allowed="a name without / : @")
+    if ALIAS.fullmatch(alias) is None:
+        raise UserError(
+            "no alias",
+            key="--alias",
+            found=alias,
+            allowed="letters, digits, _ and -, but neither latest nor a version such as v1",
+        )
+
+
+def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
+    """Registers a run's logged model as a version of the model `name`, once a run; returns the version.
+
+    The version's description is that of the index, and `more`. Raises MlflowException.
+    """
+    run_id, source = str(model.source_run_id), str(model.artifact_location)
+    versions = tracker.versions(run_id, source)
+    if name not in versions:
+        tracker.make_model(name)
+        tags = {"way": index.best, "metric": index.metric}
+        text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
+        made = tracker.client.create_model_version(
+            name, source, run_id, tags=tags, description=text, model_id=model.model_id
+        )
+        versions[name] = str(made.version)
+        # For the model's page: a server does this itself, a store that is a file does not.
+        listed = [{"name": its, "version": version} for its, version in versions.items()]
+        tracker.client.set_logged_model_tags(model.model_id, {VERSIONS_TAG: json.dumps(listed)})
+    return versions[name]
+
+
+def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
+    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` to a folder below `to`.
+
+    Raises UserError where there is none, and for a version that is not an export.
+    """
+    parts = URI.fullmatch(uri)
+    if parts is None:
+        raise UserError(
+            "names no model", key="MODEL", found=uri, allowed="models:/NAME@ALIAS, models:/NAME/1"
+        )
+    client, name = tracker.client, parts["name"]
+    try:
+        if parts["alias"] is not None:
+            version = client.get_model_version_by_alias(name, parts["alias"])
+        else:
+            version = client.get_model_version(name, parts["version"])
+        held = Path(download_artifacts(f"{version.source}/artifacts", None, None, str(to), tracker.uri))
+    except (MlflowException, OSError) as error:
+        found = f"{uri} ({tracker.reason(error)})"
+        raise UserError("no such registered model", key="MODEL", found=found) from None
+    for file in held.glob(f"*/{INDEX}"):  # MLflow keeps the name of the folder that was exported
+        return file.parent
+    raise UserError("not an exported model", key="MODEL", found=uri, allowed=f"mlcl export {version.run_id}")
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of a version: a `metric` with its `mode`, max or min.
+
+    `job` has the dotted keys of the job that the search began with, `searched` those that it set.
+    """
+
+    metric: str
+    value: float
+    mode: str
+    job: Mapping[str, Any]
+    searched: Sequence[str]
+
+    def tags(self) -> dict[str, str]:
+        """The tags of a version with this score."""
+        job = {key: _short(value) for key, value in self.job.items() if key not in NEUTRAL}
+        return {
+            "metric": self.metric,
+            "score": repr(self.value),
+            "job": json.dumps(job),
+            "searched": json.dumps(list(self.searched)),
+        }
+
+    def difference(self, held: Mapping[str, str]) -> str:
+        """Why it does not compare with the score of a version with the tags `held`; empty where it does."""
+        if "job" not in held:
+            return "its job is not known"
+        if held["metric"] != self.metric:
+            return f"its metric is {held['metric']}"
+        ours, theirs = json.loads(self.tags()["job"]), json.loads(held["job"])
+        searched = (*self.searched, *json.loads(held["searched"]))
+        differ = sorted(
+            key
+            for key in ours.keys() | theirs.keys()
+            if ours.get(key) != theirs.get(key) and not any(covers(prefix, key) for prefix in searched)
+        )
+        if not differ:
+            return ""
+        first, more = differ[0], len(differ) - 1
+        text = f"its {first} is {theirs.get(first)}, here {ours.get(first)}"
+        return f"{text}, and {more} more differ" if more else text
+
+    def beats(self, held: Mapping[str, str]) -> bool:
+        """Whether it is better than the score of a version with the tags `held`."""
+        other = float(held["score"])
+        return self.value > other if self.mode == "max" else self.value < other
+
+
+def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
+    """Gives a version its score, and the alias unless its present version is as good; a line for the user.
+
+    Versions compare by the same metric of the same job but for what was searched; where they do not, the
+    alias moves and the line says why. Raises MlflowException.
+    """
+    client = tracker.client
+    try:
+        held = client.get_model_version_by_alias(name, BEST)
+    except MlflowException:
+        held = None
+    for key, value in score.tags().items():
+        client.set_model_version_tag(name, version, key, value)
+    why = ""
+    if held is not None and str(held.version) != version:
+        why = score.difference(held.tags)
+        if not why and not score.beats(held.tags):
+            return f"models:/{name}/{version} ({BEST} stays with version {held.version})"
+        why = f"; not compared with version {held.version}: {why}" if why else ""
+    client.set_registered_model_alias(name, BEST, version)
+    return f"models:/{name}@{BEST} (version {version}{why})"
+
+
+def _short(value: Any) -> Any:
+    text = json.dumps(value)
+    return value if len(text) <= LONGEST else hashlib.sha256(text.encode()).hexdigest()[:16]
