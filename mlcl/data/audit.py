@@ -69,12 +69,13 @@ class LabelTable:
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """The rows of each split with each label (S, L)."""
-        width = self.space.n_classes
-        return np.stack([np.bincount(rows.columns, minlength=width) for rows in self.rows.values()])
+        return np.stack([self.count_of(split) for split in self.rows])
 
     def count_of(self, split: str) -> NDArray[np.int64]:
         """The rows of a split with each label (L,); zeros for a split that the data set has not."""
-        return self.counts[list(self.rows).index(split)] if split in self.rows else 0 * self.counts[0]
+        if split not in self.rows:
+            return np.zeros(self.space.n_classes, dtype=np.int64)
+        return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
 
     def named(self, labels: NDArray[np.int64]) -> str:
         """The first few names of classes, and how many more there are."""
