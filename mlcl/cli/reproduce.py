@@ -22,7 +22,8 @@ from mlcl.cli.options import (
 )
 from mlcl.cli.output import answer, boxed_table, finish, print_tree, say
 from mlcl.config import parse_override
-from mlcl.config.table import Table, cells_of, find_table, load_table, table_files
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import Table, find_table, load_table, table_files
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:

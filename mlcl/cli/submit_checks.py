@@ -15,7 +15,8 @@ from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
 from mlcl.config import JobConfig, load_job, load_space, read_job
 from mlcl.config.cluster import ClusterConfig, TrialShare
-from mlcl.config.table import cells_of, find_table, load_table
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
 
 SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")

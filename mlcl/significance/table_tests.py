@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlcl.config.table import RankTests
+from mlcl.config.table.schema import RankTests
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict

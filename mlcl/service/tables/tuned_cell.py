@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mlcl.config import job_hash
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.results.sweep_result import ranked
 from mlcl.results.table_result import SearchResult

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from reproduced import Tables
 
-from mlcl.config.table import RankTests
+from mlcl.config.table.schema import RankTests
 from mlcl.results.documents import table_document
 from mlcl.results.table_result import CellResult, FigureResult, TableResult
 from mlcl.service.tables.rendering import latex, markdown
