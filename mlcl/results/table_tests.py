@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mlcl.config.table import RankTests
+from mlcl.config.table.schema import RankTests
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
 from mlcl.significance.method_comparison import compare_methods

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import job_hash
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult, scaled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mlcl.config import dump_job, flatten
-from mlcl.config.table import slug
+from mlcl.config.table.schema import slug
 from mlcl.files import replace_text
 from mlcl.results.documents import write_result
 from mlcl.results.table_result import TableResult

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from reproduced import Tables
 
-from mlcl.config.table import RankTests
+from mlcl.config.table.schema import RankTests
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.documents import document
 from mlcl.results.table_result import TableResult
