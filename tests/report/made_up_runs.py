@@ -12,6 +12,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlcl.config import Goal
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.documents import document
+from mlcl.results.settings import ComparedSetting, SeedRun
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
 from mlcl.results.table_result import TableResult
 from mlcl.significance.baseline_verdict import Role
@@ -19,6 +20,23 @@ from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 _clock = itertools.count(1_700_000_000_000, 1000)
+
+
+def made_up_setting(
+    label: str,
+    values: Mapping[int, float | Mapping[str, float]],
+    job: Mapping[str, str] | None = None,
+    *,
+    data: str = "data1",
+    seeds: Mapping[str, str] | None = None,
+    **fields: object,
+) -> ComparedSetting:
+    """A setting to compare: test/accuracy by seed, or all metrics; `seeds` of draws from the data."""
+    runs = {}
+    for seed, its in values.items():
+        metrics = its if isinstance(its, Mapping) else {"test/accuracy": its}
+        runs[seed] = SeedRun(f"{label}-{seed}", seed, data, metrics, seeds or {})
+    return ComparedSetting(label, label, runs, job or {"lr": label}, **fields)
 
 
 class Store:
