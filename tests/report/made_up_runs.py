@@ -134,12 +134,13 @@ class Store:
         name: str,
         cells: Mapping[tuple[str, str], Sequence[Mapping[str, object] | None]],
         printed: Mapping[tuple[str, str], float] | None = None,
+        of_cells: Mapping[tuple[str, str], Mapping[str, object]] | None = None,
         **more: object,
     ) -> dict[tuple[str, str, int], str]:
         """A reproduced table of test/accuracy in percent, the runs of its cells by (row, column, seed).
 
-        `cells` gives for each seed what `add` takes, None where the seed is missing; `more` are further
-        fields of the result.
+        `cells` gives for each seed what `add` takes, None where the seed is missing; `of_cells` are further
+        fields of cells, `more` those of the result.
         """
         id, ids = f"id-of-{name}", {}
         table = self.add(name, "table", name=name, tags={"mlcl.name": name, "mlcl.id": id, "mlcl.log": id})
@@ -167,6 +168,7 @@ class Store:
                 CellResult(
                     row, column, f"{row}/{column}", (figure,), tuple(logs), params=shared,
                     trainings=tuple(trainings), data=_rows_seen(next(filter(None, runs), {})),
+                    **(of_cells or {}).get((row, column), {}),
                 )
             )  # fmt: skip
         about = (f"mlcl reproduce {name}", "Accuracy", "A paper, Table 9", "Less of it.")
