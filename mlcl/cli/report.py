@@ -41,7 +41,7 @@ def report(
     from mlcl.report.report import make_report
     from mlcl.results.runs import Runs
     from mlcl.service.local.service import mlflow_address
-    from mlcl.tracking import Tracker
+    from mlcl.tracking import Tracker, dashboard
 
     if quick and (classes or row):
         key = "--class" if classes else "--row"
@@ -70,6 +70,6 @@ def report(
         return
     tell(f"report: {made.page}")
     if made.logged:
-        tell(f"in MLflow: the artifact report/report.html of {name} ({tracker.dashboard()})")
+        tell(f"in MLflow: the artifact report/report.html of {name} ({dashboard(tracker.uri)})")
     for sentence in made.conclusions:
         tell(sentence)

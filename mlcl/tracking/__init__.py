@@ -1,7 +1,7 @@
 """Runs are logged to files, which a thread of the command delivers to MLflow.
 
-A `RunLog` writes the files; `Delivery` sends them to a `Tracker`. Only these two need MLflow: they are
-imported at their first use, so that the process of a trial never imports it.
+A `RunLog` writes the files; `Delivery` sends them to a `Tracker`. Only these two need MLflow: `Tracker` is
+imported at its first use, so that the process of a training never imports it.
 """
 
 from importlib import import_module
@@ -16,18 +16,15 @@ from mlcl.tracking.provenance import Provenance, provenance
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 
 if TYPE_CHECKING:
-    from mlcl.tracking.delivery import Delivery, deliver_all
     from mlcl.tracking.tracker import Tracker
 
 __all__ = [
     "MLFLOW_STATUS",
-    "Delivery",
     "Provenance",
     "RunLog",
     "State",
     "Tracker",
     "dashboard",
-    "deliver_all",
     "log_parameters",
     "mlflow_listener",
     "params_of",
@@ -41,7 +38,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    modules = {"Tracker": "tracker", "Delivery": "delivery", "deliver_all": "delivery"}
-    if name not in modules:
+    if name != "Tracker":
         raise AttributeError(name)
-    return getattr(import_module(f"mlcl.tracking.{modules[name]}"), name)
+    return import_module("mlcl.tracking.tracker").Tracker

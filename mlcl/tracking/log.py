@@ -142,9 +142,9 @@ class RunLog:
         """Logs tags. A later value replaces an earlier one."""
         self._append({"kind": "tags", "values": dict(tags)})
 
-    def artifacts(self, paths: Sequence[Path], under: str | None = None) -> None:
+    def artifacts(self, paths: Sequence[Path]) -> None:
         """Logs files or folders, which are read when they are delivered."""
-        self._append(*({"kind": "artifact", "path": self._kept(path), "under": under} for path in paths))
+        self._append(*({"kind": "artifact", "path": self._kept(path)} for path in paths))
 
     def _kept(self, path: Path) -> str:
         """A path below the home without it, so that the home can be moved."""

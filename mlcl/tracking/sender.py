@@ -89,7 +89,7 @@ class Sender:
                 case "tags":
                     self._tags(entry["values"])
                 case "artifact":
-                    self._artifact(self._tracker.home / entry["path"], entry["under"])
+                    self._artifact(self._tracker.home / entry["path"])
                 case "text":
                     self._text(entry["file"], entry["name"])
                 case "view":
@@ -163,12 +163,11 @@ class Sender:
         context = InputTag("mlflow.data.context", "training")
         self._client.log_inputs(self.cursor.run_id, [DatasetInput(data, [context])])
 
-    def _artifact(self, path: Path, under: str | None) -> None:
+    def _artifact(self, path: Path) -> None:
         if path.is_dir():
-            below = "/".join(filter(None, [under, path.name]))
-            self._client.log_artifacts(self.cursor.run_id, str(path), below)
+            self._client.log_artifacts(self.cursor.run_id, str(path), path.name)
         elif path.exists():
-            self._client.log_artifact(self.cursor.run_id, str(path), under)
+            self._client.log_artifact(self.cursor.run_id, str(path))
         else:
             self._announce(f"{path} was removed before MLflow had it")
 

@@ -126,8 +126,8 @@ def _view(
             {"uuid": SECTION, "name": title, "display": True, "columns": 2, "cardHeight": 400}
         ],
         "compareRunCharts": [
-            {"uuid": f"{SECTION}-{place}", "metricSectionId": SECTION, "deleted": False, **chart}
-            for place, chart in enumerate(charts)
+            {"uuid": f"{SECTION}-{index}", "metricSectionId": SECTION, "deleted": False, **chart}
+            for index, chart in enumerate(charts)
         ],
     }
 

@@ -23,7 +23,7 @@ from mlflow.exceptions import MlflowException
 from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts
 from mlcl.tracking.network import check_reachable
-from mlcl.tracking.uri import KEY, dashboard, shown, sqlite_file, tracking_uri
+from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
 for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_store"):
@@ -109,7 +109,3 @@ class Tracker:
         """The model versions made from these artifacts of a run, by the name of the registered model."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
         return {str(v.name): str(v.version) for v in found if v.source == source}
-
-    def dashboard(self) -> str:
-        """The command or address that opens MLflow's pages on this store."""
-        return dashboard(self.uri)

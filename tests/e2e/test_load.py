@@ -11,8 +11,9 @@ from patience import PATIENCE, until
 from mlcl.service.local.processes import end_processes, free_port, process_tree, start_process
 from mlcl.service.local.servers import mlflow_server
 from mlcl.service.local.settings import ServiceFolder, Settings, read_secret, store_uri
-from mlcl.tracking import Delivery, Tracker
+from mlcl.tracking import Tracker
 from mlcl.tracking.cursor import undelivered_logs
+from mlcl.tracking.delivery import Delivery
 
 pytestmark = pytest.mark.slow
 

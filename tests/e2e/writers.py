@@ -12,7 +12,8 @@ from typing import Any
 
 from patience import PATIENCE
 
-from mlcl.tracking import Delivery, RunLog, State, Tracker, tracking_uri
+from mlcl.tracking import RunLog, State, Tracker, tracking_uri
+from mlcl.tracking.delivery import Delivery
 
 STEPS = range(1, 41)
 METRICS = ("train/loss", "train/lr", "val/accuracy", "epoch")

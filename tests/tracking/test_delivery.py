@@ -6,8 +6,9 @@ from patience import until
 
 from mlcl.errors import UserError
 from mlcl.files import locked
-from mlcl.tracking import Delivery, RunLog, State, Tracker, deliver_all
+from mlcl.tracking import RunLog, State, Tracker
 from mlcl.tracking.cursor import LOCK, UndeliveredLog, undelivered_logs
+from mlcl.tracking.delivery import Delivery, deliver_all
 from mlcl.tracking.log import LOG, log_folder
 
 

@@ -8,8 +8,9 @@ from doctored import left, look, start, statuses, tree
 from mlflow import MlflowClient
 
 from mlcl.service.doctor import healthy
-from mlcl.tracking import State, Tracker, deliver_all, tracking_uri
+from mlcl.tracking import State, Tracker, tracking_uri
 from mlcl.tracking.cursor import Cursor
+from mlcl.tracking.delivery import deliver_all
 from mlcl.tracking.log import log_folder
 
 

@@ -12,7 +12,8 @@ from sweep_contents import differences
 from sweeps import World
 
 from mlcl.service.engine.recovery import KILLED, recover
-from mlcl.tracking import State, Tracker, deliver_all
+from mlcl.tracking import State, Tracker
+from mlcl.tracking.delivery import deliver_all
 
 SPACE = """
 space:
