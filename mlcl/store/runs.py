@@ -7,12 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 from mlcl.files import is_locked, locked
 from mlcl.store.database import KINDS as KINDS
 from mlcl.store.database import Database
-from mlcl.store.states import State
+
+
+class State(StrEnum):
+    """The state of a run, sweep, table or training, for the database, MLflow and the command line."""
+
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAILED = "FAILED"
+    BUDGET = "BUDGET"
+    STOPPED = "STOPPED"
+
 
 LOCK = ".lock"
 """In such a folder: held by the process that works in it."""
@@ -119,7 +131,7 @@ class RunFolders:
         self.home, self.root = home, home / kind
 
     def new(self, id: str | None = None) -> RunFolder:
-        """A folder under `id`, or under a new id if that is taken or None; it is made when written to."""
+        """A folder with the id `id`, or a new id if one has it or it is None. It is made when written to."""
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
 

@@ -1,4 +1,4 @@
-"""How much of a log has been delivered; kept beside the log, so that a later command can continue."""
+"""The cursor of a log: how much of it has been delivered, in a file beside the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCK = "delivery.lock"
 
 @dataclass
 class Cursor:
-    """What of a log is in MLflow.
+    """The part of a log that is in MLflow.
 
     `offset`: bytes of the log that were delivered. `ended`: they end with a final state. `run_id`: the run,
     of `experiment_id`. `creating`: a request to create the run was sent and its answer is unknown. `twice`:

@@ -22,7 +22,7 @@ from mlcl.training.run_files import JOB
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Where the logs of a command go: under `home`, for the store `uri`; `deliver` sends one to MLflow."""
+    """Starts the logs of a command under `home` for the store `uri`; `deliver` sends one to MLflow."""
 
     home: Path
     uri: str

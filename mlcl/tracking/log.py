@@ -144,9 +144,9 @@ class RunLog:
 
     def artifacts(self, paths: Sequence[Path]) -> None:
         """Logs files or folders, which are read when they are delivered."""
-        self._append(*({"kind": "artifact", "path": self._kept(path)} for path in paths))
+        self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
 
-    def _kept(self, path: Path) -> str:
+    def _relative(self, path: Path) -> str:
         """A path below the home without it, so that the home can be moved."""
         root, path = self.home.resolve(), path.resolve()
         return str(path.relative_to(root) if path.is_relative_to(root) else path)

@@ -67,6 +67,12 @@ def unreachable_reason(uri: str) -> str:
     return ""
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `ray://HOST:PORT`; an empty host where the address has no port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    return (host, int(port)) if port.isdigit() else ("", 0)
+
+
 def connection_error(host: str, port: int) -> str:
     """Why a port takes no connection; empty where it takes one."""
     try:

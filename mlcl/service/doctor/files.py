@@ -6,17 +6,19 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.files import new_file
+from mlcl.files import is_locked, locked, new_file
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.doctor.locks import all_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.recovery import recover
 from mlcl.service.engine.stop_conditions import STOP_FILE
-from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, State
+from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
+from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
@@ -114,7 +116,7 @@ def find_dead_runs(scope: Scope) -> Iterator[Finding]:
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
     """Partial files without a living writer. They have no final name, so that no command reads them."""
     for path, locks in _partial_files(scope.home):
-        if not is_locked(*locks):
+        if not any_locked(*locks):
             yield _removable(path, "half-written: its writer was killed", locks)
 
 
@@ -122,7 +124,7 @@ def find_stale_files(scope: Scope) -> Iterator[Finding]:
     """Ray's folders and requests to stop, of commands that were killed."""
     for folder in all_folders(scope.home):
         locks = [folder.path / LOCK]
-        if is_locked(*locks):
+        if any_locked(*locks):
             continue
         for path in sorted(folder.path.glob("ray-*")):
             yield _removable(path, "Ray Tune's folder of a command that was killed", locks)
@@ -154,3 +156,28 @@ def _remove(path: Path, locks: list[Path]) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def any_locked(*locks: Path) -> bool:
+    """Whether a process holds one of the locks. Looking creates no file."""
+    return any(map(is_locked, locks))
+
+
+@contextmanager
+def hold_locks(*locks: Path) -> Iterator[bool]:
+    """Holds the locks of existing folders in the context; yields False where another process has one."""
+    with ExitStack() as stack:
+        there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
+        yield all(stack.enter_context(locked(lock)) for lock in there)
+
+
+def all_folders(home: Path) -> list[RunFolder]:
+    """The folders of runs, sweeps and tables, also of those without a record."""
+    return [RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/"))]
+
+
+def log_locks(home: Path, id: str) -> list[Path]:
+    """The locks of the processes that write or deliver a log; of all that may begin it where none has."""
+    owner = first_entry(log_folder(home, id) / LOG).get("owner")
+    paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
+    return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

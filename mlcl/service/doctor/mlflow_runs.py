@@ -11,7 +11,7 @@ from mlflow.entities import Run
 
 from mlcl.markup import counted
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.doctor.locks import all_folders, hold_locks, is_locked, log_locks
+from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_locks
 from mlcl.service.engine.recovery import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
@@ -35,7 +35,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
     for log in undelivered_logs(scope.home):
         what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
-        if is_locked(*log_locks(scope.home, log.id)):
+        if any_locked(*log_locks(scope.home, log.id)):
             yield Finding(what, f"{count}: its command is at it", "none is needed", note=True)
         elif log.uri != stored_uri(scope.uri, scope.home):
             cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
@@ -68,7 +68,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         else:
             state = _state_of_owner(owner, log)
         present = run.info.status, tags.get(Tag.STATE, "no state")
-        if state is not None and present != (MLFLOW_STATUS[state[0]], state[0]) and not is_locked(*locks):
+        if state is not None and present != (MLFLOW_STATUS[state[0]], state[0]) and not any_locked(*locks):
             yield Finding(
                 f"MLflow run {id} ({run.info.run_name})",
                 f"is {present[0]} ({present[1]}) there, and {state[0]} here",

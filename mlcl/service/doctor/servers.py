@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.process.limits import narrow_limits
 from mlcl.service.ray.folder import default_folder
-from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
+from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
 
 RAY = "RAY_ADDRESS"
@@ -57,8 +57,7 @@ def mlflow_login() -> dict[str, str]:
 
 def ray_address() -> tuple[str, int]:
     """Host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
-    host, _, port = os.environ.get(RAY, "").removeprefix("ray://").rpartition(":")
-    return (host, int(port)) if port.isdigit() else ("", 0)
+    return host_and_port(os.environ.get(RAY, ""))
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
@@ -132,10 +131,10 @@ def _stale(path: Path) -> str:
         address = path.read_text(errors="replace").strip()
     except FileNotFoundError:
         return ""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    host, port = host_and_port(address)
+    if not host:
         return f"names no address: {address[:100]!r}"
-    reason = connection_error(host, int(port))
+    reason = connection_error(host, port)
     return f"names the Ray cluster {address}, which does not answer ({reason})" if reason else ""
 
 

@@ -51,12 +51,11 @@ def run_group(
     test: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Trains with `job.train.workers` processes, also from inside of an actor.
+    """Trains with `job.train.workers` processes, also from inside of an actor. Returns the final metrics.
 
-    What is on GPUs goes by NCCL, what is in the hosts' memory by gloo.
-
-    `test=False` leaves the test split unread. Rank 0 writes to `log`, where there is one; `listener` is told
-    everything. Returns the final metrics. Raises UserError where the cluster is too small.
+    Workers exchange tensors on GPUs with NCCL, and tensors in memory with gloo. `test=False` leaves the test
+    split unread. Rank 0 writes to `log`, where there is one; `listener` gets all events. Raises UserError
+    where the cluster is too small.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):

@@ -90,18 +90,18 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     try:
         context = Context.current(job.train.device)
         with _only_writer(folder, context):
-            listener: Listener = _nothing
+            listeners: list[Listener] = []
+            if context.is_main and config["log"] is not None:
+                log = RunLog.attach(home, config["log"])
+                listeners.append(mlflow_listener(log, system=job.tracking.system_metrics))
             if context.is_main:
-                listener = _to_driver(config["events"])
-                if config["log"] is not None:
-                    log = RunLog.attach(home, config["log"])
-                    listener = tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener)
+                listeners.append(_to_driver(config["events"]))
             outcome = run_experiment(
                 JobData.of(job, home, verify=False),
                 folder=folder,
                 context=context,
-                listener=listener,
-                should_stop=(folder / STOP_FILE).exists if context.is_main else _never,
+                listener=tell_all(*listeners),
+                should_stop=(folder / STOP_FILE).exists if context.is_main else lambda: False,
                 test=config["test"],
             )
         if outcome is None:
@@ -149,11 +149,3 @@ def _to_driver(events: Queue) -> Listener:
         events.put(event)
 
     return send
-
-
-def _nothing(_event: Event) -> None:
-    return
-
-
-def _never() -> bool:
-    return False

@@ -1,4 +1,4 @@
-"""A table's cells as a source of trainings: one run for each seed of each cell."""
+"""The missing runs of a table as a source of trainings for the engine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mlcl.service.engine.entries import End, Entry, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.engine.source import TrainingSource
-from mlcl.service.tables.plan import Key, TableRun
+from mlcl.service.tables.trainings import Key, TableRun
 from mlcl.tracking import State
 
 
 class CellsSource(TrainingSource):
-    """The runs that are missing. `failed` has the entries of those that did not end well, by job and data."""
+    """Hands out the missing runs. `failed` has the entries that ended with a reason, by job and data."""
 
     stage = "table"
     store: SharedRuns
@@ -26,11 +26,11 @@ class CellsSource(TrainingSource):
         self._ended = 0
 
     def start(self) -> tuple[int, int]:
-        """None has been done: what is there is not missing."""
+        """Zero runs that have been done, and the number of missing ones."""
         return 0, self._total
 
     def next(self) -> Entry | None:
-        """The next run, new or gone on with."""
+        """The entry of the next run: an interrupted one goes on."""
         if not self._waiting:
             return None
         run = self._waiting.pop(0)
@@ -42,16 +42,16 @@ class CellsSource(TrainingSource):
         return known
 
     def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002
-        """COMPLETE: its figures are read from its folder."""
+        """COMPLETE: the metrics of a run are read from its folder."""
         return End(State.COMPLETE)
 
     def closed(self, entry: Entry) -> None:
-        """Keeps the entry where there is a reason."""
+        """Counts a run that has ended, and keeps an entry with a reason."""
         self._ended += entry.ended
         run = self._runs.get(entry.key)
         if run is not None and entry.reason:
             self.failed[run.key] = entry
 
     def left(self) -> int:
-        """Runs that have not ended."""
+        """The number of runs that have not ended."""
         return self._total - self._ended

@@ -1,4 +1,4 @@
-"""What a table asks for that must be there: the metrics of its runs, and the sources of its data."""
+"""Checks of a table: that its runs have the metrics that it shows, and that its data can be opened."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SPLITS = ("val", "test")
 
 
 def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
-    """Raises UserError where a run of this cell does not write down what the table shows."""
+    """Raises UserError where the runs of a cell will not have a metric that the table shows."""
     known = run_metrics(job_data)
     if cell.neighbours:
-        # What a run left answers for other neighbours, but for the coarser levels of a class.
+        # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
         coarse = {f"accuracy_{level}" for level in _coarser(job_data)}
         known = [
             name for name in known if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse)
@@ -38,7 +38,7 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
 
 
 def run_metrics(job_data: JobData) -> list[str]:
-    """The figures of a finished run of the material's job, by name, on validation and on test."""
+    """The names of the metrics that a run of a job will have on validation and test."""
     job = job_data.job
     names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
     if job.baseline is not None:
@@ -71,7 +71,7 @@ def _names(job_data: JobData) -> tuple[str, ...]:
 
 
 def _coarser(job_data: JobData) -> list[str]:
-    """The levels above the classifier's, where that is a level of a hierarchy of single spaces."""
+    """The levels above the classifier's, where its labels are a level of a hierarchy."""
     info: DatasetInfo = job_data.dataset.info
     labels = job_data.job.objective.classifier.labels
     single = info.space(labels).kind == "single"
@@ -81,7 +81,7 @@ def _coarser(job_data: JobData) -> list[str]:
 
 
 def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path) -> None:
-    """Raises UserError where sources lack their files, and where one that takes none was given some."""
+    """Raises UserError where `data` lacks the files of a source, or has files of one that needs none."""
     for source, options in (each for job in jobs for each in _sources(job)):
         if source in data and "path" in options and not _takes_files(source):
             raise UserError(
@@ -103,7 +103,7 @@ def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path
 
 
 def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
-    """Raises UserError where a prepared folder that stands for a source says that it is of another one."""
+    """Raises UserError where `data` names, for a source, a prepared folder of another source."""
     job, transfer = job_data.job, job_data.transfer
     opened = [(job.data.path, job_data.dataset.info.name)]
     if transfer is not None:
@@ -123,18 +123,18 @@ def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
 
 
 def download_hint(job: JobConfig) -> str | None:
-    """How to give the files of sources that are downloaded otherwise; None where there are none."""
+    """The options with which to give files that a job would download; None where it downloads none."""
     open_ = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
     return places(open_) or None
 
 
 def places(sources: Sequence[str]) -> str:
-    """The options of the command line that say where sources lie."""
+    """The options that give the files of sources: `--data NAME=PLACE ...`."""
     return " ".join(f"--data {source}=PLACE" for source in sources)
 
 
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
-    """The sources that a job names, with their options; unknown ones are told of where they are opened."""
+    """The sources that a job names, with their options. Unknown ones are refused where they are opened."""
     named = (job.data, job.evaluation.transfer_to)
     return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
 

@@ -3,9 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-from reproduced import Tables
-
 from mlcl.config.table import RankTests
 from mlcl.results.documents import table_document
 from mlcl.results.table_result import CellResult, FigureResult, TableResult
@@ -99,11 +96,6 @@ def test_the_tests_stand_below_the_table_and_in_the_json():
     assert tex.count("\\begin{table}") == 3
     tree = json.loads(json.dumps(table_document(ranked), allow_nan=False, default=str))
     assert tree["ranks"][0]["test"]["ranks"] == [3.0, 2.0, 1.0]
-
-
-@pytest.fixture
-def tables(tiny, tmp_path, monkeypatch):
-    return Tables(tmp_path / "home", monkeypatch, tiny)
 
 
 LARGE = {

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from reproduced import TABLE, TUNE, Tables, content
+from reproduced import TABLE, TUNE, content
 
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables import plan_table, write_cells
@@ -20,12 +20,6 @@ WHOLE = {
 }  # fmt: skip
 """Nine cells on three data sets; six of them are tuned."""
 ROWS = ("cold", "warm", "mild")
-
-
-@pytest.fixture
-def world(tiny, tmp_path, monkeypatch):
-    """Makes homes, all with the same table."""
-    return lambda name: Tables(tmp_path / name, monkeypatch, tiny)
 
 
 def part(tables, *only, tree=WHOLE):

@@ -4,17 +4,10 @@ import json
 import shutil
 
 import pytest
-from reproduced import Tables
 
 from mlcl.data.sources import cifar
 from mlcl.errors import UserError
 from mlcl.service.tables import cost, plan_table
-
-
-@pytest.fixture
-def tables(tiny, tmp_path, monkeypatch):
-    return Tables(tmp_path / "home", monkeypatch, tiny)
-
 
 MORE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
 MULTI = {
