@@ -17,7 +17,8 @@ from ray._common.utils import get_default_ray_temp_dir
 from mlcl.errors import MachineError, UserError
 from mlcl.service.ray import folder, session
 from mlcl.service.ray.folder import default_folder, enter_workdir, short_folder
-from mlcl.service.ray.session import connection_problem, head_monitored, ray_session
+from mlcl.service.ray.session import head_monitored, ray_session
+from mlcl.tracking.network import connection_error
 
 
 def refused(monkeypatch, tmp_path, cause):
@@ -166,11 +167,11 @@ def test_a_head_that_stops_answering_and_answers_again_is_announced(monkeypatch)
     monkeypatch.setattr(session, "LOOK_EVERY", 0.01)
     heard = []
     head, port = listening()
-    assert not connection_problem(f"127.0.0.1:{port}")
+    assert not connection_error("127.0.0.1", port)
     with head_monitored(f"127.0.0.1:{port}", heard.append):
         head.close()
         until(lambda: len(heard) == 1)
-        assert "refused" in connection_problem(f"127.0.0.1:{port}")
+        assert "refused" in connection_error("127.0.0.1", port)
         head, _ = listening(port)
         with head:
             until(lambda: len(heard) == 2)

@@ -47,7 +47,8 @@ def test_every_seed_of_every_cell_is_trained_and_shown(tables):
     assert [event.text for event in tables.events if event.kind == "end"] == ["table table COMPLETE"]
     assert tables.states() == ["COMPLETE"] * 4
     logs, mean = tables.logs(), by_id(report)["cold/all"].figures[0].mean
-    assert [(logs[label]["end"], logs[label]["nested"]) for label in LABELS] == [(["COMPLETE", ""], True)] * 4
+    assert [logs[label]["end"] for label in LABELS] == [["COMPLETE", ""]] * 4
+    assert {logs[label]["start"]["parent"] for label in LABELS} == {report.id}
     points, tags = logs["table"]["points"], logs["table"]["tags"]
     assert (points["cold/all/acc 4"], points["cold/all/acc/printed 4"]) == (mean, 9)
     assert (tags["mlcl.outside"], tags["mlcl.command"]) == ("1", plan.command)
