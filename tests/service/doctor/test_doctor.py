@@ -17,12 +17,6 @@ from mlcl.service.doctor import CHECKS, Finding, Scope, files, healthy, run_chec
 from mlcl.service.local.processes import free_port
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
-    return tmp_path / "home"
-
-
 @contextmanager
 def listening():
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -107,12 +101,22 @@ def test_servers_that_answer_are_not(home, monkeypatch, ray):
         assert look(home, "services", uri=uri) == []
 
 
-@pytest.mark.parametrize(("there", "named"), [("3.1.0", ["MLflow server 3.1.0"]), (None, []), ("<html>", [])])
-def test_a_server_of_another_version_is_named(home, monkeypatch, there, named):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with web({"/version": there} if there else {}) as uri:
+@pytest.mark.parametrize(
+    ("mlflow", "ray", "named"),
+    [
+        ("3.1.0", "2.60.0", ["MLflow server 3.1.0"]),
+        ("3.17.9", "2.60.9", ["Ray server 2.60.9"]),  # Ray must have exactly the client's version
+        (None, "2.60.0", []),
+        ("<html>", "2.60.0", []),
+    ],
+)
+def test_a_server_of_another_version_is_named(home, monkeypatch, mlflow, ray, named):
+    monkeypatch.setattr(servers, "_ray_version", lambda _: ray)
+    monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
+    with listening() as port, web({"/version": mlflow} if mlflow else {}) as uri:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         found = look(home, "server-versions", uri=uri)
-    assert [result.what for result in found if not result.mendable] == named
+    assert [result.what for result in found] == named
 
 
 def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):
@@ -128,15 +132,6 @@ def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch)
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
         (found,) = look(home, "services", "server-versions", uri=uri)
     assert found.what == "MLflow server 3.1.0"
-
-
-def test_the_same_version_is_fine_and_ray_must_have_exactly_that(home, monkeypatch):
-    monkeypatch.setattr(servers, "_ray_version", lambda _: "2.60.9")
-    monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
-    with listening() as port, web({"/version": "3.17.9"}) as uri:
-        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        found = look(home, "server-versions", uri=uri)
-    assert [result.what for result in found] == ["Ray server 2.60.9"]
 
 
 def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
