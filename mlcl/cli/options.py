@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,8 +84,20 @@ def reject_typed_secrets(
     return value
 
 
+def check_writable(file: Path, key: str) -> None:
+    """Raises UserError where an option's file cannot be written, before the work starts."""
+    if file.exists() and not file.is_file():
+        raise UserError("is no file", file=file, key=key)
+    try:
+        TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise UserError("cannot be written", file=file, key=key, found=error) from None
+
+
 def _checked(home: Path) -> Path:
-    """Refuses a home that a later mlcl has written to, before the command starts."""
+    """Refuses a file, and a home that a later mlcl has written to, before the command starts."""
+    if home.is_file():
+        raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
     Database(home).check_version()
     return home
 
