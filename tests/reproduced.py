@@ -20,7 +20,7 @@ from mortal import Killed, Mortal, tear_file
 from sweep_contents import TIME_TAGS, document, half_files
 from sweeps import World
 
-from mlcl.config.table import load_table
+from mlcl.config.table.schema import load_table
 from mlcl.files import replace_text
 from mlcl.results import documents
 from mlcl.results.table_result import TableResult

@@ -1,19 +1,62 @@
-"""The options that several commands have."""
+"""The options that several commands have, and the shell's completion of their values.
+
+A function of completion returns the candidates that begin with the typed text, none where a file or a name
+cannot be read: completion prints no errors.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.completion import DEFAULT_HOME as DEFAULT_HOME
-from mlcl.cli.completion import job_keys
 from mlcl.errors import UserError
-from mlcl.store import Database
+from mlcl.store import Database, RunFolders
 
 if TYPE_CHECKING:
     from mlcl.service.engine.packing import Resources
+
+DEFAULT_HOME = Path("outputs")
+
+
+def local_names(incomplete: str) -> list[str]:
+    """The names of sweeps and tables of the home."""
+    records = (
+        record for kind in ("sweeps", "tables") for _, record in RunFolders(home_in_shell(), kind).records()
+    )
+    return beginning(incomplete, (record.name for record in records))
+
+
+def job_keys(context: typer.Context, incomplete: str) -> list[str]:
+    """`key.path=` for the keys of the job file that the command line names before."""
+    from mlcl.config import dump_job, flatten, load_job
+
+    try:
+        job = load_job(Path(str(context.params.get("job"))), [])
+    except UserError:
+        return []
+    return beginning(incomplete, (f"{key}=" for key in flatten(dump_job(job))))
+
+
+def metric_names(incomplete: str) -> list[str]:
+    """Every metric, and behind `val/` or `test/`."""
+    from mlcl.plugins import registry
+
+    names = list(registry("metrics"))
+    return beginning(incomplete, names + [f"{split}/{name}" for split in ("val", "test") for name in names])
+
+
+def home_in_shell() -> Path:
+    """The home of a command that is being typed."""
+    return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
+
+
+def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
+    """The candidates that begin with the typed text."""
+    return sorted({each for each in candidates if each.startswith(incomplete)})
 
 
 def is_typed(context: typer.Context, option: str) -> bool:

@@ -1,5 +1,6 @@
 """`mlcl submit` and its like without a cluster: what they print, and how they exit."""
 
+import getpass
 import json
 import os
 import shlex
@@ -121,23 +122,22 @@ def test_list_shows_the_jobs_of_mlcl(lab):
 
 
 @pytest.mark.parametrize(
-    ("ended", "state", "exit"),
+    ("status", "code", "state", "exit"),
     [
-        (("SUCCEEDED", 0), "COMPLETE", 0),
-        (("FAILED", 2), "REFUSED", 2),
-        (("FAILED", 3), "FAILED", 3),
-        (("FAILED", 4), "BUDGET", 4),
-        (("STOPPED",), "STOPPED", 130),
-        (None, "RUNNING", 0),
+        ("PENDING", None, "PENDING", 0), ("RUNNING", None, "RUNNING", 0), ("STOPPED", None, "STOPPED", 130),
+        ("SUCCEEDED", 0, "COMPLETE", 0), ("FAILED", 2, "REFUSED", 2), ("FAILED", 3, "FAILED", 3),
+        ("FAILED", 4, "BUDGET", 4), ("FAILED", 130, "STOPPED", 130), ("FAILED", None, "FAILED", 3),
+        ("FAILED", -9, "FAILED", 3),
     ],
-)
-def test_status_exits_as_the_command_itself_would(lab, ray_, ended, state, exit):
+)  # fmt: skip
+def test_status_exits_as_the_command_itself_would(lab, ray_, status, code, state, exit):
     lab("submit", "--id", "a", *RUN)
-    if ended:
-        ray_.end("a", *ended)
+    ray_.end("a", status, code)
     answer = lab("status", "a")
     assert (answer.exit_code, f"state     {state}" in answer.stdout) == (exit, True)
-    assert json.loads(lab("status", "a", "--json").stdout)["state"] == state
+    view = json.loads(lab("status", "a", "--json").stdout)
+    assert (view["state"], view["command"], view["user"]) == (state, list(RUN), getpass.getuser())
+    assert (view["started"], view["ended"]) == (1.0, 61.0)
 
 
 def test_stop_waits_for_the_end_and_resume_takes_further_options(lab, ray_):
@@ -152,28 +152,24 @@ def test_stop_waits_for_the_end_and_resume_takes_further_options(lab, ray_):
     assert (refused.exit_code, list(ray_.jobs)) == (2, ["a", "a-2"])
 
 
-def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(lab, ray_, monkeypatch):
-    lab("submit", "--id", "a", "sweep", "job.yaml", "space.yaml")
-    monkeypatch.setattr("getpass.getuser", lambda: "somebody-else")
-    for command in ("stop", "resume"):
-        assert "the job of another user" in lab(command, "a").exception.line()
-    assert list(ray_.jobs) == ["a"]
-    assert lab("stop", "--force", "a").stdout == "a STOPPED\n"
-    assert lab("resume", "--force", "a").stdout == "a\n"
-
-
-def test_the_home_knows_whose_job_it_is_where_the_cluster_forgot_it(lab, ray_, monkeypatch):
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(lab, ray_, monkeypatch, forgotten):
+    """Also where the cluster forgot it, and the home alone knows whose it is."""
     lab("submit", "--id", "a", *RUN)
-    ray_.jobs.clear()
+    if forgotten:
+        ray_.jobs.clear()
     with monkeypatch.context() as other:
         other.setattr("getpass.getuser", lambda: "somebody-else")
         assert "the job of another user" in lab("resume", "a").exception.line()
-        assert not ray_.jobs
+        assert list(ray_.jobs) == ([] if forgotten else ["a"])
+        if not forgotten:
+            assert "the job of another user" in lab("stop", "a").exception.line()
+            assert lab("stop", "--force", "a").stdout == "a STOPPED\n"
         assert lab("resume", "--force", "a").stdout == "a\n"
         assert "the job of another user" in lab("stop", "a").exception.line()
     assert lab("stop", "a").stdout == "a STOPPED\n"
     ray_.jobs.clear()
-    assert lab("resume", "a").stdout == "a\n"
+    assert (lab("resume", "a").stdout, words_of(ray_.jobs["a"])) == ("a\n", list(RUN))
 
 
 def test_a_job_that_does_not_end_is_said(lab, ray_, monkeypatch):

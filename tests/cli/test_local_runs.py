@@ -1,6 +1,5 @@
 """`mlcl list`, `show` and `open`: what a home has, from its files alone."""
 
-import errno
 import json
 import webbrowser
 from types import SimpleNamespace
@@ -14,11 +13,12 @@ from optuna.storages.journal import JournalFileBackend
 from sweeps import World
 from typer.testing import CliRunner
 
-from mlcl.cli.completion import job_keys, local_names, metric_names, trial_keys
 from mlcl.cli.main import app
+from mlcl.cli.options import job_keys, local_names, metric_names
 from mlcl.cli.output import results
+from mlcl.cli.runs import trial_keys
 from mlcl.errors import UserError
-from mlcl.store import Database, RunFolders
+from mlcl.store import RunFolders
 from mlcl.tracking import RunLog, State
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
@@ -96,18 +96,15 @@ def test_a_damaged_database_is_an_error_of_one_line(home):
             mlcl(home, *words)
 
 
-def test_a_narrow_terminal_and_an_unreadable_ledger_end_no_command(home, monkeypatch):
+def test_a_narrow_terminal_and_a_sweep_without_results_end_no_command(home, monkeypatch):
     wide = mlcl(home, "show", "seek")
     monkeypatch.setattr(results, "_width", 20)
     assert "seek" in mlcl(home, "list")
     assert sorted("".join(mlcl(home, "show", "seek").split())) == sorted("".join(wide.split()))
-    monkeypatch.setattr(Database, "events", denied)
+    (document,) = home.glob("sweeps/*/sweep.json")
+    document.unlink()
     assert "seek" in mlcl(home, "list")
     assert trial_keys(SimpleNamespace(params={"sweep": "seek"}), "") == []
-
-
-def denied(*_):
-    raise PermissionError(errno.EACCES, "no", "a")
 
 
 def test_the_shell_completes_names(home, monkeypatch):

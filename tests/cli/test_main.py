@@ -10,7 +10,7 @@ from mlflow.exceptions import MlflowException
 
 from mlcl import __main__
 from mlcl.cli import main
-from mlcl.cli.clean import remove
+from mlcl.cli.upkeep import remove
 from mlcl.data.cache_entries import CacheEntry
 from mlcl.errors import UserError
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from mlcl.cli import output
 from mlcl.cli import progress as view
 from mlcl.cli.output import duration
-from mlcl.cli.progress import PLAIN_EVERY, PlainLines, RunProgress, SweepTable, event_text, print_event
+from mlcl.cli.progress import PLAIN_EVERY, RunProgress, SweepTable, event_text, plain_lines, print_event
 from mlcl.service.engine.progress import Progress, ProgressEvent, Row
 from mlcl.tracking import State
 from mlcl.training.events import Event
@@ -81,7 +81,7 @@ def test_plain_lines_leave_out_rungs_that_come_too_fast(capsys, monkeypatch):
     said = []
     monkeypatch.setattr("mlcl.cli.progress.say", said.append)
     clock = Clock()
-    show = PlainLines(clock)
+    show = plain_lines(clock)
     rung = ProgressEvent("rung", row=row(4), progress=progress(row(4)))
     show(ProgressEvent("note", "taken over"))
     show(rung)

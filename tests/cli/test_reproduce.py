@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.results.table_result import CellResult, FigureResult, Origin, TableResult
+from mlcl.results.cell_result import CellResult, FigureResult, Origin
+from mlcl.results.table_result import TableResult
 from mlcl.service import tables
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.config import load_job, load_space
-from mlcl.config.space import corners
+from mlcl.config.space.space import corners
 from mlcl.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]

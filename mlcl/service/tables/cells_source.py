@@ -45,7 +45,7 @@ class CellsSource(TrainingSource):
         """COMPLETE: its figures are read from its folder."""
         return End(State.COMPLETE)
 
-    def closed(self, entry: Entry) -> None:
+    def on_end(self, entry: Entry) -> None:
         """Keeps the entry where there is a reason."""
         self._ended += entry.ended
         run = self._runs.get(entry.key)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, covers, dump_job, job_hash
-from mlcl.config.table import FOLDER, Cell, Table, cells_of
+from mlcl.config.table.cells import Cell, cells_of
+from mlcl.config.table.schema import FOLDER, Table
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.packing import Resources

@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,12 +16,12 @@ import pytest
 from patience import until
 
 from mlcl.config.cluster import load_cluster
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
 from mlcl.service.local import service as local
 from mlcl.service.local.processes import free_port, process_tree, start_process
 from mlcl.service.local.servers import Problem, Server, mlflow_server, ray_scratch
-from mlcl.service.local.service import ServiceError, mlflow_address, read_state, service_status
-from mlcl.service.local.settings import ServiceFolder, UpOptions, read_secret, resolve_settings
+from mlcl.service.local.service import mlflow_address, read_state, service_status
+from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings
 from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
@@ -33,10 +32,10 @@ class Service:
 
     def __init__(self, home):
         self.home, self.folder = home, ServiceFolder(home)
-        self.options = UpOptions(free_port(), free_port(), free_port())
+        self.options = {f"{name}_port": free_port() for name in ("ray", "dashboard", "mlflow")}
 
     def up(self, **options):
-        return local.up(UpOptions(**options) if options else self.options, self.home)
+        return local.up(options or self.options, self.home)
 
     def down(self, **how):
         return local.down(self.home, **how)
@@ -93,12 +92,12 @@ def service(tmp_path, monkeypatch):
 def test_up_starts_both_once(service):
     assert mlflow_address(service.home) is None
     first = service.up()
-    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options.mlflow_port}"
-    assert first.fresh == ("ray", "mlflow")
+    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options['mlflow_port']}"
+    assert first.started == ("ray", "mlflow")
     roots = service.roots()
     assert len(service.members()) == 4
-    again = service.up(mlflow_port=service.options.mlflow_port)
-    assert (again.fresh, service.roots()) == ((), roots)
+    again = service.up(mlflow_port=service.options["mlflow_port"])
+    assert (again.started, service.roots()) == ((), roots)
     status = service_status(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
@@ -107,8 +106,8 @@ def test_up_starts_both_once(service):
 def test_the_cluster_file_leads_to_it(service):
     service.up()
     cluster = load_cluster(service.folder.cluster)
-    assert cluster.ray.address == f"http://127.0.0.1:{service.options.dashboard_port}"
-    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.options.mlflow_port}"
+    assert cluster.ray.address == f"http://127.0.0.1:{service.options['dashboard_port']}"
+    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.options['mlflow_port']}"
     assert (cluster.storage, cluster.python) == (str(service.home), sys.executable)
     assert cluster.ray.token.resolve("ray.token") == read_secret(service.folder.ray_token)
     assert cluster.mlflow.password.resolve("p") == read_secret(service.folder.mlflow_password)
@@ -137,7 +136,7 @@ def test_up_mends_a_dead_half(service, dead, alive):
     before, members = service.roots(), service.members()
     service.kill(dead)
     assert service.wrong() == {dead: "is not running", alive: ""}
-    assert service.up().fresh == (dead,)
+    assert service.up().started == (dead,)
     after = service.roots()
     assert after[alive] == before[alive]
     # The child of the dead one was left, and might have held its port.
@@ -147,7 +146,7 @@ def test_up_mends_a_dead_half(service, dead, alive):
 
 def test_a_start_that_fails_leaves_nothing(service, tmp_path):
     service.touch("mlflow.dies")
-    with pytest.raises(ServiceError, match=r"MLflow ended while it started.*no room for it here"):
+    with pytest.raises(MachineError, match=r"MLflow ended while it started.*no room for it here"):
         service.up()
     assert read_state(service.folder) is None
     assert not list(tmp_path.glob("mlcl-ray-*"))
@@ -165,14 +164,14 @@ def test_a_mend_that_fails_leaves_the_other_half(service):
     service.up()
     service.kill("mlflow")
     service.touch("mlflow.dies")
-    with pytest.raises(ServiceError):
+    with pytest.raises(MachineError):
         service.up()
     assert service.wrong() == {"ray": "", "mlflow": "is not running"}
 
 
 def test_a_server_that_lets_everybody_in_is_no_success(service):
     service.touch("ray.open")
-    with pytest.raises(ServiceError, match=r"Ray at .* answers without a secret"):
+    with pytest.raises(MachineError, match=r"Ray at .* answers without a secret"):
         service.up()
     assert read_state(service.folder) is None
 
@@ -181,7 +180,7 @@ def test_a_secret_that_was_changed_is_named(service):
     service.up()
     service.folder.mlflow_password.write_text("another\n")
     assert "refuses the secret in" in service.wrong()["mlflow"]
-    with pytest.raises(ServiceError, match=r"write the present one into .*mlflow\.password"):
+    with pytest.raises(MachineError, match=r"write the present one into .*mlflow\.password"):
         service.up()
     assert len(service.members()) == 4
 
@@ -227,7 +226,7 @@ def only_lives(service, alive):
 def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, while_waiting, alive):
     only_lives(service, alive)
     while_waiting(lambda: service.kill("ray"))
-    assert set(service.up().fresh) == {"ray"} | {"ray", "mlflow"} - alive
+    assert set(service.up().started) == {"ray"} | {"ray", "mlflow"} - alive
     assert service.wrong() == {"ray": "", "mlflow": ""}
 
 
@@ -240,18 +239,18 @@ def test_a_server_that_was_started_again_in_vain_is_ended(service, while_waiting
         service.touch("ray.open")
 
     while_waiting(dies_and_is_no_success)
-    with pytest.raises(ServiceError, match="answers without a secret"):
+    with pytest.raises(MachineError, match="answers without a secret"):
         service.up()
     state = read_state(service.folder)
     assert set(state.servers if state else ()) == alive - {"ray"}
-    head = [str(SCRIPT), "ray", str(service.options.dashboard_port)]
+    head = [str(SCRIPT), "ray", str(service.options["dashboard_port"])]
     assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
 
 
 def test_a_taken_port_is_told_before_anything_starts(service):
     service.up()
     other = Service(service.home.with_name("other"))
-    other.options = replace(other.options, dashboard_port=service.options.dashboard_port)
+    other.options = other.options | {"dashboard_port": service.options["dashboard_port"]}
     with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as caught:
         other.up()
     assert caught.value.key == "--dashboard-port"
@@ -333,9 +332,9 @@ def test_secrets_stay_where_they_belong(service, monkeypatch):
 
 
 def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
-    monkeypatch.setattr("mlcl.service.local.settings.check_store", lambda uri: None)
+    monkeypatch.setattr("mlcl.service.local.servers.check_storage", lambda settings: None)
     url = "postgresql+psycopg://ada:s3cret@host/db"
-    service.options = UpOptions(**{**vars(service.options), "store": url})
+    service.options["store"] = url
     service.up()
     having = [member.pid for member in service.members() if url in member.environ().values()]
     assert service.roots()["mlflow"] in having
@@ -348,20 +347,20 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "root"),
     [
-        (UpOptions(artifacts="/kept"), "file:///kept"),
-        (UpOptions(artifacts="s3://lab/mlflow"), None),
-        (UpOptions(artifacts="/kept", store="postgresql://ada@host/db"), None),
+        ({"artifacts": "/kept"}, "file:///kept"),
+        ({"artifacts": "s3://lab/mlflow"}, None),
+        ({"artifacts": "/kept", "store": "postgresql://ada@host/db"}, None),
     ],
 )
 def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, options, root):
-    server = mlflow_server(resolve_settings(options, service.folder, None), service.folder)
+    server = mlflow_server(resolve_settings(options, service.folder), service.folder)
     assert server.environment.get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
 
 
 def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatch):
     monkeypatch.undo()  # the real tables
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    server = mlflow_server(resolve_settings(UpOptions(), service.folder, None), service.folder)
+    server = mlflow_server(resolve_settings({}, service.folder), service.folder)
     service.folder.make()
     (service.home / "mlflow.db").touch()
     with closing(sqlite3.connect(service.folder.mlflow_users)) as users:
