@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from typing import Self
 
 from rich.console import Group, JustifyMethod, RenderableType
@@ -18,7 +17,7 @@ from rich.text import Text
 
 from mlcl.cli.output import duration, errors, is_interactive, say
 from mlcl.cli.sweep_tables import drawn_text
-from mlcl.results.documents import finite
+from mlcl.results.documents import document
 from mlcl.service.engine.progress import Progress as SweepProgress
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State
@@ -111,7 +110,7 @@ def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
 
 def print_event(event: ProgressEvent) -> None:
     """A watcher that prints every event as one JSON object on a line of standard error."""
-    errors.out(json.dumps(finite(asdict(event)), allow_nan=False), highlight=False)
+    errors.out(json.dumps(document(event), allow_nan=False), highlight=False)
 
 
 def plain_lines(clock: Callable[[], float] = time.monotonic) -> ProgressListener:

@@ -126,7 +126,7 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
 def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool, as_json: bool) -> NoReturn:
     """Trains what is missing, prints the table and what to do about it, and exits with the state's status."""
     from mlcl.cli.progress import progress_view
-    from mlcl.results.documents import table_document
+    from mlcl.results.documents import document
     from mlcl.service.tables import check_folder, run_table, write_cells
     from mlcl.service.tables.rendering import markdown
     from mlcl.tracking import dashboard, tracking_uri
@@ -140,7 +140,7 @@ def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool
         written = write_cells(report, figures)
         say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
-    tree = {**table_document(report), "dashboard": pages, "views": views}
+    tree = {**document(report), "dashboard": pages, "views": views}
     where = f"{report.folder}/table.{{md,tex,json}}; dashboard: {pages}"
     links = (f"{name}: {link}" for name, link in views.items())
     answer(tree, markdown(report), where, *links, as_json=as_json)

@@ -141,13 +141,13 @@ def _baselines(
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:
     """Prints the report, then what to do next, and exits with the status of its state."""
     from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
-    from mlcl.results.documents import sweep_document
+    from mlcl.results.documents import document
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**sweep_document(report), "dashboard": pages, "views": views})
+        print_json({**document(report), "dashboard": pages, "views": views})
         raise typer.Exit(EXIT_OF[report.state])
     if report.verdict is not None:
         tell(report.verdict.sentence)

@@ -21,7 +21,7 @@ from mlcl.config import Goal
 from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
-from mlcl.results.documents import sweep_document
+from mlcl.results.documents import document
 from mlcl.results.sweep_result import SweepResult, TrainingResult
 from mlcl.service.local.settings import read_secret
 from mlcl.service.run_job import run_job
@@ -105,7 +105,7 @@ def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):
         run_id = made(client, kind="sweep", id=id, name="seek", state="COMPLETE")
         goals = (Goal("val/accuracy", "max"),)
         sweep = SweepResult(id, "seek", State.COMPLETE, "", Path(), goals, "val/accuracy", "max", trials)
-        client.log_text(run_id, json.dumps(sweep_document(sweep)), "sweep.json")
+        client.log_text(run_id, json.dumps(document(sweep)), "sweep.json")
     for word in ("seek", "s1"):
         assert export(home, word, "--to", tmp_path / word, "--json")["run_id"] == report.mlflow_run_id
     assert "this sweep has no best trial" in refusal(home, "s2")

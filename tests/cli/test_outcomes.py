@@ -15,7 +15,8 @@ from commands import mlcl
 from sweep_reports import report as sweep
 from sweep_reports import trained
 
-from mlcl.results.table_result import CellResult, FigureResult, Origin, TableResult
+from mlcl.results.cell_result import CellResult, FigureResult, Origin
+from mlcl.results.table_result import TableResult
 from mlcl.service import tables
 from mlcl.service.engine.budget import parse_budget
 from mlcl.service.engine.packing import Resources

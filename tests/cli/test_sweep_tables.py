@@ -11,7 +11,7 @@ from rich.console import Console
 from sweep_reports import confirmed, report, seed, trained, two_goals
 
 from mlcl.cli.sweep_tables import FAILURES_SHOWN, confirmation_table, failures, settings_text, trials_table
-from mlcl.results.documents import sweep_document
+from mlcl.results.documents import document
 from mlcl.tracking import State
 
 ACCURACIES = [0.5, 0.75, 1.0]
@@ -74,7 +74,7 @@ def test_a_value_is_not_read_as_markup():
 def test_the_document_is_json_with_null_for_what_is_no_number():
     group = confirmed("best", seed(1, test__accuracy=math.nan), run_id=None)
     trials = (trained(0, score=0.5), trained(1, State.PRUNED, math.inf))
-    tree = sweep_document(report(trials=trials, confirmations=(group,), undelivered=2))
+    tree = document(report(trials=trials, confirmations=(group,), undelivered=2))
     again = json.loads(json.dumps(tree, allow_nan=False))
     assert (again["best"], again["undelivered"]) == ("trial 0", 2)
     assert again["goals"] == [{"metric": "val/accuracy", "mode": "max"}]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.results.documents import table_document
+from mlcl.results.documents import document
 from mlcl.results.table_result import TableResult
 
 FORMAT = 1
@@ -24,7 +24,7 @@ def write_cells(report: TableResult, folder: Path) -> list[Path]:
     """Writes `ROW/COLUMN.json` for each cell that lacks no figure: whose it is, its settings, its figures."""
     written = []
     head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
-    for cell, tree in zip(report.cells, table_document(report)["cells"], strict=True):
+    for cell, tree in zip(report.cells, document(report)["cells"], strict=True):
         if any(figure.verdict == "missing" for figure in cell.figures):
             continue
         higher = {figure.name: report.higher[figure.name] for figure in cell.figures}

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mlcl.results.cell_result import CellResult
 from mlcl.results.provenance import data_notes, log_start, lower_is_better, provenance_of
-from mlcl.results.table_result import CellResult, TableResult
+from mlcl.results.table_result import TableResult
+from mlcl.results.table_tests import ranked_figures
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
@@ -18,7 +20,6 @@ from mlcl.service.tables.figures import Figures
 from mlcl.service.tables.plan import TablePlan, TableRun, check_table, finished, identity, known_folder
 from mlcl.service.tables.table_log import TableLog
 from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
-from mlcl.significance.table_tests import ranked_figures
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
@@ -151,7 +152,7 @@ def table_report(
         higher={name: table.is_better_higher(name) for name in names},
     )
     if table.ranks is not None:
-        report = replace(report, ranks=ranked_figures(report.scores, report.higher, table.ranks))
+        report = replace(report, ranks=ranked_figures(report.cells, report.higher, table.ranks))
     if state is State.COMPLETE and report.missing:
         first, more = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
         rest = f" and {more:,} more" if more > 0 else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mlcl.config import dump_job, flatten
 from mlcl.config.table.schema import slug
 from mlcl.files import replace_text
-from mlcl.results.documents import write_table
+from mlcl.results.documents import write_result
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
@@ -48,7 +48,7 @@ class TableLog:
         """Writes the table's files, in its folder and to the log, with the means."""
         for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
             replace_text(report.folder / name, text)
-        write_table(report)
+        write_result(report)
         self._log.artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
         there = sum(run is not None for cell in report.cells for run in cell.runs)
         self._log.metrics(_metrics(report), step=there)

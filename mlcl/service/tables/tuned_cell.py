@@ -13,8 +13,8 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
+from mlcl.results.cell_result import SearchResult
 from mlcl.results.sweep_result import ranked
-from mlcl.results.table_result import SearchResult
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, scoped
