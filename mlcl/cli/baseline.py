@@ -52,7 +52,7 @@ def baseline(
 
 
 def read(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
-    """The job of a file, or of a prepared data set's folder. Raises UserError."""
+    """Loads a job file, or makes a job of baselines for the folder of a prepared data set."""
     from mlcl.training.baselines.jobs import dataset_job
 
     if what.is_dir():

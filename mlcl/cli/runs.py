@@ -46,7 +46,7 @@ StudyFile = Annotated[
 
 @dataclass(frozen=True)
 class LocalRun:
-    """A run, sweep or table (`kind`). `name` is its name, or its id; `best` its main metric as text."""
+    """A run, sweep or table of a home, as `mlcl list` shows it: `best` is its main metric as text."""
 
     kind: str
     id: str
@@ -213,7 +213,10 @@ def local_runs(home: Path) -> list[LocalRun]:
 
 
 def local_run(home: Path, word: str) -> LocalRun:
-    """Finds one by name or id, by its beginning, or the latest (`@last`). Raises UserError for none."""
+    """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`).
+
+    Raises UserError for none, and for several with the same beginning.
+    """
     known = local_runs(home)
     if word == LAST:
         if not known:

@@ -23,7 +23,7 @@ def its(tmp_path, monkeypatch):
     def up(options, home, announce):
         its.options = options
         announce("starting")
-        store, files = resolve_settings(options, its.folder).shown.store, its.folder
+        store, files = resolve_settings(options, its.folder).public.store, its.folder
         secrets = (files.mlflow_password, files.ray_token, files.cluster)
         return UpResult(RAY, MLFLOW, its.started, "admin", *secrets, store, "/kept", its.outside)
 

@@ -61,7 +61,7 @@ def submit(
 ) -> str:
     """Submits the command `mlcl WORDS` and returns its id.
 
-    Raises UserError where the id is taken, and before the upload for files that cannot be uploaded.
+    Raises UserError where a job has the id already, and before the upload for files that cannot be uploaded.
     """
     name = check_id(id or new_id())
     there = client.find(name)

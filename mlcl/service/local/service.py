@@ -1,4 +1,4 @@
-"""Starts the local service, ends it, and tells how it is. What runs is in one file, `state.json`."""
+"""The local service: its start, its end and its status. What runs is in one file, `state.json`."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
         password_file=folder.mlflow_password,
         token_file=folder.ray_token,
         cluster_file=folder.cluster,
-        store=settings.shown.store,
+        store=settings.public.store,
         artifacts=settings.artifacts,
         outside=sorted({each for running in state.servers.values() for each in running.outside()}),
     )
@@ -191,7 +191,7 @@ def _write_cluster(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
 
 @dataclass(frozen=True)
 class DownResult:
-    """The names of the servers that were ended, and the number of their processes."""
+    """The names of the servers that `down` ended, and the number of their processes."""
 
     servers: tuple[str, ...]
     processes: int
