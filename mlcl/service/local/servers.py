@@ -132,15 +132,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
         "max-worker-port": 0,
         "ray-client-server-port": free_port(),  # the system cannot choose it
     }
-    start = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--disable-usage-stats",
-    ]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     return Server(
         name=RAY,
         title="Ray",
@@ -150,7 +142,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
         secret=folder.ray_token,
         login={"Authorization": f"Bearer {read_secret(folder.ray_token)}"},
         ports={"--ray-port": settings.ray_port, "--dashboard-port": settings.dashboard_port},
-        command=[*start, *(f"--{name}={value}" for name, value in options.items())],
+        command=[*start, "--disable-usage-stats", *(f"--{key}={value}" for key, value in options.items())],
         environment={  # jobs and workers inherit it
             **inherited_environment("RAY_memory_"),
             "RAY_AUTH_MODE": "token",

@@ -16,12 +16,7 @@ from mlcl.config.cluster import ClusterConfig
 from mlcl.config.section import validate
 from mlcl.errors import MachineError, UserError
 from mlcl.files import replace_text
-from mlcl.service.local.processes import (
-    check_free,
-    end_processes,
-    record_tree,
-    start_process,
-)
+from mlcl.service.local.processes import check_free, end_processes, record_tree, start_process
 from mlcl.service.local.servers import (
     MLFLOW,
     RAY,
