@@ -91,7 +91,7 @@ def check_writable(file: Path, key: str) -> None:
     try:
         TemporaryFile(dir=file.parent).close()
     except OSError as error:
-        raise UserError("cannot be written", file=file, key=key, found=error) from None
+        raise UserError("cannot be written", file=file, key=key, found=error.strerror) from None
 
 
 def _checked(home: Path) -> Path:
