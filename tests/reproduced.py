@@ -18,7 +18,7 @@ from builders import job_tree
 from sweep_contents import document, half_files, logged, stored
 from sweeps import World
 
-from mlcl.config.table import load_table
+from mlcl.config.table.schema import load_table
 from mlcl.results import documents
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.ledger import Ledger

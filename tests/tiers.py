@@ -57,6 +57,7 @@ FULL = (
     "service/starter/test_layouts.py::test_a_public_layout_is_read_trained_on_and_predicted",
     "service/test_run_baselines.py",
     "service/test_run_job.py",
+    "service/search/test_deleted_views.py",
     "service/search/test_sweep.py::test_a_moved_or_copied_home_goes_on",
     "service/tables/test_parts.py",
     "service/test_import_home.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -144,7 +144,9 @@ class SweepConclusion:
         """The conclusion from the confirmation of a sweep."""
         found = [each for each in confirmed_settings(data.result, data.result.name) if each.runs]
         metric = next(iter(headline_metrics(data.confirmation, data.score)), "")
-        contenders = [each.contender() for each in found if each.candidate]
+        contenders = [
+            replace(each.contender(data.score), label=each.name) for each in data.result.confirmations
+        ]
         verdict = compare_baselines(contenders, f"test/{metric.rpartition('/')[2]}", data.mode)
         reference = "" if verdict is None else verdict.baseline
         settings = sorted(found, key=lambda each: each.label != reference)

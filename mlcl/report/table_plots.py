@@ -13,7 +13,8 @@ from mlcl.report.plots.cells import CellPoint, cells_plot
 from mlcl.report.plots.charts import Plot, PlotCollection, build_plots
 from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.sweep_data import Histories
-from mlcl.results.table_result import CellResult, TableResult
+from mlcl.results.cell_result import CellResult
+from mlcl.results.table_result import TableResult
 
 MOST_GROUPS = 3
 """Most groups of cells that are drawn."""

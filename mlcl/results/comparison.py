@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
 from mlcl.config.section import metric_name
-from mlcl.config.space import HALF_SUFFIX
+from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.settings import SPLIT_SEED, ComparedSetting
 from mlcl.significance.baseline_verdict import figure_name

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, computed_field
 
 from mlcl.config import Goal
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
@@ -23,6 +23,7 @@ RoleField = Annotated[
     PlainSerializer(lambda role: [each.name.lower() for each in role]),
 ]
 """The roles of a setting, as a list of names in JSON."""
+Verdict = Annotated[BaselineVerdict | None, PlainSerializer(lambda its: its and its.as_dict())]
 RunId = Annotated[str | None, Field(alias="mlflow_run_id")]
 """The id of a run in MLflow, None where the run has not been delivered."""
 
@@ -68,6 +69,7 @@ class TrainingResult:
     log: str = ""
     run_id: RunId = None
 
+    @computed_field
     @property
     def epoch(self) -> int:
         """The epoch of the last intermediate value, 0 without one."""
@@ -111,6 +113,7 @@ class SettingResult:
     log: str = ""
     run_id: RunId = None
 
+    @computed_field
     @property
     def label(self) -> str:
         """The names that it has now, in one text."""
@@ -199,10 +202,24 @@ class SweepResult:
     lower_is_better: tuple[str, ...] = ()
     provenance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @computed_field
     @property
-    def best(self) -> TrainingResult | None:
+    def verdict(self) -> Verdict:
+        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
+        contenders = [each.contender(self.score) for each in self.confirmations]
+        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
+
+    @computed_field
+    @property
+    def best(self) -> Annotated[TrainingResult | None, PlainSerializer(lambda trial: trial and trial.label)]:
         """The best complete trial; None for none."""
         return next(iter(ranked(self.trials, self.mode)), None)
+
+    @computed_field
+    @property
+    def front(self) -> Annotated[list[TrainingResult], PlainSerializer(lambda its: [t.label for t in its])]:
+        """The trials on the Pareto front over the goals; empty for a single goal."""
+        return pareto(self.trials, self.goals) if len(self.goals) > 1 else []
 
     @property
     def all_trials(self) -> list[TrainingResult]:
@@ -217,17 +234,6 @@ class SweepResult:
         """
         found = [*self.confirmations, *self.earlier]
         return sorted(found, key=lambda its: (its.is_fitted, Role.BASELINE not in its.role, its.order))
-
-    @property
-    def front(self) -> list[TrainingResult]:
-        """The Pareto front over the goals; empty for a single goal."""
-        return pareto(self.trials, self.goals) if len(self.goals) > 1 else []
-
-    @property
-    def verdict(self) -> BaselineVerdict | None:
-        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        contenders = [each.contender(self.score) for each in self.confirmations]
-        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
 
 
 class Scored(Protocol):

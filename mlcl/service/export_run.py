@@ -13,7 +13,6 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked_folder
 from mlcl.results.runs import GROUPS, Runs, kind
-from mlcl.results.settings import confirmed_settings
 from mlcl.results.stored import read_sweep
 from mlcl.results.sweep_result import SweepResult
 from mlcl.significance.baseline_verdict import Role, best_of
@@ -119,13 +118,13 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
 
 def _best_run_id(sweep: SweepResult) -> str | None:
     """The seed with the best score on validation of the best confirmed model, else the best trial."""
-    settings = {each.label: each for each in confirmed_settings(sweep, "") if each.runs and each.candidate}
-    best = best_of([each.contender() for each in settings.values()], Role.MODEL, sweep.mode)
+    contenders = [each.contender(sweep.score) for each in sweep.confirmations]
+    best = best_of(contenders, Role.MODEL, sweep.mode)
     if best is None:
         return sweep.best.run_id if sweep.best else None
     sign = 1 if sweep.mode == "max" else -1
     seed = max(best.validation, key=lambda seed: sign * best.validation[seed])
-    return settings[best.label].runs[seed].run_id
+    return sweep.confirmations[contenders.index(best)].seeds[seed].run_id
 
 
 def _single(found: Sequence[Run], word: str) -> Run:

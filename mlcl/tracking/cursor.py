@@ -75,6 +75,13 @@ def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]
     return [log for log in found if uri is None or log.uri == stored_uri(uri, home)]
 
 
+def delivered_logs(home: Path, uri: str) -> list[str]:
+    """The ids of the logs under `home` that have a run in this store, as far as the cursors know."""
+    present = stored_uri(uri, home)
+    folders = (path for path in sorted((home / "logs").glob("*")) if Cursor.read(path).run_id is not None)
+    return [path.name for path in folders if first_entry(path / LOG).get("uri") == present]
+
+
 def pending_entries(folder: Path, cursor: Cursor) -> int:
     """The number of entries behind the cursor."""
     log = folder / LOG

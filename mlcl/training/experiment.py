@@ -32,6 +32,7 @@ from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.features.cache import FeatureCache
 from mlcl.training.job_data import JobData
+from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
@@ -85,7 +86,16 @@ def run_experiment(
     if job_data.job.baseline is not None:
         return experiment.fit_baseline() if context.is_main else None
     with deterministic(train.deterministic):
-        return experiment.train()
+        model = experiment.seeded_model()
+        evaluator = Evaluator(job_data, model, context)
+        callbacks = Callbacks(listener, evaluator.quick, should_stop)
+        loop = build_loop(job_data, model, context, callbacks, folder / CHECKPOINT)
+        resumed = loop.resume()
+        loop.tell("start", note="resumed" if resumed else "")
+        began = time.perf_counter()
+        loop.run()
+        metrics = experiment.evaluate(loop, evaluator, began)
+    return Outcome(metrics, resumed) if context.is_main else None
 
 
 @dataclass(frozen=True)
@@ -99,16 +109,16 @@ class _Experiment:
     should_stop: Callable[[], bool]
     test: bool
 
-    def train(self) -> Outcome | None:
-        """Trains the network, from its checkpoint if there is one, and evaluates it."""
-        model = self._seeded_model()
-        evaluator = Evaluator(self.job_data, model, self.context)
-        callbacks = Callbacks(self.listener, evaluator.quick, self.should_stop)
-        loop = build_loop(self.job_data, model, self.context, callbacks, self.folder / CHECKPOINT)
-        resumed = loop.resume()
-        loop.tell("start", note="resumed" if resumed else "")
-        began = time.perf_counter()
-        loop.run()
+    def seeded_model(self) -> ContrastiveModel:
+        """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
+        seed = self.job_data.job.train.seed
+        seed_all(seed)
+        model = build_model(self.job_data)
+        seed_all(seed, self.context.rank)
+        return model.to(self.context.device)
+
+    def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
+        """Evaluates the network, whose training started at `began`, and writes the results."""
         trained = time.perf_counter()
 
         def phase(note: str) -> None:
@@ -120,20 +130,10 @@ class _Experiment:
         result = evaluator.final(test=self.test, tell=phase)
         for note in result.notes:
             loop.tell("note", note=note)
-        write_results(self.folder, self.job_data, result, model)
-        if not self.context.is_main:
-            return None
+        write_results(self.folder, self.job_data, result, loop.model)
         metrics = result.metrics | _times(began, trained)
         loop.tell("end", metrics)
-        return Outcome(metrics, resumed)
-
-    def _seeded_model(self) -> ContrastiveModel:
-        """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
-        seed = self.job_data.job.train.seed
-        seed_all(seed)
-        model = build_model(self.job_data)
-        seed_all(seed, self.context.rank)
-        return model.to(self.context.device)
+        return metrics
 
     def fit_baseline(self) -> Outcome:
         """Fits the job's baseline, or reads its cached result, and evaluates it."""

@@ -79,17 +79,6 @@ def test_a_metric_equals_the_loop_over_known_entries(name, tied, seed):
 
 
 @pytest.mark.parametrize("name", LOOPED)
-def test_the_probability_of_an_unknown_entry_has_no_part(name):
-    p, true, known = scene(3)
-    other = torch.where(known, p, 1 - p / 2)
-    values = [
-        evaluate("multi_label", each, with_unknown(true, known), only=[name], facts=FACTS)[name]
-        for each in (p, other)
-    ]
-    assert values[0] == pytest.approx(values[1], abs=0, nan_ok=True)
-
-
-@pytest.mark.parametrize("name", LOOPED)
 def test_targets_without_an_unknown_entry_give_the_same_bits(name):
     p, true, _ = scene(1)
     plain, told = LabelRows.from_dense(true), with_unknown(true, torch.ones_like(true))

@@ -10,11 +10,13 @@ from pathlib import Path
 from mlflow.entities import Metric, Param, RunTag
 
 from mlcl.config import Goal
-from mlcl.results.documents import sweep_document, table_document
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.documents import document
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
-from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.results.table_result import TableResult
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State, Tracker
+from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 _clock = itertools.count(1_700_000_000_000, 1000)
 
@@ -106,8 +108,8 @@ class Store:
 
     def store(self, run_id: str, result: SweepResult | TableResult) -> None:
         """Logs the document of a sweep or table to its run."""
-        name, of = ("sweep", sweep_document) if isinstance(result, SweepResult) else ("table", table_document)
-        self.client.log_text(run_id, json.dumps(of(result)), f"{name}.json")
+        name = SWEEP_JSON if isinstance(result, SweepResult) else TABLE_JSON
+        self.client.log_text(run_id, json.dumps(document(result)), name)
 
     def table(
         self,

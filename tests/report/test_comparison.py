@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
+from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.comparison import compare_settings
 from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, notes, smallest_p_note, title
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
 from mlcl.results.sweep_result import TrainingResult
-from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.results.table_result import TableResult
 from mlcl.significance.paired_tests import compare_paired, holm
 from mlcl.store import RunFolders
 from mlcl.tracking import State, Tracker

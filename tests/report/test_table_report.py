@@ -92,7 +92,7 @@ def test_cells_are_tested_against_the_control_and_corrected_within_their_data_an
         ]
         for place, its in values.items()
     }
-    store.table("controlled", cells, ranks=[{"metric": "accuracy", "sentences": [], "control": "b"}])
+    store.table("controlled", cells, ranks=({"metric": "accuracy", "sentences": [], "control": "b"},))
     make_report(Runs(store.tracker), "controlled", tmp_path, folder=tmp_path / "it", log=False)
     tests = (tmp_path / "it" / "report.md").read_text().partition("## Tests\n")[2].partition("\n## ")[0]
     found = {
@@ -125,7 +125,7 @@ def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tm
     cells = {
         place: [{"metrics": {"test/accuracy": v[0] / 100}, "data": place[1]}] for place, v in figures.items()
     }
-    store.table("ranked", cells, ranks=[as_dict(its), unranked])
+    store.table("ranked", cells, ranks=(as_dict(its), unranked))
     made = make_report(Runs(store.tracker), "ranked", tmp_path, folder=tmp_path / "it", log=False)
     assert "ranks-accuracy" in made.plots
     text = (tmp_path / "it" / "report.md").read_text()

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 
 from mlcl.service.local.servers import mlflow_server
-from mlcl.service.local.settings import ServiceFolder, UpOptions, resolve_settings
+from mlcl.service.local.settings import ServiceFolder, resolve_settings
 from mlcl.tracking import Tracker
 
 
@@ -22,7 +22,7 @@ class Home:
     def up(self):
         folder = ServiceFolder(self.path)
         folder.make()
-        mlflow_server(resolve_settings(UpOptions(), folder, None), folder).prepare()
+        mlflow_server(resolve_settings({}, folder), folder).prepare()
 
     def open(self):
         Tracker(self.path)

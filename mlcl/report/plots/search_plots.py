@@ -5,6 +5,7 @@ The score over a key is drawn stage by stage, so that only trials of equally man
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 
@@ -19,8 +20,10 @@ from mlcl.report.plots.charts import (
     Axis,
     Chart,
     Plot,
+    PlotCollection,
     PlotSkipped,
     Series,
+    build_plots,
     chart_plot,
     draw,
     legend,
@@ -39,6 +42,17 @@ _PANEL = 2.6
 """Height of a stage's panel in inches."""
 _MARKS = {"pruned": ("o", 26), "complete": ("o", 30), "best": ("*", 190)}
 """Marker and size of the trials in each state, in the order of drawing."""
+
+
+def search_plots(data: SweepData) -> PlotCollection:
+    """All plots of the search."""
+    builders: dict[str, Callable[[SweepData], Plot | list[Plot]]] = {
+        "history": history_plot,
+        "pareto": pareto_plots,
+        "response": response_plots,
+        "gamma": gamma_plot,
+    }
+    return build_plots({name: partial(make, data) for name, make in builders.items()})
 
 
 def history_plot(data: SweepData) -> Plot:

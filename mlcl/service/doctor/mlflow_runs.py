@@ -15,12 +15,12 @@ from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_l
 from mlcl.service.engine.recovery import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor, pending_entries, undelivered_logs
-from mlcl.tracking.delivery import deliver_all
+from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, undelivered_logs
+from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.uri import sqlite_file, stored_uri
+from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
 PAGE = 1000
 """Runs per request."""
@@ -28,11 +28,16 @@ SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Logs with undelivered entries; those that another process delivers are notes."""
+    """Logs with undelivered entries, or whose store was deleted; those that others deliver are notes."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
 
+    if (delivered := delivered_logs(scope.home, scope.uri)) and not unreachable_reason(scope.uri):
+        lost = lost_logs(scope.home, scope.uri, MlflowClient(scope.uri)) if _has_tables(scope) else delivered
+        if lost:
+            why = f"{counted(len(lost), 'log')} went to a store that was deleted or replaced since"
+            yield Finding(shown(scope.uri), why, "delivered again", mend)
     for log in undelivered_logs(scope.home):
         what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
         if any_locked(*log_locks(scope.home, log.id)):
@@ -49,8 +54,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
     """Runs with another state in MLflow than here. RUNNING runs of other homes are counted in a note."""
-    file = sqlite_file(scope.uri)
-    if unreachable_reason(scope.uri) or (file is not None and not (file.exists() and file.stat().st_size)):
+    if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
     folders = {folder.path.name: folder for folder in all_folders(scope.home)}
@@ -79,6 +83,12 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         some = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
         why = "RUNNING in MLflow, of another home: nothing here says whether they live"
         yield Finding(f"{counted(len(foreign), 'run')}: {some}", why, "look from their home", note=True)
+
+
+def _has_tables(scope: Scope) -> bool:
+    """Whether the store is a server, or a file that is there: to ask for another one would make it."""
+    file = sqlite_file(scope.uri)
+    return file is None or (file.exists() and file.stat().st_size > 0)
 
 
 def _owned_runs(client: MlflowClient) -> Iterator[Run]:

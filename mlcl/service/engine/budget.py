@@ -8,15 +8,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import Cost, Entry
+from mlcl.service.engine.entries import Cost, Entry, Unit
+from mlcl.service.engine.ledger import Ledger
 
 KEY = "--budget"
 EXAMPLES = "2h, 30m, 45s, 1.5h, 30cpu-h, 8gpu-h, 90gpu-m"
 SECONDS = {"h": 3600, "m": 60, "s": 1}
-Unit = Literal["clock", "cpu", "gpu"]
 AFTER_TRIALS = 3
 """Trials that have ended when the forecast is made again, now from what they really cost."""
 
@@ -51,52 +50,22 @@ def check_budget(budget: Budget | None, gpus: float) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Running:
-    since: float
-    share: float
-
-
 class Account:
-    """Counts what trials use, in the unit of the budget; by the clock where there is none.
+    """What the commands of a sweep or table have spent, in the unit of the budget; by the clock without one.
 
-    `spent` is what earlier commands of the same sweep used. By the clock, it runs from here on whether
-    trials do or not.
+    Time by the clock passes while a command runs, whether trainings do or not.
     """
 
-    def __init__(
-        self, budget: Budget | None, spent: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.budget = budget
+    def __init__(self, budget: Budget | None, ledger: Ledger) -> None:
+        self.budget, self._ledger = budget, ledger
         self._unit: Unit = budget.unit if budget else "clock"
-        self._spent = spent
-        self._clock = clock
-        self._made = clock()
-        self._running: dict[str, _Running] = {}
-
-    def begin(self, key: str, cpus: float, gpus: float) -> None:
-        """A trial runs from now on and holds this much. Raises ValueError where it runs already."""
-        if key in self._running:
-            raise ValueError(f"{key!r} runs already")
-        share = {"clock": 0.0, "cpu": cpus, "gpu": gpus}[self._unit]
-        self._running[key] = _Running(self._clock(), share)
-
-    def end(self, key: str) -> float:
-        """A trial has ended; the seconds that it ran. Raises KeyError where it did not run."""
-        ended = self._running.pop(key)
-        seconds = self._clock() - ended.since
-        self._spent += seconds * ended.share
-        return seconds
 
     def used(self) -> float:
-        """Everything so far, what runs included, in (CPU or GPU) seconds."""
-        now = self._clock()
-        if self._unit == "clock":
-            return self._spent + now - self._made
-        return self._spent + math.fsum((now - run.since) * run.share for run in self._running.values())
+        """Returns everything so far, with what runs, in (CPU or GPU) seconds."""
+        return self._ledger.spent(self._unit, running=True)
 
     def left(self) -> float | None:
-        """What remains, never below 0; None without a budget."""
+        """Returns what remains, never below 0; None without a budget."""
         return None if self.budget is None else max(0.0, self.budget.amount - self.used())
 
     def over(self) -> bool:
@@ -104,12 +73,12 @@ class Account:
         return self.left() == 0.0
 
     def left_text(self) -> str | None:
-        """What remains, for people: `1.2 gpu-h`; None without a budget."""
+        """Returns what remains, for people: `1.2 gpu-h`; None without a budget."""
         left = self.left()
         return None if left is None else amount_text(left, self._unit)
 
     def used_text(self) -> str:
-        """What was used, for people."""
+        """Returns what was used, for people."""
         return amount_text(self.used(), self._unit)
 
 
@@ -157,7 +126,7 @@ class Forecasts:
         self._first: dict[str, tuple[int, float]] = {}
         self._from_pace = self._from_ended = account.budget is None
 
-    def rung(self, entry: Entry, epoch: int, left: int) -> None:
+    def report(self, entry: Entry, epoch: int, left: int) -> None:
         """A validation. The time before the first one is mostly the process's start, so it is left out."""
         if self._from_pace or self._from_ended:
             return
@@ -178,8 +147,7 @@ class Forecasts:
         budget = self._account.budget
         if budget is None:
             return
-        names = {"clock": "seconds", "cpu": "cpu_seconds", "gpu": "gpu_seconds"}
-        mean = statistics.fmean(getattr(cost, names[budget.unit]) for cost in costs)
+        mean = statistics.fmean(cost.used(budget.unit) for cost in costs)
         if budget.unit == "clock":
             mean /= self._at_once
         self._announce(forecast(left, mean, self._account.used(), budget))

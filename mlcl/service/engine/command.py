@@ -85,7 +85,7 @@ class Command:
     @cached_property
     def account(self) -> Account:
         """Counts on from what earlier commands have spent."""
-        return Account(self.budget, self.ledger.spent(self.budget.unit if self.budget else "clock"))
+        return Account(self.budget, self.ledger)
 
     @property
     def record(self) -> RunRecord:
@@ -101,7 +101,6 @@ class Command:
             home=self.logs.home,
             packing=self.packing,
             stop=StopConditions(self.folder.path, self.stop, self.account, max_failed),
-            account=self.account,
             reporter=reporter,
             forecasts=Forecasts(self.account, self.packing.concurrent, reporter.note),
             safe=self.tracker.safe,

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.budget import Account, Forecasts
+from mlcl.service.engine.budget import Forecasts
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Packing
@@ -38,7 +38,6 @@ class Engine:
         home: Where data and logs are.
         packing: How many trainings run at once, and the share of each.
         stop: Why no training is started any more.
-        account: What the command spends.
         reporter: Whom progress is reported to.
         forecasts: What the budget is expected to allow.
         safe: Takes secrets out of a text.
@@ -51,13 +50,12 @@ class Engine:
         home: Path,
         packing: Packing,
         stop: StopConditions,
-        account: Account,
         reporter: Reporter,
         forecasts: Forecasts,
         safe: Callable[[str], str],
         models: bool = True,
     ) -> None:
-        self.home, self.stop, self.account, self.reporter, self.safe = home, stop, account, reporter, safe
+        self.home, self.stop, self.reporter, self.safe = home, stop, reporter, safe
         self._ledger, self._packing, self._forecasts, self._models = ledger, packing, forecasts, models
         self._source: TrainingSource
         self._running: set[str] = set()
@@ -146,10 +144,7 @@ class Engine:
             raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
         packing = self._packing
         cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
-        if key in self._running:
-            self.account.end(key)
         self._running.add(key)
-        self.account.begin(key, cpus, gpus)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
         self._source.store.begun(entry)
         self.reporter.begin(entry)
@@ -167,7 +162,7 @@ class Engine:
             self.reporter.rung(entry)
             left = self._source.left()
             if left is not None:
-                self._forecasts.rung(entry, epoch, left)
+                self._forecasts.report(entry, epoch, left)
         return early
 
     def note(self, key: str, text: str) -> None:
@@ -208,12 +203,10 @@ class Engine:
     def _close(self, entry: Entry, end: End) -> None:
         if entry.ended:
             return
-        if entry.key in self._running:
-            self.account.end(entry.key)
-            self._running.discard(entry.key)
+        self._running.discard(entry.key)
         self._ledger.close(entry.key, end)
         self._source.store.closed(entry)
-        self._source.closed(entry)
+        self._source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
         left = self._source.left()
         if left is not None:

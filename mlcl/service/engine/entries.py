@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from mlcl.tracking import State
+
+Unit = Literal["clock", "cpu", "gpu"]
+"""The unit of an amount of time: seconds of the clock, of CPUs or of GPUs."""
 
 
 def scoped(scope: str, name: str) -> str:
@@ -62,6 +65,15 @@ class Cost:
         self.cpu_seconds += seconds * self.cpus
         self.gpu_seconds += seconds * self.gpus
         self.began = None
+
+    def used(self, unit: Unit = "clock", at: float | None = None) -> float:
+        """Returns the seconds in a unit, with the present stretch up to `at`."""
+        total, share = {
+            "clock": (self.seconds, 1.0),
+            "cpu": (self.cpu_seconds, self.cpus),
+            "gpu": (self.gpu_seconds, self.gpus),
+        }[unit]
+        return total if at is None or self.began is None else total + max(0.0, at - self.began) * share
 
 
 @dataclass

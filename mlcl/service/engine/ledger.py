@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.entries import EarlierTrial, End, Entry, Group, SpaceVersion, Training
+from mlcl.service.engine.entries import EarlierTrial, End, Entry, Group, SpaceVersion, Training, Unit
 from mlcl.store import Database, RunFolder, State
 
 HEADS = ("sweep", "table")
@@ -43,6 +43,8 @@ class Ledger:
         self.history: list[tuple[str, str, int]] = []
         """(event, key, epoch) of every rung and close, as they came: what a pruner is replayed from."""
         self.registered: dict[str, str] = {}
+        self.registered_runs: set[str] = set()
+        """The runs in MLflow of which a version was made."""
         self.codes: list[str] = []
         """The code of each command, without repetitions."""
         self.clock_seconds = 0.0
@@ -183,6 +185,7 @@ class Ledger:
 
     def _on_registered(self, event: dict[str, Any]) -> None:
         self.registered[event["key"]] = event["text"]
+        self.registered_runs.add(event.get("run", ""))
 
     def _on_end(self, event: dict[str, Any]) -> None:
         self.state = State(event["state"])
@@ -216,12 +219,18 @@ class Ledger:
         """The confirmation trainings of a group."""
         return [entry for entry in self.entries.values() if entry.group == group]
 
-    def spent(self, unit: str) -> float:
-        """Seconds of the clock, or CPU- or GPU-seconds, of all sessions so far."""
-        if unit == "clock":
+    def spent(self, unit: Unit, *, running: bool = False) -> float:
+        """Returns the seconds of the clock, of CPUs or of GPUs of all sessions so far.
+
+        They end with the last event; with `running`, now.
+        """
+        at = now() if running else None
+        if unit != "clock":
+            return math.fsum(entry.cost.used(unit, at) for entry in self.entries.values())
+        if at is None or self._session is None:
             return self.clock_seconds
-        name = "cpu_seconds" if unit == "cpu" else "gpu_seconds"
-        return math.fsum(getattr(entry.cost, name) for entry in self.entries.values())
+        began, before = self._session
+        return max(self.clock_seconds, before + at - began)
 
 
 def _unscoped(opened: Training | Group) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def end_group_log(log: RunLog, ledger: Ledger, key: str) -> None:
 
 
 class NestedTrials(TrainingStore):
-    """A training KEY of the search `scope` lies in `trials/KEY` and logs to `SWEEP.KEY`, below `parent`.
+    """A training KEY of the search `scope`, or of any, is in `trials/KEY` and logs to `SWEEP.KEY`.
+
+    Its log is nested in `parent`.
 
     The values of `free` post-hoc keys are decided after training and are no parameters before. `shared` are
     parameters of all search trials, which the parent has: a trial has those that differ.
@@ -76,7 +78,7 @@ class NestedTrials(TrainingStore):
         logs: JobLogs,
         data: DatasetInfo,
         free: tuple[str, ...],
-        scope: str = "",
+        scope: str | None = None,
         parent: str = "",
         shared: Mapping[str, str] | None = None,
     ) -> None:
@@ -141,7 +143,7 @@ class NestedTrials(TrainingStore):
     def open_all(self) -> None:
         """Starts the logs that a kill has kept from being started."""
         for group in self._ledger.groups.values():
-            if group.scope == self._scope:
+            if self._scope in (None, group.scope):
                 self.open_group(group)
                 if group.key in self._ledger.group_states:
                     self.close_group(group.key)
@@ -154,7 +156,7 @@ class NestedTrials(TrainingStore):
             self.closed(entry)
 
     def _entries(self) -> list[Entry]:
-        return [entry for entry in self._ledger.entries.values() if entry.scope == self._scope]
+        return [entry for entry in self._ledger.entries.values() if self._scope in (None, entry.scope)]
 
     def close_group(self, key: str) -> None:
         """Writes what the ledger says of a confirmation that has ended or was interrupted."""

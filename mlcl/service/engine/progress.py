@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,7 +9,7 @@ from typing import Any, Literal
 from mlcl.markup import counted
 from mlcl.service.engine.budget import Account
 from mlcl.service.engine.entries import Entry
-from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.ledger import Ledger, now
 from mlcl.tracking import State
 
 Stage = Literal["search", "confirmation", "table"]
@@ -108,7 +107,6 @@ class Reporter:
         self._stage: Stage = "search"
         self._done = self._total = self._at_once = 0
         self._seconds: list[float] = []
-        self._began: dict[str, float] = {}
 
     def note(self, text: str) -> None:
         """Something that the person should know."""
@@ -125,7 +123,6 @@ class Reporter:
 
     def begin(self, entry: Entry) -> None:
         """A training begins."""
-        self._began[entry.key] = time.monotonic()
         self._tell("begin", entry)
 
     def rung(self, entry: Entry) -> None:
@@ -134,11 +131,9 @@ class Reporter:
 
     def close(self, entry: Entry) -> None:
         """A training has ended, or was interrupted."""
-        began = self._began.pop(entry.key, None)
         if entry.ended:
             self._done += 1
-            if began is not None:
-                self._seconds.append(time.monotonic() - began)
+            self._seconds.append(entry.cost.seconds)
         self._tell("close", entry)
 
     def end(self, text: str) -> None:
@@ -154,8 +149,6 @@ class Reporter:
         metric = entry.job["evaluation"]["metric"]
         if entry.metrics:
             score, metric = entry.score, self._score
-        began = self._began.get(entry.key)
-        seconds = entry.cost.seconds + (time.monotonic() - began if began is not None else 0.0)
         if entry.state is State.COMPLETE and (entry.metrics or train["patience"] is None):
             epoch = train["epochs"]
         return Row(
@@ -164,14 +157,16 @@ class Reporter:
             epoch,
             train["epochs"],
             score,
-            seconds,
+            entry.cost.used(at=now()),
             entry.reason,
             metric,
             entry.settings,
         )
 
     def _progress(self) -> Progress:
-        running = tuple(self._row(self._ledger.entries[key]) for key in self._began)
+        running = tuple(
+            self._row(entry) for entry in self._ledger.entries.values() if entry.cost.began is not None
+        )
         found = self._best()
         best = None if found is None or found.score is None else (found.label, found.score)
         return Progress(

@@ -66,7 +66,7 @@ class TrainingSource(ABC):
         """Whether a validation's score stops the training early."""
         return False
 
-    def closed(self, entry: Entry) -> None:  # noqa: B027
+    def on_end(self, entry: Entry) -> None:  # noqa: B027
         """A training has ended or was interrupted; ledger and log say so."""
 
     def left(self) -> int | None:

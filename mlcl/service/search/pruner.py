@@ -95,7 +95,12 @@ class ReplayPruner:
         stops a trial: it fails on its own.
         """
         if (number, epoch) not in self._decisions:
-            self._decisions[number, epoch] = math.isfinite(score) and self._decide(number, epoch, score)
+            decided = False
+            if math.isfinite(score):
+                trial = self._trial(number)
+                trial.report(score, epoch)
+                decided = bool(trial.should_prune())  # the median's is numpy's
+            self._decisions[number, epoch] = decided
         return self._decisions[number, epoch]
 
     def tell(self, number: int, state: State, score: float | None) -> None:
@@ -107,11 +112,6 @@ class ReplayPruner:
         if told is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             told = TrialState.FAIL
         self._study.tell(self._trial(number), score if told is TrialState.COMPLETE else None, told)
-
-    def _decide(self, number: int, epoch: int, score: float) -> bool:
-        trial = self._trial(number)
-        trial.report(score, epoch)
-        return bool(trial.should_prune())  # the median's is numpy's
 
     def _trial(self, number: int) -> optuna.Trial:
         # Numbers come in any order, and some never: their trials have no report.

@@ -1,4 +1,4 @@
-"""Searches as sources of trainings: trials are drawn with Optuna and pruned early."""
+"""Searches, and the source that hands out their trials: drawn with Optuna and pruned early."""
 
 from __future__ import annotations
 
@@ -22,40 +22,22 @@ from mlcl.tracking import State
 from mlcl.training.run_files import RESULT
 
 
-class SearchSource(TrainingSource):
-    """The trials of one search: the interrupted ones first, then new ones up to the plan's number.
+class Search:
+    """One search in a ledger: its trials, the interrupted ones and those that may still be drawn.
 
     The constructor replays the ledger to the pruner, and closes a trial that the pruner stopped just before a
-    kill.
-
-    Args:
-        plan: The search; a baseline's search has a plan of its own.
-        ledger: The ledger, in which the search has a space version.
-        store: Where the trials are trained.
-        on_close: Called after each end of a trial.
-        scope: The search's scope in the ledger.
+    kill. `scope` is the search's scope in the ledger, in which it has a space version.
     """
 
-    stage = "search"
-    test = False
-    store: NestedTrials
-
-    def __init__(
-        self,
-        plan: SweepPlan,
-        ledger: Ledger,
-        store: NestedTrials,
-        on_close: Callable[[], None] = lambda: None,
-        scope: str = "",
-    ) -> None:
-        self.store, self.scores, self.scope = store, plan.scores, scope
-        self._plan, self._ledger, self._on_close = plan, ledger, on_close
+    def __init__(self, plan: SweepPlan, ledger: Ledger, scope: str = "") -> None:
+        self.plan, self.scope = plan, scope
+        self._ledger = ledger
         self._version = ledger.versions(scope)[-1]
         self._job = plan.search_job()
         self._flat = flatten(dump_job(self._job))
         self._start = start(plan.space, self._flat)
         self._waiting: list[Entry] = []
-        self._pruner = ReplayPruner(
+        self.pruner = ReplayPruner(
             plan.space.search,
             plan.space.mode,
             epochs=self._job.train.epochs,
@@ -65,7 +47,6 @@ class SearchSource(TrainingSource):
         self._replay()
 
     def _replay(self) -> None:
-        """Tells the pruner all intermediate values and ends in their order."""
         counted = {entry.key: entry for entry in self._ledger.counted(self.scope)}
         stopped = set()
         for event, key, epoch in list(self._ledger.history):
@@ -73,18 +54,19 @@ class SearchSource(TrainingSource):
             if entry is None or entry.number is None:
                 continue
             if event == "close":
-                self._pruner.tell(entry.number, entry.state, entry.score)
-            elif self._pruner.should_prune(entry.number, epoch, dict(entry.rungs)[epoch]):
+                self.pruner.tell(entry.number, entry.state, entry.score)
+            elif self.pruner.should_prune(entry.number, epoch, dict(entry.rungs)[epoch]):
                 stopped.add(key)
         for key in stopped:
             entry = counted[key]
             if entry.resumable and entry.version == self._version.number:
                 self._ledger.close(key, End(State.PRUNED, score=entry.rungs[-1][1]))
-                self._tell_pruner(entry)
+                self.tell(entry)
 
-    def _tell_pruner(self, entry: Entry) -> None:
+    def tell(self, entry: Entry) -> None:
+        """Tells the pruner that a trial has ended."""
         assert entry.number is not None
-        self._pruner.tell(entry.number, entry.state, entry.score)
+        self.pruner.tell(entry.number, entry.state, entry.score)
 
     @property
     def trials(self) -> list[Entry]:
@@ -92,9 +74,9 @@ class SearchSource(TrainingSource):
         return self._ledger.trials(self._version.number, self.scope)
 
     @property
-    def has_interrupted(self) -> bool:
-        """Whether an interrupted trial is left to go on with."""
-        return bool(self._waiting)
+    def turn(self) -> tuple[bool, int]:
+        """Orders searches: one with interrupted trials first, then the one that has drawn the fewest."""
+        return not self._waiting, len(self.trials)
 
     def start(self) -> tuple[int, int]:
         """Returns the number of ended trials, and of all trials that there are and may still be drawn."""
@@ -108,7 +90,7 @@ class SearchSource(TrainingSource):
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        settings, trial = draw_trial(self._plan.space, self._version, self.trials, self._start)
+        settings, trial = draw_trial(self.plan.space, self._version, self.trials, self._start)
         job = load_job(dump_job(self._job), settings)
         if trial.params == self._start:  # the job as written, whose point may have lost the last digits
             settings, job = exact(settings, self._flat), self._job
@@ -116,7 +98,7 @@ class SearchSource(TrainingSource):
         return self._ledger.open(
             Training(
                 key=scoped(self.scope, f"trial-{number:04d}"),
-                label=f"{self._plan.name}, trial {number}" if self.scope else f"trial {number}",
+                label=f"{self.plan.name}, trial {number}" if self.scope else f"trial {number}",
                 job=dump_job(job),
                 settings=dict(settings),
                 version=self._version.number,
@@ -127,53 +109,38 @@ class SearchSource(TrainingSource):
             )
         )
 
-    def prune(self, entry: Entry, epoch: int, score: float) -> bool:
-        """Asks the pruner."""
-        assert entry.number is not None
-        return self._pruner.should_prune(entry.number, epoch, score)
-
-    def complete(self, entry: Entry, values: list[float]) -> End:
-        """Scores a trial that was trained to its end."""
-        return score_training(self._plan, entry, self.store.folder(entry), values)
-
-    def closed(self, entry: Entry) -> None:
-        """Tells the pruner."""
-        if entry.ended:
-            self._tell_pruner(entry)
-        self._on_close()
-
     def left(self) -> int:
         """Counts the trials that have not ended yet."""
         return self._room() + sum(trial.resumable for trial in self.trials)
 
     def best(self) -> Entry | None:
         """Returns the best complete trial of those that compare in the present space."""
-        found = ranked(self._ledger.counted(self.scope), self._plan.space.mode)
-        return found[0] if found else None
+        return next(iter(ranked(self._ledger.counted(self.scope), self.plan.space.mode)), None)
 
     def _room(self) -> int:
         """Counts the trials that may still be drawn: a grid ends where each of its points has been tried."""
         trials = self.trials
-        left = self._plan.trials - len(trials)
-        if self._plan.points is not None:
+        left = self.plan.trials - len(trials)
+        if self.plan.points is not None:
             tried = [*(each.params for each in trials), *(its.params for its in self._version.kept.values())]
-            left = min(left, self._plan.points - len({frozenset(point.items()) for point in tried}))
+            left = min(left, self.plan.points - len({frozenset(point.items()) for point in tried}))
         return max(0, left)
 
 
-class SearchesSource(TrainingSource):
-    """Several searches that take turns, so that a budget cuts all of them alike.
+class SearchSource(TrainingSource):
+    """The trials of searches that take turns, so that a budget cuts all of them alike.
 
-    Interrupted trials of any search come first, then a new one of the search that has drawn the fewest. The
-    searches differ in their scopes; the first is the sweep's own.
+    `notify` is called after each end of a trial.
     """
 
     stage = "search"
     test = False
 
-    def __init__(self, searches: Sequence[SearchSource]) -> None:
-        self._searches = {search.scope: search for search in searches}
-        self.store, self.scores = searches[0].store, searches[0].scores
+    def __init__(
+        self, searches: Sequence[Search], store: NestedTrials, notify: Callable[[], None] = lambda: None
+    ) -> None:
+        self._searches, self._notify = {search.scope: search for search in searches}, notify
+        self.store, self.scores = store, searches[0].plan.scores
 
     def start(self) -> tuple[int, int]:
         """Returns the sums over the searches."""
@@ -181,22 +148,24 @@ class SearchesSource(TrainingSource):
         return sum(done for done, _ in counts), sum(total for _, total in counts)
 
     def next(self) -> Entry | None:
-        """Returns an interrupted trial, then a new one."""
-        searches = self._searches.values()
-        ordered = sorted(searches, key=lambda search: (not search.has_interrupted, len(search.trials)))
+        """Returns an interrupted trial of any search, then a new one."""
+        ordered = sorted(self._searches.values(), key=lambda search: search.turn)
         return next((entry for search in ordered if (entry := search.next()) is not None), None)
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
         """Asks the pruner of the trial's search."""
-        return self._searches[entry.scope].prune(entry, epoch, score)
+        assert entry.number is not None
+        return self._searches[entry.scope].pruner.should_prune(entry.number, epoch, score)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Scores a trial by its search."""
-        return self._searches[entry.scope].complete(entry, values)
+        """Scores a trial that was trained to its end."""
+        return score_training(self._searches[entry.scope].plan, entry, self.store.folder(entry), values)
 
-    def closed(self, entry: Entry) -> None:
-        """Tells the trial's search."""
-        self._searches[entry.scope].closed(entry)
+    def on_end(self, entry: Entry) -> None:
+        """Tells the pruner."""
+        if entry.ended:
+            self._searches[entry.scope].tell(entry)
+        self._notify()
 
     def left(self) -> int:
         """Counts the trials of all searches that have not ended yet."""

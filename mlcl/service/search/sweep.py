@@ -10,7 +10,7 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.results.documents import write_sweep
+from mlcl.results.documents import write_result
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
@@ -21,7 +21,7 @@ from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, candidates
 from mlcl.service.search.confirmation_source import ConfirmationSource
-from mlcl.service.search.search_source import SearchesSource, SearchSource
+from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_plan import (
@@ -80,7 +80,7 @@ def run_sweep(
             sweep.attempt("the experiment is not described", sweep.describe)
             sweep.attempt("the best model is not registered", sweep.register)
         result = sweep.report(end.state, end.reason, end.undelivered)
-        write_sweep(result)
+        write_result(result)
         return result
 
 
@@ -120,29 +120,19 @@ def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
         ledger, command.folder.path, command.logs, data, plan.free, shared=plan.shared_params()
     )
     store.open_all()
-    search = SearchSource(plan, ledger, store, lambda: own.point(ledger, search.best()))
+    search = Search(plan, ledger)
+    baselines = {}
+    for name, its in baseline_searches(plan).items():
+        open_version(its, ledger, home, reporter.note, scope_of(its))
+        baselines[name] = Search(its, ledger, scope_of(its))
     store.close_all()
     if version.number > 0:
         _tag_dropped(ledger, version, store)
     own.asked(version.number)
     own.curve(ledger)
-    baselines = {
-        name: _baseline(its, command, data, reporter) for name, its in baseline_searches(plan).items()
-    }
     engine = command.engine(reporter, plan.space.search.max_failed)
-    write_sweep(reader.result(State.RUNNING, ""))
+    write_result(reader.result(State.RUNNING, ""))
     return Sweep(plan, command, engine, own, search, store, reader, baselines)
-
-
-def _baseline(plan: SweepPlan, command: Command, data: DatasetInfo, reporter: Reporter) -> SearchSource:
-    """The search of a baseline, brought to what the ledger says."""
-    ledger, scope = command.ledger, scope_of(plan)
-    open_version(plan, ledger, command.logs.home, reporter.note, scope)
-    store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, scope)
-    store.open_all()
-    search = SearchSource(plan, ledger, store, scope=scope)
-    store.close_all()
-    return search
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> None:
@@ -164,10 +154,10 @@ class Sweep:
     command: Command
     engine: Engine
     own: SweepRun
-    search: SearchSource
+    search: Search
     store: NestedTrials
     reader: SweepReader
-    baselines: Mapping[str, SearchSource] = field(default_factory=dict)
+    baselines: Mapping[str, Search] = field(default_factory=dict)
     confirmed: Sequence[Candidate] = ()
     finished: bool = False
 
@@ -177,9 +167,11 @@ class Sweep:
         return self.search.best()
 
     @cached_property
-    def searches(self) -> SearchesSource:
+    def searches(self) -> SearchSource:
         """The sweep's own search and those of its baselines."""
-        return SearchesSource([self.search, *self.baselines.values()])
+        searches = [self.search, *self.baselines.values()]
+        ledger = self.command.ledger
+        return SearchSource(searches, self.store, lambda: self.own.point(ledger, self.best))
 
     def confirm(self) -> None:
         """Trains the best settings, the job as written and the baselines on fresh seeds."""
@@ -219,7 +211,7 @@ class Sweep:
             self.own.rungs(ledger, self.command.logs)
         its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
-        self.own.log.artifacts([write_sweep(its)])
+        self.own.log.artifacts([write_result(its)])
         self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
@@ -237,17 +229,17 @@ class Sweep:
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
     def register(self) -> None:
-        """Registers the best model in MLflow, once."""
+        """Registers the best model in MLflow, once a run: a store that was deleted gets it again."""
         command, best = self.command, self.best
-        if best is None or best.score is None or best.key in command.ledger.registered:
+        if best is None or best.score is None:
             return
         run_id = command.delivery.run_id(self.store.log(best))
-        if run_id is not None:
+        if run_id is not None and run_id not in command.ledger.registered_runs:
             folder, stop = self.store.folder(best), command.stop
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
-            command.ledger.append("registered", key=best.key, text=text)
+            command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
         """The sweep as it stands, with the runs that MLflow has."""
-        keys, spent = [each.key for each in self.confirmed], self.engine.account.used_text()
+        keys, spent = [each.key for each in self.confirmed], self.command.account.used_text()
         return self.reader.result(state, reason, keys, spent=spent, undelivered=undelivered)

@@ -45,7 +45,7 @@ class CellsSource(TrainingSource):
         """COMPLETE: the metrics of a run are read from its folder."""
         return End(State.COMPLETE)
 
-    def closed(self, entry: Entry) -> None:
+    def on_end(self, entry: Entry) -> None:
         """Counts a run that has ended, and keeps an entry with a reason."""
         self._ended += entry.ended
         run = self._runs.get(entry.key)

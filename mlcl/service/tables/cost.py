@@ -11,8 +11,8 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.data import EpochSampler
-from mlcl.service.engine.budget import Unit, amount_text
-from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.budget import amount_text
+from mlcl.service.engine.entries import Entry, Unit
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables.origin import without_empty
 from mlcl.service.tables.plan import TablePlan

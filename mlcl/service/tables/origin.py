@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
+from mlcl.results.cell_result import Origin
 from mlcl.results.provenance import Tags
-from mlcl.results.table_result import Origin
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 PLACE = ("source", "path", "options", "split_seed")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import covers
-from mlcl.config.table import FOLDER, Cell, Table, cells_of
+from mlcl.config.table.cells import Cell, cells_of
+from mlcl.config.table.schema import FOLDER, Table
 from mlcl.service.engine.packing import Resources
 
 

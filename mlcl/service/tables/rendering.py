@@ -8,7 +8,8 @@ from typing import Any
 
 from mlcl import markup
 from mlcl.markup import one_line
-from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.table_result import TableResult
 
 MAX_REASONS = 500
 """Characters of a cell's reasons below a table; the log of its run has them whole."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mlcl.results.provenance import data_notes, log_start, lower_is_better, provenance_of
 from mlcl.results.table_result import TableResult
+from mlcl.results.table_tests import ranked_figures
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
@@ -18,7 +19,6 @@ from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table_log import start_log, write_files
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.service.tables.tuned_cell import TunedCell
-from mlcl.significance.table_tests import ranked_figures
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.names import Tag
@@ -128,7 +128,7 @@ def _result(
         provenance=provenance_of(own, tags),
     )
     if its.ranks is not None:
-        report = replace(report, ranks=ranked_figures(report.scores, report.higher, its.ranks))
+        report = replace(report, ranks=ranked_figures(report.cells, report.higher, its.ranks))
     if state is State.COMPLETE and report.missing:
         first, more = report.missing[:MAX_MISSING], len(report.missing) - MAX_MISSING
         rest = f" and {more:,} more" if more > 0 else ""

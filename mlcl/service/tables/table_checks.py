@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlcl.config import JobConfig
-from mlcl.config.space import HALF_SUFFIX
-from mlcl.config.table import Cell
+from mlcl.config.space.search import HALF_SUFFIX
+from mlcl.config.table.cells import Cell
 from mlcl.data import SOURCES, DatasetInfo
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import METRICS, embedding_metrics, metric_names

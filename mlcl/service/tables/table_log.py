@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from mlcl.config import dump_job, flatten
-from mlcl.config.table import slug
+from mlcl.config.table.schema import slug
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.results.documents import table_document, write_table
+from mlcl.results.documents import document, write_result
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
@@ -55,7 +55,7 @@ def write_files(report: TableResult, log: RunLog) -> None:
     """Writes the files of a table into its folder, and logs them with the means."""
     for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
         replace_text(report.folder / name, text)
-    write_table(report)
+    write_result(report)
     log.artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
     there = sum(run is not None for cell in report.cells for run in cell.runs)
     log.metrics(_metrics(report), step=there)
@@ -74,7 +74,7 @@ def write_cells(report: TableResult, folder: Path) -> list[Path]:
     """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing."""
     written = []
     head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
-    for cell, tree in zip(report.cells, table_document(report)["cells"], strict=True):
+    for cell, tree in zip(report.cells, document(report)["cells"], strict=True):
         if any(figure.verdict == "missing" for figure in cell.figures):
             continue
         higher = {figure.name: report.higher[figure.name] for figure in cell.figures}

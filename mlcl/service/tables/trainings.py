@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger

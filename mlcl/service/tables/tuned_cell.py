@@ -10,10 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 from mlcl.config import job_hash
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
+from mlcl.results.cell_result import SearchResult
 from mlcl.results.sweep_result import ranked
-from mlcl.results.table_result import SearchResult
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, scoped
@@ -21,7 +21,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.search.confirmation import best_candidate
 from mlcl.service.search.confirmation_source import ConfirmationSource
-from mlcl.service.search.search_source import SearchSource
+from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.origin import digest
@@ -139,10 +139,10 @@ class TunedCell:
         store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scope, parent)
         with command.stop.shielded():
             store.open_all()
-            search = SearchSource(plan, ledger, store, scope=self.scope)
+            search = Search(plan, ledger, self.scope)
             store.close_all()
         if search.left():
-            engine.run(search)
+            engine.run(SearchSource([search], store))
         best = search.best()
         if best is not None and not engine.stop() and not self._confirmed(ledger):
             chosen = [best_candidate(best)]

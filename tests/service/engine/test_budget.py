@@ -58,71 +58,36 @@ def test_gpu_time_needs_trials_with_a_gpu():
     assert check_budget(None, 0) is None
 
 
-def test_shares_add_up_while_trials_run_and_after(clock):
-    account = Account(parse_budget("1gpu-m"), 10.0, clock)
-    account.begin("a", 2, 0.5)
-    clock.now += 20
-    account.begin("b", 2, 0.25)
-    assert account.used() == 20.0
-    clock.now += 20
-    assert account.end("a") == 40.0
-    assert account.used() == 10 + 20 + 5
-    clock.now += 60
-    assert (account.used(), account.left(), account.over()) == (50.0, 10.0, False)
-    clock.now += 40
-    assert (account.left(), account.over()) == (0.0, True)
-    assert account.end("b") == 120.0
-    assert account.used() == 60.0
-
-
-def test_cpu_time_counts_cpus(clock):
-    account = Account(parse_budget("1cpu-h"), 0.0, clock)
-    account.begin("a", 4, 1)
-    clock.now += 100
-    assert account.used() == 400.0
-
-
-def test_the_clock_runs_whether_trials_do_or_not(clock):
-    account = Account(parse_budget("2m"), 30.0, clock)
-    assert account.left() == 90.0
-    clock.now += 60
-    account.begin("a", 8, 8)
-    assert (account.used(), account.left()) == (90.0, 30.0)
-    clock.now += 10
-    assert account.end("a") == 10.0
+@pytest.mark.parametrize(
+    ("budget", "unit", "left", "over", "text"),
+    [
+        (None, "clock", None, False, None),
+        ("2m", "clock", 20.0, False, "20.0 s"),
+        ("1cpu-m", "cpu", 0.0, True, "0.0 cpu-s"),
+        ("1gpu-h", "gpu", 3500.0, False, "58.3 gpu-m"),
+    ],
+)
+def test_what_is_left_is_the_budget_without_what_all_commands_used(budget, unit, left, over, text):
+    account = spent(budget)
     assert account.used() == 100.0
-    clock.now += 1000
-    assert account.over()
+    assert account._ledger.units == {unit}
+    assert (account.left(), account.over(), account.left_text()) == (left, over, text)
 
 
-def test_without_a_budget_nothing_ends(clock):
-    account = Account(None, 5.0, clock)
-    account.begin("a", 1, 1)
-    clock.now += 10
-    assert (account.used(), account.left(), account.over()) == (15.0, None, False)
+class Spent:
+    """A ledger whose commands have used so many seconds, of any unit."""
+
+    def __init__(self, seconds):
+        self.seconds, self.units = seconds, set()
+
+    def spent(self, unit, *, running):
+        assert running
+        self.units.add(unit)
+        return self.seconds
 
 
-def test_what_holds_nothing_of_the_budget_spends_nothing(clock):
-    account = Account(parse_budget("1gpu-h"), 0.0, clock)
-    account.begin("a", 1, 0)
-    clock.now += 7200
-    assert (account.used(), account.over()) == (0.0, False)
-
-
-def test_a_trial_runs_once_at_a_time(clock):
-    account = Account(None, 0.0, clock)
-    account.begin("a", 1, 0)
-    with pytest.raises(ValueError, match="'a' runs already"):
-        account.begin("a", 1, 0)
-    account.end("a")
-    with pytest.raises(KeyError):
-        account.end("a")
-
-
-def test_the_budget_is_spent_when_an_earlier_command_spent_it(clock):
-    account = Account(parse_budget("1cpu-m"), 60.0, clock)
-    assert account.over()
-    assert account.left() == 0.0
+def spent(budget, seconds=100.0):
+    return Account(budget and parse_budget(budget), Spent(seconds))
 
 
 def test_a_forecast_that_does_not_fit():
@@ -148,13 +113,13 @@ def test_a_forecast_with_nothing_left_of_budget_or_trials():
 )
 def test_forecasts_from_the_pace_and_from_what_ended(clock, budget, needs):
     told = []
-    forecasts = Forecasts(Account(parse_budget(budget), 0.0, clock), 2, told.append, clock)
+    forecasts = Forecasts(spent(budget, 30.0), 2, told.append, clock)
     entry = Entry("a", "a", {"train": {"epochs": 20}}, {})
     entry.cost.begin(0.0, 2, 0.5)
-    forecasts.rung(entry, 1, 4)
+    forecasts.report(entry, 1, 4)
     clock.now += 30
-    forecasts.rung(entry, 2, 4)
-    forecasts.rung(entry, 3, 4)
+    forecasts.report(entry, 2, 4)
+    forecasts.report(entry, 3, 4)
     assert len(told) == 1
     assert "forecast: 4 trials need" in told[0]
     ended = [Entry(str(n), "", {}, {}, cost=Cost(600.0, 1200.0, 300.0)) for n in range(3)]

@@ -99,11 +99,14 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, tmp_p
     ledger.append("rung", key=key, epoch=1, score=0.1)
     clock[0] += 5
     closed(ledger, key, State.STOPPED)
+    assert [ledger.spent(unit, running=True) for unit in ("clock", "cpu", "gpu")] == [15, 30, 7.5]
     clock[0] += 1000  # nobody works
     ledger = Ledger(tmp_path / "sweeps" / "mlcl-1")
     ledger.append("session")
     ledger.append("begin", key=key, cpus=2, gpus=0.5)
     clock[0] += 5
+    assert ledger.spent("clock") == 15
+    assert [ledger.spent(unit, running=True) for unit in ("clock", "cpu", "gpu")] == [20, 40, 10]
     closed(ledger, key, State.COMPLETE, 0.5)
     for each in (ledger, Ledger(tmp_path / "sweeps" / "mlcl-1")):
         assert each.entries[key].cost.seconds == 20

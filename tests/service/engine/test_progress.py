@@ -14,7 +14,8 @@ JOB = {"train": {"epochs": 4, "patience": None}, "evaluation": {"metric": "val/a
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    for module in ("ledger", "progress"):
+        monkeypatch.setattr(f"mlcl.service.engine.{module}.now", lambda: now[0])
     return now
 
 
@@ -28,7 +29,7 @@ def reporter(tmp_path, clock, told):
     ledger = Ledger(tmp_path)
     for number in range(4):
         ledger.entries[f"t{number}"] = Entry(f"t{number}", f"trial {number}", JOB, {}, number=number)
-    account = Account(parse_budget("1h"), 0.0, clock=lambda: clock[0])
+    account = Account(parse_budget("1h"), ledger)
     best = [None]
     made = Reporter(
         ledger, account, told.append, metric="val/accuracy", score="val/accuracy", best=lambda: best[0]
@@ -42,6 +43,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     reporter.stage("search", 1, 4, 2)
     assert (told[-1].kind, told[-1].text) == ("stage", "search: 4 trainings, 1 done, up to 2 at once")
     assert told[-1].progress.seconds_left is None
+    entry.cost.begin(clock[0], 1, 0)
     reporter.begin(entry)
     clock[0] += 2
     entry.rungs.append((1, 0.25))
@@ -51,7 +53,8 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert row.seconds == 2
     assert told[-1].progress.running == (row,)
     clock[0] += 8
-    entry.state, entry.score, entry.cost.seconds = State.COMPLETE, 0.5, 10.0
+    entry.state, entry.score = State.COMPLETE, 0.5
+    entry.cost.end(clock[0])
     entry.metrics = {"val/accuracy": 0.5}
     reporter.found[0] = entry
     reporter.close(entry)

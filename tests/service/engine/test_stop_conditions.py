@@ -1,5 +1,7 @@
 """When a sweep stops starting trainings, and how those that run are told."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from mlcl.service.engine.budget import Account, parse_budget
@@ -17,7 +19,8 @@ def clock(monkeypatch):
 @pytest.fixture
 def make(tmp_path, clock):
     def new(stop=lambda: False, budget=None, max_failed=None):
-        account = Account(budget and parse_budget(budget), 0.0, clock=lambda: clock[0])
+        began, budget = clock[0], budget and parse_budget(budget)
+        account = Account(budget, SimpleNamespace(spent=lambda *_, **__: clock[0] - began))
         return StopConditions(tmp_path, stop, account, max_failed)
 
     return new

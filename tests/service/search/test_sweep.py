@@ -334,7 +334,7 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
     def then_broken(callbacks, **how):
         in_process(callbacks, **{**how, "most": 1})
         callbacks.begin(callbacks.next().key)
-        monkeypatch.setattr("mlcl.service.search.search_source.SearchSource.closed", broken)
+        monkeypatch.setattr("mlcl.service.search.search_source.SearchSource.on_end", broken)
         callbacks.rung("trial-0001", 1, 0.5)
         raise ConnectionError("so Tune's loop ends")
 

@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 
-from mlcl.config.table import RankTests
-from mlcl.results.documents import table_document
-from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.config.table.schema import RankTests
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.documents import document
+from mlcl.results.table_result import TableResult
+from mlcl.results.table_tests import ranked_figures
 from mlcl.service.tables.rendering import latex, markdown
 from mlcl.significance.rank_tests import rank_test
-from mlcl.significance.table_tests import ranked_figures
 from mlcl.tracking import State
 
 ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")
@@ -36,7 +37,7 @@ def steady(row, column):
 
 
 def ranks_of(table, ranks):
-    return ranked_figures(table.scores, table.higher, ranks)
+    return ranked_figures(table.cells, table.higher, ranks)
 
 
 def test_rows_are_methods_and_columns_data_sets():
@@ -94,7 +95,7 @@ def test_the_tests_stand_below_the_table_and_in_the_json():
     assert "\\caption{F1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in tex
     assert "\nsimdis & 1.00 & +2.0 & " in tex
     assert tex.count("\\begin{table}") == 3
-    tree = json.loads(json.dumps(table_document(ranked), allow_nan=False, default=str))
+    tree = json.loads(json.dumps(document(ranked), allow_nan=False, default=str))
     assert tree["ranks"][0]["test"]["ranks"] == [3.0, 2.0, 1.0]
 
 

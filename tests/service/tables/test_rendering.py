@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mlcl.results.documents import table_document
-from mlcl.results.table_result import CellResult, FigureResult, TableResult, scaled
+from mlcl.results.cell_result import CellResult, FigureResult, scaled
+from mlcl.results.documents import document
+from mlcl.results.table_result import TableResult
 from mlcl.service.tables.rendering import caption, latex, markdown, text_of
 from mlcl.tracking import State
 
@@ -192,7 +193,7 @@ def test_cells_with_one_reason_share_a_line_and_a_column_without_figures_is_name
 
 
 def test_the_document_has_every_seeds_figure_with_its_run():
-    tree = json.loads(json.dumps(table_document(TWO), allow_nan=False, default=str))
+    tree = json.loads(json.dumps(document(TWO), allow_nan=False, default=str))
     few = tree["cells"][1]
     assert few["runs"] == ["mlcl-0", None]
     assert few["figures"][0]["values"] == [50.0, None]
@@ -222,10 +223,10 @@ def test_the_first_lines_say_whether_the_best_row_beats_the_best_baseline():
     )
     assert text.splitlines()[2] == said
     assert said.replace("%", "\\%") in latex(report(*cells, svm))
-    (verdict,) = table_document(report(*cells, svm))["verdicts"]
+    (verdict,) = document(report(*cells, svm))["verdicts"]
     assert (verdict["cells"], verdict["result"], verdict["baseline"]) == ("All", "undecided", "SVM")
 
 
 def test_a_baseline_on_other_rows_is_no_baseline():
     other = replace(method("SVM", 65.0, 80.0, baseline=True), data="e")
-    assert table_document(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
+    assert document(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
