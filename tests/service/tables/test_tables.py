@@ -316,22 +316,6 @@ def test_an_exception_of_the_executor_fails_the_table(tables, monkeypatch):
     assert len(tables.trained()) == 4
 
 
-def test_a_training_that_never_began_is_handed_out_again(tables, monkeypatch):
-    handed = []
-
-    def with_a_dead_process(its, **how):
-        if not handed:
-            handed.append(its.next().key)
-            its.died(handed[0], "its process died")
-            return
-        in_process(its, **how)
-
-    monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
-    assert tables.run(tables.plan()).state is State.COMPLETE
-    assert handed[0] in tables.trained()
-    assert tables.states() == ["COMPLETE"] * 4
-
-
 def test_a_training_that_waits_for_a_process_is_not_another_commands(tables, monkeypatch):
     """Another command must neither close it, for it is RUNNING, nor go on with it."""
 
