@@ -1,4 +1,4 @@
-"""The plan of a table: refusals before anything is started, and counts of trainings, rows and time."""
+"""The plan of a table: refusals before the start, overrides, scales, counts of trainings, rows and time."""
 
 import json
 import shutil
@@ -139,8 +139,47 @@ def named(folder, name):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"name": name}))
 
 
+OUTSIDE = {"paper": {"Cold": {"All": 9}}}
+"""A printed value that the cell does not reach."""
+
+
+def test_overrides_reach_every_job_and_nothing_is_judged(tables):
+    report = tables.run(tables.plan(OUTSIDE, overrides={"train.epochs": 2}))
+    assert {epoch for _, epoch in tables.formula.trained} == {1, 2}
+    assert (report.limits, report.outside) == ({}, [])
+    assert report.command.endswith("table.yaml train.epochs=2")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "tolerance"),
+    [
+        ("data.path", "{tiny}", 5),
+        ("train.batch_size", 4, None),
+        ("data.options.splits", None, None),
+        ("data.options.splits", "seeded", None),
+        ("data.options.splits", 0.5, None),
+    ],
+)
+def test_only_an_override_with_another_path_keeps_the_papers_setting(tables, tiny, key, value, tolerance):
+    tree = {**OUTSIDE, "places": ["data.path", "data.options.splits"]}
+    value = str(tiny) if value == "{tiny}" else value
+    assert tables.plan(tree, overrides={key: value}).tolerance("Acc") == tolerance
+    both = {key: value, "data.path": str(tiny)}
+    assert tables.plan(tree, overrides=both).tolerance("Acc") == tolerance
+
+
+def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
+    scales = {"small": {"about": "Two epochs.", "seeds": 1, "set": {"train.epochs": 2}, "tolerance": 1}}
+    tree = {"scales": scales, "about": "Batch size is ours."}
+    report = tables.run(tables.plan(tree, scale="small"))
+    assert (report.name, report.about) == ("table@small", "Two epochs. Batch size is ours.")
+    assert (report.cells[0].figures[0].tolerance, len(tables.trained())) == (1, 2)
+    assert report.command.endswith("table.yaml --scale small")
+    assert tables.run(tables.plan(tree)).id != report.id
+
+
 def test_a_dry_run_counts_and_starts_nothing(tables):
-    plan = tables.plan({**MORE, "paper": {"Cold": {"All": 9}}})
+    plan = tables.plan({**MORE, **OUTSIDE})
     told = plan_table(plan, tables.home)
     assert told["trainings"] | {"share": None, "kinds": None} == {
         "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
@@ -161,18 +200,14 @@ def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
     monkeypatch.setattr(cost, "_seconds", lambda *_: 9.6)
     encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
     tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
-    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3}}}
-    told = plan_table(tables.plan({"rows": rows}), tables.home)["trainings"]
+    smaller = {"train.batch_size": 32, "train.drop_last": True}  # a last batch of 16 is left out
+    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3, **smaller}}}
+    told = plan_table(tables.plan({"rows": rows}, cpus=2), tables.home)["trainings"]
     long, short = told["kinds"]
     assert (short["trainings"], short["epochs"], short["rows_to_encode"]) == (1, 4, 4 * 48 * 2)
-    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 48 * 2)
+    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 32 * 2)
     assert long["encoder"] == "cnn_text, 1,024 tokens"
     assert short["time_one_at_a_time"] == "9.6 s"
     assert long["time_one_at_a_time"] == cost.UNKNOWN
     assert told["time_one_at_a_time"] == "9.6 s, without 2 trainings of unknown time"
-
-
-def test_a_last_batch_that_is_left_out_is_not_counted(tables):
-    smaller = {"train.batch_size": 32, "train.drop_last": True}
-    plan = tables.plan({"rows": {"Cold": {"set": smaller}}, "seeds": 1})
-    assert plan_table(plan, tables.home)["trainings"]["rows_to_encode"] == 4 * 32 * 2
+    assert told["cpu_time"] == "19.2 cpu-s, without 2 trainings of unknown time"

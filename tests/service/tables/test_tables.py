@@ -23,8 +23,6 @@ from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS, RESULT
 
 TWICE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
-OUTSIDE = {"paper": {"Cold": {"All": 9}}}
-"""A printed value that the cell does not reach."""
 LABELS = [f"{row}, All, seed {seed}" for seed in (0, 1) for row in ("Cold", "Warm")]
 
 
@@ -102,7 +100,7 @@ def test_more_seeds_train_those_alone_and_fewer_none(tables):
 
 
 def test_another_printed_value_is_another_table_with_the_same_runs(tables):
-    first, second = tables.run(tables.plan()), tables.run(tables.plan(OUTSIDE))
+    first, second = tables.run(tables.plan()), tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}))
     assert second.id != first.id
     assert (len(tables.trained()), second.outside) == (4, ["cold/all Acc"])
     assert tables.run(tables.plan()).id == first.id
@@ -119,41 +117,6 @@ def test_other_data_under_the_same_path_are_other_runs(tables, tmp_path):
     assert len(tables.trained()) == 8
     assert second.id != first.id
     assert not set(by_id(first)["cold/all"].runs) & set(by_id(second)["cold/all"].runs)
-
-
-def test_overrides_reach_every_job_and_nothing_is_judged(tables):
-    report = tables.run(tables.plan(OUTSIDE, overrides={"train.epochs": 2}))
-    assert {epoch for _, epoch in tables.formula.trained} == {1, 2}
-    assert (report.limits, report.outside) == ({}, [])
-    assert report.command.endswith("table.yaml train.epochs=2")
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "tolerance"),
-    [
-        ("data.path", "{tiny}", 5),
-        ("train.batch_size", 4, None),
-        ("data.options.splits", None, None),
-        ("data.options.splits", "seeded", None),
-        ("data.options.splits", 0.5, None),
-    ],
-)
-def test_only_an_override_with_another_path_keeps_the_papers_setting(tables, tiny, key, value, tolerance):
-    tree = {**OUTSIDE, "places": ["data.path", "data.options.splits"]}
-    value = str(tiny) if value == "{tiny}" else value
-    assert tables.plan(tree, overrides={key: value}).tolerance("Acc") == tolerance
-    both = {key: value, "data.path": str(tiny)}
-    assert tables.plan(tree, overrides=both).tolerance("Acc") == tolerance
-
-
-def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
-    scales = {"small": {"about": "Two epochs.", "seeds": 1, "set": {"train.epochs": 2}, "tolerance": 1}}
-    tree = {"scales": scales, "about": "Batch size is ours."}
-    report = tables.run(tables.plan(tree, scale="small"))
-    assert (report.name, report.about) == ("table@small", "Two epochs. Batch size is ours.")
-    assert (report.cells[0].figures[0].tolerance, len(tables.trained())) == (1, 2)
-    assert report.command.endswith("table.yaml --scale small")
-    assert tables.run(tables.plan(tree)).id != report.id
 
 
 @pytest.mark.parametrize("signals", [1, 2])

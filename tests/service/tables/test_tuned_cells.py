@@ -1,17 +1,20 @@
 """Tuned cells: a search on validation, then fresh seeds of the best trial, whose test metrics are shown."""
 
 import json
+import math
 import statistics
 from dataclasses import replace
+from types import SimpleNamespace
 
-import ledgers
 import pytest
 from reproduced import TABLE, TUNE, TUNED
 
+from mlcl.config import dump_job
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import amount_text
+from mlcl.service.engine.entries import Cost
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.tables import plan_table
+from mlcl.service.tables import cost, plan_table
 from mlcl.service.tables.cost import UNKNOWN
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State
@@ -149,48 +152,25 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
 
 
-def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
-    tables.run(tables.plan(TUNED))
-    events = ledgers.events(tables.home)
-    # Each training took ten seconds.
-    began = {}
-    for place, event in enumerate(events):
-        event["at"] = 1000.0 * place
-        if event["event"] == "begin":
-            began[event["key"]] = event["at"]
-        if event["event"] == "rung":
-            event["at"] = began[event["key"]]
-        if event["event"] == "close":
-            event["at"] = began[event["key"]] + 10
-    ledgers.rewrite(tables.home, events)
-    more = {**TUNED, "rows": {**TUNED["rows"], "Mild": {"set": {"train.lr": 0.02}}}}
-    plan = plan_table(tables.plan(more, cpus=2), tables.home)["trainings"]
-    assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
-    assert plan["tuned"]["warm/all"]["time_one_at_a_time"] == "0.0 s"  # taken over
-    assert (plan["time_one_at_a_time"], plan["cpu_time"]) == ("1.0 m", "2.0 cpu-m")
-    more["rows"]["Other"] = {"set": {"objective.classifier.labels": "path.topic"}}
-    plan = plan_table(tables.plan(more), tables.home)["trainings"]
-    assert plan["tuned"]["other/all"]["time_one_at_a_time"] == UNKNOWN
-    assert plan["time_one_at_a_time"] == "1.0 m, without 6 trainings of unknown time"
-
-
-def test_searches_with_as_many_heads_are_nearest(tables):
-    """Without a head there is one view, and half of the time."""
-    space = {"space": {"train.lr": {"log_float": [0.001, 0.1]}}, "search": {"scheduler": "none"}}
-    tune = {"space": space, "trials": 2}
-    bare = {"set": {"objective.heads": {}}, "tune": tune}
-    tables.run(tables.plan({"rows": {"Warm": {"tune": tune}, "Bare": bare}}))
-    seconds = {"warm/all": 0.0, "bare/all": 0.0}
-    (folder,) = tables.home.glob("tables/*/")
-    for entry in Ledger(folder).entries.values():
-        seconds[entry.scope.replace("_", "/")] += entry.cost.seconds
-    rows = {"Warm": {"tune": tune}, "Bare": bare}
-    planned = plan_table(
-        tables.plan({"rows": {f"{name} again": row for name, row in rows.items()}}), tables.home
-    )
-    for name in ("warm", "bare"):
-        told = planned["trainings"]["tuned"][f"{name}-again/all"]
-        assert told["time_one_at_a_time"] == amount_text(seconds[f"{name}/all"], "clock")
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([], math.nan),
+        ([("other", {"objective.classifier.labels": "path.topic"}, 9)], math.nan),
+        ([("other", {"data.subset": {"n": 24}}, 9)], math.nan),
+        # Without a head there is one view, and half of the time.
+        ([("other", {"objective.heads": {}}, 9)], 9),
+        ([("other", {"objective.heads": {}}, 9), ("other", {"train.lr": 0.02}, 1), ("more", {}, 2)], 1.5),
+        ([("other", {"objective.heads": {}}, 9), ("warm_all", {}, 1), ("more", {}, 2)], 1),
+    ],
+)
+def test_the_time_of_a_training_is_that_of_the_nearest_searches(tables, others, expected):
+    (tuned,) = TableTrainings(tables.plan(TUNED), tables.home).tuned
+    entries = []
+    for scope, settings, seconds in others:
+        (cell,) = tables.plan({"rows": {"Warm": {"set": settings}}}, name="other").cells
+        entries.append(SimpleNamespace(scope=scope, job=dump_job(cell.jobs[0]), cost=Cost(seconds, 0, 0)))
+    assert cost._mean_seconds(tuned, entries) == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
