@@ -53,7 +53,7 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
 
 
 def unreachable_reason(uri: str) -> str:
-    """Why no server answers at a URI; empty where one does, and for files and sockets."""
+    """The reason why no server answers at a URI; empty if one does, and for files and sockets."""
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):
@@ -74,7 +74,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def connection_error(host: str, port: int) -> str:
-    """Why a port takes no connection; empty where it takes one."""
+    """The reason why a port accepts no connection; empty if it accepts one."""
     try:
         socket.create_connection((host, port), timeout=TIMEOUT).close()
     except OSError as error:

@@ -38,7 +38,7 @@ def view_tag(key: str) -> str:
 
 
 def view_path(experiment_id: str, key: str, *, charts: bool = False) -> str:
-    """The way to a view from the address of MLflow's pages on; `charts` opens its charts, not its table."""
+    """The path of a view below the address of MLflow's pages; `charts` opens its charts, not its table."""
     path = f"#/experiments/{experiment_id}/runs?{CLASSIC}&viewStateShareKey={key}"
     return f"{path}&compareRunsMode=CHART" if charts else path
 

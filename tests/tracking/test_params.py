@@ -5,7 +5,7 @@ import sys
 import pytest
 from builders import tiny_job
 
-from mlcl.tracking import log_parameters, params_of, provenance, written
+from mlcl.tracking import log_parameters, params_of, provenance, without_derived
 from mlcl.tracking.provenance import code
 
 
@@ -25,7 +25,9 @@ def test_parameters_are_the_jobs_keys_with_short_names_and_log10_beside(tmp_path
     assert "tau.topic" not in params
     assert params["objective.classifier.weight_value"] == params["alpha.classifier"] == "0.6"
     assert params["gamma"] == "0.4"
-    assert not [name for name in written(params) if name.startswith(("tau", "alpha", "gamma", "log10"))]
+    assert not [
+        name for name in without_derived(params) if name.startswith(("tau", "alpha", "gamma", "log10"))
+    ]
     assert "data.source" not in params
 
 

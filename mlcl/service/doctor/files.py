@@ -29,7 +29,7 @@ MADE = ("data", "models", "reports", "cache/features")
 
 
 def find_full_disk(scope: Scope) -> Iterator[Finding]:
-    """The disk of the home, where it is nearly full."""
+    """Finds the disk of the home where it is nearly full."""
     folder = _existing(scope.home.resolve())
     usage = shutil.disk_usage(folder)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
@@ -38,7 +38,7 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
-    """The home, and the file of an SQLite store, where they cannot be written."""
+    """Finds a home, or the file of an SQLite store, that cannot be written."""
     folder, file = _existing(scope.home.resolve()), sqlite_file(scope.uri)
     if not os.access(folder, os.W_OK):
         cure = "give this user the right to write, or another --home"
@@ -69,7 +69,7 @@ def _existing(path: Path) -> Path:
 
 
 def find_damaged_database(scope: Scope) -> Iterator[Finding]:
-    """A home's database that is damaged or missing."""
+    """Finds a database of the home that is damaged or missing."""
     database = Database(scope.home)
     try:
         database.check()
@@ -97,7 +97,7 @@ def _restore(home: Path) -> None:
 
 
 def find_dead_runs(scope: Scope) -> Iterator[Finding]:
-    """Folders whose record says RUNNING and that no process has locked; one repair closes all."""
+    """Finds runs, sweeps and tables that are RUNNING while no process holds them; one repair stops all."""
 
     def mend() -> None:
         recover(scope.home)
@@ -114,14 +114,14 @@ def find_dead_runs(scope: Scope) -> Iterator[Finding]:
 
 
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
-    """Partial files without a living writer. They have no final name, so that no command reads them."""
+    """Finds partial files whose writer was killed. No command reads them, since they have no final name."""
     for path, locks in _partial_files(scope.home):
         if not any_locked(*locks):
             yield _removable(path, "half-written: its writer was killed", locks)
 
 
 def find_stale_files(scope: Scope) -> Iterator[Finding]:
-    """Ray's folders and requests to stop, of commands that were killed."""
+    """Finds folders of Ray and requests to stop that killed commands left."""
     for folder in all_folders(scope.home):
         locks = [folder.path / LOCK]
         if any_locked(*locks):
@@ -177,7 +177,7 @@ def all_folders(home: Path) -> list[RunFolder]:
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
-    """The locks of the processes that write or deliver a log; of all that may begin it where none has."""
+    """The locks of the processes that write or deliver a log; of all owners if it has not been started."""
     owner = first_entry(log_folder(home, id) / LOG).get("owner")
     paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
     return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

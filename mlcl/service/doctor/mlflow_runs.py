@@ -28,7 +28,7 @@ SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Logs with undelivered entries, or whose store was deleted; those that others deliver are notes."""
+    """Finds logs with undelivered entries, or whose store was deleted. A log in delivery gives a note."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
@@ -53,7 +53,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Runs with another state in MLflow than here. RUNNING runs of other homes are counted in a note."""
+    """Finds runs whose state in MLflow differs from the home's; a note counts RUNNING runs of other homes."""
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []

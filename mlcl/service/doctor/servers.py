@@ -28,7 +28,7 @@ RAY_SECONDS = 20.0
 
 
 def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
-    """Limits of the shell and the machine, free memory among them, that Ray does not work with."""
+    """Finds limits of the shell and the machine, such as free memory, that are too low for Ray."""
     for limit in narrow_limits():
         yield Finding("this machine", limit, "raise it, or make room, before a sweep, a table or `mlcl up`")
 
@@ -61,7 +61,7 @@ def ray_address() -> tuple[str, int]:
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """The Python and the installed packages with versions that this package does not allow."""
+    """Finds a Python and installed packages whose versions this package does not allow."""
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
@@ -77,7 +77,7 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
-    """Servers with another version than the installed client."""
+    """Finds servers with another version than the installed client."""
     if scope.uri.startswith(("http://", "https://")):
         answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
         version = answer.text.strip() if answer.status == 200 else ""
@@ -118,7 +118,7 @@ def _installed(name: str) -> str | None:
 
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
-    """The file, where no cluster answers at its address: programs would wait for that cluster."""
+    """Finds Ray's file with the address of a cluster that does not answer: programs would wait for it."""
     path = Path(default_folder(), "ray_current_cluster")
     reason = _stale(path)
     if reason:

@@ -30,8 +30,8 @@ MAX_RESTARTS = 3
 class Share:
     """The resources of each worker; without `gpus` it has a GPU where there are enough for all.
 
-    `wait`: the resources were there, and those of a lost node are replaced. Otherwise a cluster with too few
-    is refused: waiting for them would hang for ever.
+    With `wait` the group waits for resources, as for those of a lost node, which will be replaced. Without it
+    a cluster that has too few is refused, since the command would wait for ever.
     """
 
     cpus: float = 1

@@ -56,7 +56,7 @@ def _reach(address: str) -> None:
 
 
 def on_cluster() -> bool:
-    """Whether sessions are those of a cluster, to which nodes are added and from which they are lost."""
+    """Whether RAY_ADDRESS names a cluster. Nodes of a cluster may be lost and replaced."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
@@ -64,7 +64,7 @@ def on_cluster() -> bool:
 def ray_session(
     home: Path, cpus: int = 1, announce: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Connects to RAY_ADDRESS where it is set, else starts a local Ray and ends it on the way out.
+    """Connects to RAY_ADDRESS where it is set, else starts a local Ray that ends with the context.
 
     Raises UserError where no cluster answers, or one has nodes that do not see `home`. Announces, from a
     thread of its own, when the head stops answering: Ray ends the process without it.
