@@ -25,9 +25,8 @@ def test_parameters_are_the_jobs_keys_with_short_names_and_log10_beside(tmp_path
     assert "tau.topic" not in params
     assert params["objective.classifier.weight_value"] == params["alpha.classifier"] == "0.6"
     assert params["gamma"] == "0.4"
-    assert not [
-        name for name in without_derived(params) if name.startswith(("tau", "alpha", "gamma", "log10"))
-    ]
+    derived = ("tau", "alpha", "gamma", "log10")
+    assert not [name for name in without_derived(params) if name.startswith(derived)]
     assert "data.source" not in params
 
 
