@@ -1,10 +1,9 @@
 """What the doctor finds in a home's files: named without --fix, mended with it, left where somebody lives."""
 
-import json
 import sqlite3
 from contextlib import ExitStack
 
-from doctored import Swept, left, look, mended, start, statuses, tree
+from doctored import Swept, left, look, mended, statuses, tree
 
 from mlcl.files import locked
 from mlcl.service.engine.entries import End, Training
@@ -104,21 +103,6 @@ def test_leftovers_of_killed_commands_are_removed(home):
     ]
     assert mended(home, "leftovers") == list(map(str, paths))
     assert not any(path.exists() for path in paths)
-
-
-def test_without_fix_not_a_byte_is_changed(home):
-    run, _ = left(home)
-    sweep = Swept(home)
-    sweep.trial()
-    sweep.running()
-    write(run.path / "STOP")
-    write(run.path / ".x.1.partial")
-    write(home / "logs" / "odd" / "log.jsonl", json.dumps({"kind": "start"}) + '\n{"torn')
-    start(home, "other", "other", uri="http://elsewhere")
-    before = tree(home)
-    checks = {result.check for result in look(home)}
-    assert checks >= {"killed", "partial-files", "leftovers", "delivery"}
-    assert tree(home) == before
 
 
 def test_a_damaged_database_is_replaced_by_the_backup(home):

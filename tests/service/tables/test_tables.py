@@ -148,19 +148,6 @@ def test_a_stop_when_all_is_there_changes_nothing(tables):
     assert tables.run(tables.plan()).state is State.COMPLETE
 
 
-def test_a_second_signal_while_metrics_are_read_ends_the_command(tables, monkeypatch):
-    def insist(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(table.CellResults, "plain", insist)
-        with pytest.raises(KeyboardInterrupt):
-            tables.run(tables.plan())
-    assert (tables.states(), tables.states("tables")) == (["COMPLETE"] * 4, ["STOPPED"])
-    assert tables.logs()["table"]["end"] == ["STOPPED", ""]
-    assert tables.run(tables.plan()).state is State.COMPLETE
-
-
 def test_a_failure_has_its_reason_and_the_others_run(tables):
     tables.formula.fails = lambda job, epoch: job.train.seed == 0 and epoch == 2 and is_cold(job)
     report = tables.run(tables.plan())
@@ -264,17 +251,32 @@ def test_trainings_whose_processes_end_without_a_result(tables, monkeypatch, exe
     assert "".join(report.cells[0].reasons).startswith(reason)
 
 
-def test_an_exception_of_the_executor_fails_the_table(tables, monkeypatch):
-    def broken(its, **_):
-        its.begin(its.next().key)
-        raise RuntimeError("no cluster")
+def no_cluster(its, **_):
+    its.begin(its.next().key)
+    raise RuntimeError("no cluster")
 
+
+def second_signal(*_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "crash", "states", "end"),
+    [
+        (engine, "run_trainings", no_cluster, ["STOPPED"], ["FAILED", "RuntimeError: no cluster"]),
+        (table.CellResults, "plain", second_signal, ["COMPLETE"] * 4, ["STOPPED", ""]),
+    ],
+    ids=["executor", "second signal while metrics are read"],
+)
+def test_an_exception_ends_the_table_and_the_next_command_goes_on(
+    tables, monkeypatch, owner, name, crash, states, end
+):
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "run_trainings", broken)
-        with pytest.raises(RuntimeError, match="no cluster"):
+        patch.setattr(owner, name, crash)
+        with pytest.raises((RuntimeError, KeyboardInterrupt)):
             tables.run(tables.plan())
-    assert (tables.states(), tables.states("tables")) == (["STOPPED"], ["FAILED"])
-    assert tables.logs()["table"]["end"] == ["FAILED", "RuntimeError: no cluster"]
+    assert (tables.states(), tables.states("tables")) == (states, end[:1])
+    assert tables.logs()["table"]["end"] == end
     assert tables.run(tables.plan()).state is State.COMPLETE
     assert len(tables.trained()) == 4
 
