@@ -22,7 +22,6 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS, RESULT
 
-TWICE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
 LABELS = [f"{row}, All, seed {seed}" for seed in (0, 1) for row in ("Cold", "Warm")]
 
 
@@ -65,7 +64,8 @@ def test_a_second_command_trains_nothing_and_reports_the_same(tables, tree):
 
 
 def test_equal_jobs_are_trained_once(tables):
-    cells = by_id(tables.run(tables.plan(TWICE)))
+    columns = {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}
+    cells = by_id(tables.run(tables.plan({"columns": columns})))
     assert len(tables.trained()) == 8
     assert cells["cold/all"].runs == cells["cold/again"].runs != cells["cold/more"].runs
     tables.run(tables.plan({"columns": {"Third": {}}}, name="other"))
@@ -93,17 +93,13 @@ def test_more_seeds_train_those_alone_and_fewer_none(tables):
     one = tables.run(tables.plan(seeds=1))
     assert len(tables.trained()) == 6
     assert by_id(one)["warm/all"].figures[0].values == by_id(two)["warm/all"].figures[0].values[:1]
-    # Other options are another table, with a folder and a log of its own.
+    # Other options and other printed values are another table, with a folder and a log of its own.
     part = tables.run(tables.plan(only=["warm"]))
-    assert len({two.id, three.id, one.id, part.id}) == 4
+    printed = tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}))
+    assert len({two.id, three.id, one.id, part.id, printed.id}) == 5
+    assert (len(tables.trained()), printed.outside) == (6, ["cold/all Acc"])
+    assert tables.run(tables.plan()).id == two.id
     assert tables.run(tables.plan(seeds=2)) == tables.run(tables.plan(seeds=2))
-
-
-def test_another_printed_value_is_another_table_with_the_same_runs(tables):
-    first, second = tables.run(tables.plan()), tables.run(tables.plan({"paper": {"Cold": {"All": 9}}}))
-    assert second.id != first.id
-    assert (len(tables.trained()), second.outside) == (4, ["cold/all Acc"])
-    assert tables.run(tables.plan()).id == first.id
 
 
 def test_other_data_under_the_same_path_are_other_runs(tables, tmp_path):
