@@ -53,8 +53,8 @@ def export_run(
     """Exports the run that `word` names, of a sweep the best seed of its best setting.
 
     With `register` it also registers a model of this name. Without `to` the folder is `models/RUN_ID` under
-    the tracker's home, or none where the model is registered. Raises UserError for a run without a model, data that changed, a folder that exists, and a
-    name or an alias that MLflow does not take.
+    the tracker's home, or none where the model is registered. Raises UserError for a run without a model,
+    data that changed, a folder that exists, and a name or an alias that MLflow does not take.
     """
     if register is not None:
         check_name(register, alias)
