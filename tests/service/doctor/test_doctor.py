@@ -49,30 +49,33 @@ def web(pages, login=None):
         server.server_close()
 
 
-def test_a_check_that_crashes_is_a_finding_and_the_others_run(home):
-    def crash(_scope):
-        yield Finding("a", "b", "c")
-        raise ValueError("boom")
+def crash(*_):
+    raise OSError("read-only")
 
-    found = run_checks(Scope(home, ""), {"bad": crash, "good": lambda _: []})
+
+def found_and_crashed(_scope):
+    yield Finding("a", "b", "c")
+    raise OSError("read-only")
+
+
+MENDS = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
+
+
+@pytest.mark.parametrize(
+    ("check", "fix", "names", "status"),
+    [(found_and_crashed, False, ["a"], "FOUND"), (lambda _: MENDS, True, ["a", "b", "c"], "LEFT")],
+)
+def test_a_check_or_a_mend_that_crashes_is_a_finding_and_the_others_run(home, check, fix, names, status):
+    found = run_checks(Scope(home, ""), {"bad": check, "good": lambda _: []}, fix=fix)
     assert [(r.check, r.what, r.status) for r in found] == [
-        ("bad", "a", "FOUND"),
-        ("bad", "the check bad", "FOUND"),
+        ("bad", name, status) for name in (*names, "the check bad")
     ]
-    assert "ValueError: boom" in found[1].why
+    assert "OSError: read-only" in found[-1].why
     assert not healthy(found)
 
 
-def test_a_mend_that_crashes_or_does_nothing_leaves_its_finding_and_a_shared_one_is_applied_once(home):
+def test_a_shared_mend_is_applied_once(home):
     calls = []
-
-    def crash():
-        raise OSError("read-only")
-
-    findings = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
-    found = run_checks(Scope(home, ""), {"x": lambda _: findings}, fix=True)
-    assert [(r.what, r.status) for r in found] == [(name, "LEFT") for name in ("a", "b", "c", "the check x")]
-    assert "read-only" in found[-1].why
 
     def mend():
         calls.append(1)
