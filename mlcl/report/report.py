@@ -45,9 +45,9 @@ from mlcl.results.provenance import data_notes, provenance_of
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
 from mlcl.tracking import without_derived
-from mlcl.tracking.artifacts import replace_artifacts
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
+from mlcl.tracking.tracker import replace_artifacts
 from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"

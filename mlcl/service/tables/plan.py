@@ -1,4 +1,4 @@
-"""The plan of a table: the table's file, and the options of the command."""
+"""The plan of a table: its file and the options of the command, with checks of its metrics and data."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import covers
+from mlcl.config import JobConfig, covers
+from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.config.table.cells import Cell, cells_of
 from mlcl.config.table.schema import FOLDER, Table
+from mlcl.data import SOURCES, DatasetInfo
+from mlcl.errors import UserError, did_you_mean
+from mlcl.evaluation import METRICS, embedding_metrics, metric_names
 from mlcl.service.engine.packing import Resources
+from mlcl.training.job_data import JobData
+from mlcl.training.transfer import unseen_names
+
+SPLITS = ("val", "test")
 
 
 @dataclass(frozen=True)
@@ -86,3 +94,134 @@ class TablePlan:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
+    """Raises UserError where the runs of a cell will not have a metric that the table shows."""
+    known = run_metrics(job_data)
+    if cell.neighbours:
+        # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
+        coarse = {f"accuracy_{level}" for level in _coarser(job_data)}
+        known = [
+            name for name in known if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse)
+        ]
+    for figure in cell.figures:
+        if figure.metric not in known:
+            raise UserError(
+                f"no run of cell {cell.id} has this metric{did_you_mean(figure.metric, known)}",
+                file=file,
+                key="metrics",
+                found=figure.metric,
+                allowed=known,
+            )
+
+
+def run_metrics(job_data: JobData) -> list[str]:
+    """The names of the metrics that a run of a job will have on validation and test."""
+    job = job_data.job
+    names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
+    if job.baseline is not None:
+        return [f"{split}/{name}" for split in SPLITS for name in names]
+    near = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
+    of_embeddings = [metric.name for metric in embedding_metrics(job.evaluation.metrics)]
+    families = {"": [*names, *of_embeddings]}
+    if job.evaluation.knn is not None:
+        families["knn/"] = near
+        if job.evaluation.knn.grid is not None:
+            families["knn_best/"] = near
+    if job.evaluation.probe is not None and job.objective.classifier_weight > 0:
+        families["probe/"] = names  # in two phases the probe is the classifier
+    if job_data.transfer is not None:
+        space = job_data.transfer.space
+        families["transfer/"] = list(metric_names(job_data.transfer.task, space.aspects, space.n_classes))
+    unseen = unseen_names(job_data.dataset)
+    return unseen + [
+        f"{family}{split}/{name}" for family, all_ in families.items() for split in SPLITS for name in all_
+    ]
+
+
+def _names(job_data: JobData) -> tuple[str, ...]:
+    space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
+    groups = job_data.job.evaluation.metrics
+    names = metric_names(job_data.task, space.aspects, space.n_classes, groups)
+    if job_data.task != "multi_label" or isinstance(job_data.job.evaluation.threshold, float):
+        return names
+    return (*names, *(f"{name}{HALF_SUFFIX}" for name in names if METRICS[name].thresholded))
+
+
+def _coarser(job_data: JobData) -> list[str]:
+    """The levels above the classifier's, where its labels are a level of a hierarchy."""
+    info: DatasetInfo = job_data.dataset.info
+    labels = job_data.job.objective.classifier.labels
+    single = info.space(labels).kind == "single"
+    hierarchies = [space.levels for space in info.label_spaces.values() if single and labels in space.levels]
+    coarser = (level for levels in hierarchies for level in levels[: levels.index(labels)])
+    return list(dict.fromkeys(coarser))
+
+
+def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path) -> None:
+    """Raises UserError where `data` lacks the files of a source, or has files of one that needs none."""
+    for source, options in (each for job in jobs for each in _sources(job)):
+        if source in data and "path" in options and not _takes_files(source):
+            raise UserError(
+                "this source comes with its package and takes no files",
+                key="--data",
+                found=f"{source}={data[source]}",
+                allowed="a prepared folder",
+            )
+    lacking = [[source for source, options in _sources(job) if _lacks_files(source, options)] for job in jobs]
+    missing = list(dict.fromkeys(source for sources in lacking for source in sources))
+    if missing:
+        others = "" if all(lacking) else ", or --only with cells of other data"
+        raise UserError(
+            f"needs files of {', '.join(missing)}: docs/data.md says what to get",
+            file=file,
+            key="--data",
+            allowed=places(missing) + others,
+        )
+
+
+def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
+    """Raises UserError where `data` names, for a source, a prepared folder of another source."""
+    job, transfer = job_data.job, job_data.transfer
+    opened = [(job.data.path, job_data.dataset.info.name)]
+    if transfer is not None:
+        opened.append((transfer.config.path, transfer.dataset.info.name))
+    for path, name in opened:
+        stood_for = [
+            source for source, place in data.items() if path in (place, str(Path(place).expanduser()))
+        ]
+        if name in SOURCES and stood_for and name not in stood_for:
+            raise UserError(
+                "a prepared folder of another source",
+                file=path,
+                key="--data",
+                found=name,
+                allowed=", ".join(stood_for),
+            )
+
+
+def download_hint(job: JobConfig) -> str | None:
+    """The options with which to give files that a job would download; None where it downloads none."""
+    open_ = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
+    return places(open_) or None
+
+
+def places(sources: Sequence[str]) -> str:
+    """The options that give the files of sources: `--data NAME=PLACE ...`."""
+    return " ".join(f"--data {source}=PLACE" for source in sources)
+
+
+def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
+    """The sources that a job names, with their options. Unknown ones are refused where they are opened."""
+    named = (job.data, job.evaluation.transfer_to)
+    return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
+
+
+def _takes_files(source: str) -> bool:
+    return "path" in SOURCES[source].options.model_fields
+
+
+def _lacks_files(source: str, options: Mapping[str, object]) -> bool:
+    field = SOURCES[source].options.model_fields.get("path")
+    return field is not None and field.is_required() and "path" not in options

@@ -14,10 +14,9 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.tables.cell_results import CellResults
-from mlcl.service.tables.cells_source import CellsSource
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table_log import start_log, write_files
-from mlcl.service.tables.trainings import TableTrainings
+from mlcl.service.tables.trainings import CellsSource, TableTrainings
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State

@@ -25,8 +25,7 @@ from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.origin import digest
-from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.table_checks import check_metrics
+from mlcl.service.tables.plan import TablePlan, check_metrics
 from mlcl.tracking import State
 
 
