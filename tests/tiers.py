@@ -60,7 +60,6 @@ FULL = (
     "service/search/test_deleted_views.py",
     "service/search/test_sweep.py::test_a_moved_or_copied_home_goes_on",
     "service/tables/test_parts.py",
-    "service/test_import_home.py",
     "service/tables/test_tables.py::test_neighbours_of_a_row_are_those_of_a_run_with_that_setting",
     "significance/test_paired_tests.py::test_the_interval_holds_the_true_effect_as_often_as_it_says",
     "significance/test_paired_tests.py::test_without_an_effect_the_tests_err_no_more_often_than_they_say",
