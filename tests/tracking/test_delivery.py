@@ -18,6 +18,16 @@ def tracker(logs, **how):
     return found
 
 
+def drained(store, *ids, said=lambda _: None, **how):
+    """Delivers logs of this command, or those that earlier ones left; returns how many are left."""
+    with Delivery(store, said) as delivery:
+        for id in ids:
+            delivery.add(id)
+        if not ids:
+            delivery.add_undelivered()
+        return delivery.drain(**how)
+
+
 def test_a_log_is_delivered_while_it_grows(shared):
     logs = shared("grows")
     log = logs.start()
@@ -41,9 +51,7 @@ def test_a_parent_is_made_before_its_children_whoever_is_added(shared):
     logs.start("sweep")
     logs.start("group", parent="sweep")
     logs.start("seed", parent="group")
-    with Delivery(logs.tracker) as delivery:
-        delivery.add("seed")
-        assert delivery.drain() == 0
+    assert drained(logs.tracker, "seed") == 0
     assert {name: run["parent"] for name, (run,) in logs.store().items()} == {
         "sweep": None, "group": "sweep", "seed": "group"
     }  # fmt: skip
@@ -76,16 +84,12 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     for id in ("a", "b"):
         logs.start(id).set_state(State.COMPLETE)
     logs.start("elsewhere", uri="sqlite:///other.db")
-    with Delivery(tracker(logs, on=False)) as delivery:
-        delivery.add("a")
-        assert delivery.drain(patience=0.0) == 1
+    assert drained(tracker(logs, on=False), "a", patience=0.0) == 1
     assert undelivered_logs(logs.home, logs.uri) == [
         UndeliveredLog(id, 2, logs.uri, "", locked=False) for id in ("a", "b")
     ]
     assert len(undelivered_logs(logs.home)) == 3
-    with Delivery(logs.tracker) as delivery:
-        delivery.add_undelivered()
-        assert delivery.drain() == 0
+    assert drained(logs.tracker) == 0
     with (log_folder(logs.home, "a") / LOG).open("a") as file:
         file.write('{"kind":"tags')  # a torn last line is not left
     assert undelivered_logs(logs.home, logs.uri) == []
@@ -102,9 +106,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     for log in (deleted, fine):
         log.set_state(State.COMPLETE)
     for _ in range(2):  # the second one does not even try
-        with Delivery(logs.tracker, said.append) as delivery:
-            delivery.add_undelivered()
-            assert delivery.drain() == 0
+        assert drained(logs.tracker, said=said.append) == 0
     assert logs.run("fine").info.status == "FINISHED"
     (word,) = said
     assert "MLflow does not take the log deleted" in word
@@ -119,9 +121,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
 def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
     logs, said = shared("half"), []
     logs.start(texts={"job.yaml": "x"})
-    with Delivery(tracker(logs, lacks="log_text"), said.append) as delivery:
-        delivery.add("run")
-        assert delivery.drain(patience=3.0) == 1
+    assert drained(tracker(logs, lacks="log_text"), "run", said=said.append, patience=3.0) == 1
     assert ["connection refused" in word for word in said] == [True]
     assert deliver_all(logs.home, logs.uri) == 0
 
@@ -129,9 +129,7 @@ def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
 def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
     logs, said = shared("orphan-log"), []
     logs.start("child", parent="nobody")
-    with Delivery(logs.tracker, said.append) as delivery:
-        delivery.add("child")
-        assert delivery.drain() == 0
+    assert drained(logs.tracker, "child", said=said.append) == 0
     assert "nobody" in said[0]
 
 
@@ -153,9 +151,7 @@ def test_one_process_at_a_time_delivers_a_log(shared):
 def test_a_stop_makes_the_end_short_while_mlflow_is_away(shared):
     logs = shared("stopped")
     logs.start().set_state(State.STOPPED)
-    with Delivery(tracker(logs, on=False)) as delivery:
-        delivery.add("run")
-        assert delivery.drain(patience=3600, stop=lambda: True) == 1
+    assert drained(tracker(logs, on=False), "run", patience=3600, stop=lambda: True) == 1
 
 
 def test_to_a_store_that_is_away_nothing_can_be_delivered(logs):

@@ -7,7 +7,7 @@ from mlflow.exceptions import MlflowException
 from tracking.logs import Client, Killed
 
 from mlcl.errors import UserError
-from mlcl.tracking import Provenance, RunLog, State
+from mlcl.tracking import Provenance, State
 from mlcl.tracking.cursor import CURSOR, Cursor
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.sender import POINTS, Refused, Sender, refusal
@@ -137,19 +137,9 @@ def test_every_end_has_its_status_tag_and_time(shared, state, status):
     assert run.info.start_time <= run.info.end_time
 
 
-def test_what_mlflow_refuses_for_good_and_what_it_may_take_later(shared):
-    logs = shared("refused")
-    log = logs.start()
-    logs.deliver("run")
-    logs.tracker.client.delete_run(logs.run().info.run_id)
-    RunLog.attach(logs.home, "run").metrics({"loss": 1.0}, 1)
-    with pytest.raises(MlflowException) as deleted:
-        logs.deliver(log.id)
-    assert "deleted" in refusal(deleted.value)
-    assert refusal(Refused("x")) == "x"
-    assert refusal(UserError("x")) == "x"
-    assert refusal(MlflowException("away")) is None
-    assert refusal(OSError("away")) is None
+def test_a_refusal_is_for_good_and_an_outage_is_none():
+    errors = (Refused("x"), UserError("x"), MlflowException("away"), OSError("away"))
+    assert [refusal(error) for error in errors] == ["x", "x", None, None]  # test_delivery.py: a deleted run
 
 
 def test_what_a_killed_sender_left_of_the_cursor_is_removed(logs):
