@@ -52,7 +52,7 @@ def baseline(
 
 
 def read(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
-    """The job of a file, or of a prepared data set's folder. Raises UserError."""
+    """Loads a job file, or makes a job of baselines for the folder of a prepared data set."""
     from mlcl.training.baselines.jobs import dataset_job
 
     if what.is_dir():
@@ -86,7 +86,7 @@ def _run(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
 
 
 def best_of(reports: Mapping[str, RunReport], metric: str) -> str | None:
-    """The baseline with the best figure on validation; None where none has one."""
+    """The baseline with the best score on validation; None where none has one."""
     sign = 1 if default_mode(metric) == "max" else -1
     known = [name for name, report in reports.items() if metric in report.metrics]
     return max(known, key=lambda name: sign * reports[name].metrics[metric], default=None)

@@ -1,15 +1,14 @@
-"""`mlcl compare`, `mlcl posthoc` and `mlcl effect`: figures of finished trainings."""
+"""`mlcl compare`, `mlcl posthoc` and `mlcl effect`: statistics of finished trainings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, local_names, metric_names
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, check_writable, local_names, metric_names
 from mlcl.cli.output import boxed_table, fitted_table, print_json, results, tell
 from mlcl.cli.runs import local_run, trial_keys
 from mlcl.config import flatten, parse_override
@@ -88,7 +87,7 @@ def posthoc(
     from mlcl.tracking import Tracker
 
     if csv is not None:
-        _check_file(csv)
+        check_writable(csv, "--csv")
     runs = Runs(Tracker.existing(home))
     found = score_posthoc(runs, find_settings(runs, what), home)
     if csv is not None:
@@ -105,16 +104,6 @@ def posthoc(
     ]  # fmt: skip
     title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
     results.print(boxed_table(heads, rows, title, right={*heads} - {"setting", "which"}))
-
-
-def _check_file(file: Path) -> None:
-    """Raises UserError where the file cannot be written, before the work starts."""
-    if file.exists() and not file.is_file():
-        raise UserError("is no file", file=file, key="--csv")
-    try:
-        TemporaryFile(dir=file.parent).close()
-    except OSError as error:
-        raise UserError("cannot be written", file=file, key="--csv", found=error) from None
 
 
 def _figure(mean: float, spread: float) -> str:

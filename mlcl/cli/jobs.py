@@ -208,16 +208,8 @@ def jobs_table(views: Iterable[JobView]) -> Table:
     """The table of jobs, a row for each."""
     heads = ("id", "state", "command", "user", "started (UTC)", "took", "attempts")
     rows = (
-        (
-            its.id,
-            its.state,
-            shlex.join(its.command),
-            its.user,
-            _time(its.started),
-            _took(its),
-            str(its.attempts),
-        )
-        for its in views
+        (v.id, v.state, shlex.join(v.command), v.user, _time(v.started), _took(v), str(v.attempts))
+        for v in views
     )
     return boxed_table(heads, rows)
 

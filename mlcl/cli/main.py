@@ -48,6 +48,7 @@ DISK_FAULTS = {
     errno.EACCES: DENIED,
     errno.EPERM: DENIED,
     errno.EROFS: "the disk is read-only",
+    errno.ENOTDIR: "a file is where a folder should be",
     errno.EFBIG: "larger than `ulimit -f` or the disk allows",
     errno.EXDEV: "give a --home on a disk that renames: this one does not,",
 }

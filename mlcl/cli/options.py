@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +24,7 @@ DEFAULT_HOME = Path("outputs")
 
 
 def local_names(incomplete: str) -> list[str]:
-    """The names of sweeps and tables of the home."""
+    """For the shell's completion: the names of the sweeps and tables of a home."""
     records = (
         record for kind in ("sweeps", "tables") for _, record in RunFolders(home_in_shell(), kind).records()
     )
@@ -31,7 +32,7 @@ def local_names(incomplete: str) -> list[str]:
 
 
 def job_keys(context: typer.Context, incomplete: str) -> list[str]:
-    """`key.path=` for the keys of the job file that the command line names before."""
+    """For the shell's completion: `key.path=` for each key of the job file that was typed before."""
     from mlcl.config import dump_job, flatten, load_job
 
     try:
@@ -42,7 +43,7 @@ def job_keys(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def metric_names(incomplete: str) -> list[str]:
-    """Every metric, and behind `val/` or `test/`."""
+    """For the shell's completion: the names of all metrics, alone and after `val/` and `test/`."""
     from mlcl.plugins import registry
 
     names = list(registry("metrics"))
@@ -50,7 +51,7 @@ def metric_names(incomplete: str) -> list[str]:
 
 
 def home_in_shell() -> Path:
-    """The home of a command that is being typed."""
+    """The home in which completion looks up names: that of MLCL_HOME, or the default."""
     return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
 
 
@@ -60,7 +61,7 @@ def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
 
 
 def is_typed(context: typer.Context, option: str) -> bool:
-    """Whether the option was on the command line, not in the environment."""
+    """Whether an option was typed on the command line, and not set by an environment variable."""
     source = context.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -68,7 +69,7 @@ def is_typed(context: typer.Context, option: str) -> bool:
 def reject_typed_secrets(
     context: typer.Context, option: typer.CallbackParam, value: str | None
 ) -> str | None:
-    """A callback of an option. Raises UserError for a value on the command line that has a password."""
+    """The callback of an option that is a URL: raises UserError for a typed one with a password in it."""
     if value is None or not is_typed(context, str(option.name)):
         return value
     from mlcl.tracking.uri import shown
@@ -83,8 +84,20 @@ def reject_typed_secrets(
     return value
 
 
+def check_writable(file: Path, key: str) -> None:
+    """Raises UserError where a file that the option `key` names cannot be written."""
+    if file.exists() and not file.is_file():
+        raise UserError("is no file", file=file, key=key)
+    try:
+        TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise UserError("cannot be written", file=file, key=key, found=error.strerror) from None
+
+
 def _checked(home: Path) -> Path:
-    """Refuses a home that a later mlcl has written to, before the command starts."""
+    """Refuses a file, and a home that a later mlcl has written to, before the command starts."""
+    if home.is_file():
+        raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
     Database(home).check_version()
     return home
 
@@ -142,7 +155,7 @@ Home = Annotated[
 
 
 def resources_of(cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
-    """The resources of a command by its options. Raises UserError for a budget that is none."""
+    """The resources of a command from its options. Raises UserError for a budget that cannot be parsed."""
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.packing import Resources
 

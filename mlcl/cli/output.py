@@ -43,7 +43,7 @@ class _Progress(Console):
 
     @property
     def file(self) -> IO[str]:
-        """The stream of its output: not standard error while that is a file for the output of libraries."""
+        """Standard error, or the terminal while `stderr_to_file` has sent standard error to a file."""
         return own_stderr() or super().file
 
     @file.setter
@@ -177,7 +177,7 @@ def say(text: str) -> None:
 
 
 def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
-    """The table of final metrics: a row for each metric, columns for validation and test."""
+    """A table of a training's final metrics: a row for each metric, columns for validation and test."""
     rows = []
     for name in sorted({_family(key) for key in metrics} - {""}):
         lead, slash, metric = name.rpartition("/")
@@ -199,7 +199,7 @@ def is_interactive() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """`4m10s`, and `3h05m` from an hour on."""
+    """Seconds as text: `4m10s`, and `3h05m` from an hour on."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m{rest:02d}s"

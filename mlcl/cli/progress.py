@@ -40,7 +40,10 @@ STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
 
 
 class RunProgress:
-    """A listener that shows epoch, step, loss, throughput, time left. Use as a context manager."""
+    """A listener of one training that shows epoch, step, loss, throughput and the time left.
+
+    It is a context manager.
+    """
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
@@ -102,7 +105,7 @@ class RunProgress:
 
 
 def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
-    """The watcher that fits standard error: JSON lines, this table on a terminal, else plain lines."""
+    """A watcher of a sweep or table: prints JSON lines, a live table on a terminal, or else plain lines."""
     if as_json:
         return nullcontext(print_event)
     return SweepTable() if is_interactive() else nullcontext(plain_lines())
@@ -129,7 +132,7 @@ def plain_lines(clock: Callable[[], float] = time.monotonic) -> ProgressListener
 
 
 def event_text(event: ProgressEvent) -> str:
-    """The event in one line; empty where there is nothing to say."""
+    """A progress event as one line of text; empty where nothing is to be printed."""
     progress = event.progress
     if event.row is not None and progress is not None:
         parts = [f"[{progress.done}/{progress.total}] {row_text(event.row, progress.metric)}"]
@@ -140,7 +143,7 @@ def event_text(event: ProgressEvent) -> str:
 
 
 def row_text(row: Row, metric: str) -> str:
-    """`trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
+    """A training as text, such as `trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
     parts = [row.label, row.state.value]
     if row.epochs:
         parts.append(f"epoch {row.epoch}/{row.epochs}")
@@ -152,7 +155,7 @@ def row_text(row: Row, metric: str) -> str:
 
 
 def outlook(progress: SweepProgress) -> list[str]:
-    """The best so far, the time left and the budget left, as far as they are known."""
+    """Texts on the best score so far, the time left and the budget left, each where it is known."""
     parts = []
     if progress.best is not None:
         label, score = progress.best
@@ -165,7 +168,7 @@ def outlook(progress: SweepProgress) -> list[str]:
 
 
 class SweepTable:
-    """A watcher that shows what runs, what ended last and what to expect. Use as a context manager.
+    """A watcher that shows the trainings that run and that ended last in a live table; a context manager.
 
     Notes and failures are printed above the table, where they stay.
     """
@@ -208,7 +211,7 @@ class SweepTable:
                 errors.print(text, markup=False)
 
     def render(self) -> RenderableType:
-        """The table as of now."""
+        """Draws the table in its present state."""
         its = self._progress
         if its is None:
             return ""

@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from mlcl.cli.jobs import SERVICE, ClusterFile, client_of, job_tree, jobs_table, known_jobs
-from mlcl.cli.options import DEFAULT_HOME, Home, Json, beginning, home_in_shell, local_names
+from mlcl.cli.options import (
+    DEFAULT_HOME,
+    Home,
+    Json,
+    beginning,
+    check_writable,
+    home_in_shell,
+    local_names,
+)
 from mlcl.cli.output import fitted_table, metrics_table, print_json, results, say, tell
 from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import only_reading
@@ -24,6 +33,7 @@ from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 LAST = "@last"
+METRICS = TypeAdapter(dict[str, float])
 Name = Annotated[
     str,
     typer.Argument(help="A name or id of `mlcl list`, its beginning, or @last.", autocompletion=local_names),
@@ -36,7 +46,7 @@ StudyFile = Annotated[
 
 @dataclass(frozen=True)
 class LocalRun:
-    """A run, sweep or table (`kind`). `name` is its name, or its id; `best` its main figure as text."""
+    """A run, sweep or table of a home, as `mlcl list` shows it: `best` is its main metric as text."""
 
     kind: str
     id: str
@@ -77,12 +87,13 @@ def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
 
 
 def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """A run, sweep or table: its state and its figures."""
+    """A run, sweep or table: its state and its metrics."""
     its = local_run(home, name)
     if study is not None:
         from mlcl.service.engine.ledger import Ledger
         from mlcl.service.search.study import write_studies
 
+        check_writable(study, "--study")
         write_studies(Ledger(its.folder), study)
         say(f"written: {study}; `optuna-dashboard {study}` shows it")
     if json:
@@ -95,8 +106,14 @@ def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = D
     elif (its.folder / "table.md").is_file():
         typer.echo((its.folder / "table.md").read_text(encoding="utf-8"))
     elif (its.folder / "result.json").is_file():
-        figures = text_json.loads((its.folder / "result.json").read_text(encoding="utf-8"))
-        results.print(metrics_table(figures, its.name))
+        results.print(metrics_table(_read_metrics(its.folder / "result.json"), its.name))
+
+
+def _read_metrics(file: Path) -> dict[str, float]:
+    try:
+        return METRICS.validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise UserError("is damaged", file=file, found=error.errors()[0]["msg"]) from None
 
 
 def _show_trials(folder: Path) -> None:
@@ -196,9 +213,14 @@ def local_runs(home: Path) -> list[LocalRun]:
 
 
 def local_run(home: Path, word: str) -> LocalRun:
-    """Finds one by name or id, by its beginning, or the latest (`@last`). Raises UserError for none."""
+    """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`).
+
+    Raises UserError for none, and for several with the same beginning.
+    """
     known = local_runs(home)
-    if word == LAST and known:
+    if word == LAST:
+        if not known:
+            raise UserError("nothing was run in this home yet", key="NAME", found=f"{word} of {home}")
         return known[0]
     exact = [its for its in known if word in (its.name, its.id)]
     begun = exact or [its for its in known if its.name.startswith(word) or its.id.startswith(word)]
@@ -233,13 +255,13 @@ def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
     if record.state is State.RUNNING and not folder.is_owned:
         state = "KILLED"
     best = ""
-    with suppress(OSError, ValueError, KeyError):
+    with suppress(OSError, ValueError, LookupError, TypeError):
         best = _best(kind, folder.path, first_entry(log_folder(home, record.log) / LOG))
     return LocalRun(kind, record.id, record.name or record.id, state, record.created, folder.path, best)
 
 
 def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
-    """The main figure. Raises OSError, ValueError or KeyError where there is none yet."""
+    """The main metric. Raises OSError, or an error of reading, where there is none yet."""
     file = folder / {"run": "result.json", "sweep": SWEEP_JSON, "table": TABLE_JSON}[kind]
     tree = text_json.loads(file.read_text(encoding="utf-8"))
     if kind == "run":

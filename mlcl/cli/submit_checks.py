@@ -45,7 +45,7 @@ def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Pat
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Adds the options of the cluster's share that a command does not have."""
+    """Adds `--cpus`, `--gpus` and `--parallel` of the cluster file to a command that lacks them."""
     found = list(words)
     if words[0] in ("run", "baseline"):
         return found

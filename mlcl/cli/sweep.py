@@ -76,6 +76,7 @@ def sweep(
 ) -> None:
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
     checked = load_job(job, overrides or [])
+    checked_space = load_space(space, checked)
     if print_config and not dry_run:
         print_job(checked, job, overrides or [], as_json=json)
         return
@@ -87,7 +88,7 @@ def sweep(
     fitted = [] if no_baselines or not seeds else fitted_baselines(checked, home)
     plan = SweepPlan(
         job=checked,
-        space=load_space(space, checked),
+        space=checked_space,
         space_text=space.read_text(encoding="utf-8"),
         name=_name(name or f"{job.stem}-{space.stem}"),
         trials=trials,

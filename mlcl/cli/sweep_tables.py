@@ -65,13 +65,13 @@ def confirmation_table(report: SweepResult, console: Console = results) -> Table
 
 
 def settings_text(trial: TrainingResult) -> str:
-    """`section.temperature 0.08, knn.k 5`: keys without the part that all share, then what was chosen."""
+    """A trial's settings, then what was chosen after it, as text: `section.temperature 0.08, knn.k 5`."""
     chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
     return drawn_text({**trial.settings, **chosen})
 
 
 def drawn_text(settings: Mapping[str, Any]) -> str:
-    """The settings without the part of their keys that all heads share."""
+    """Settings as text, without the part of their keys that all heads share."""
     return ", ".join(
         f"{key.removeprefix('objective.heads.')} {_short(value)}" for key, value in settings.items()
     )
@@ -114,7 +114,7 @@ def _mean(group: SettingResult, metric: str) -> str:
 
 
 def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
-    """From the tree of `plan_sweep`."""
+    """The plan of a sweep as lines of text, from the tree that `plan_sweep` returns."""
     its, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
     searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_baselines"].items()]
     rungs = ", ".join(map(str, its["rungs_at_epochs"]))

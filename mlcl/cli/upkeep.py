@@ -63,7 +63,7 @@ def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: H
 
 
 def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:
-    """Says what would be removed, asks where `ask` and a person is there, and removes it."""
+    """Lists cache entries, with `ask` waits for a yes where a person can type it, and removes them."""
     from mlcl.data.cache_entries import remove_entry
 
     if not as_json:

@@ -44,10 +44,10 @@ from mlcl.report.table_plots import group_plots
 from mlcl.results.provenance import data_notes, provenance_of
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
-from mlcl.tracking import written
-from mlcl.tracking.artifacts import replace_artifacts
+from mlcl.tracking import without_derived
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
+from mlcl.tracking.tracker import replace_artifacts
 from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"
@@ -155,7 +155,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     knn = draw_embeddings.knn.get(name)
     said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
     said += [f"The best neighbours on validation: {knn}."] if knn else []
-    keys = written(run.data.params)
+    keys = without_derived(run.data.params)
     sections = (
         Section("Result", (*map(Text, said), _metrics(run))),
         Section("Plots", plot_blocks([*curves, *pictures], [*left, *missing])),

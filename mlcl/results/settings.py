@@ -16,7 +16,7 @@ from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
 from mlcl.store import State
 from mlcl.tracking.names import Tag
-from mlcl.tracking.params import param_text, written
+from mlcl.tracking.params import param_text, without_derived
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -171,7 +171,7 @@ def setting_keys(run: Run) -> dict[str, str]:
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
     left_out |= _data_seeds(run).keys() if kind(run) == "cell" else set()
-    return {key: value for key, value in written(run.data.params).items() if key not in left_out}
+    return {key: value for key, value in without_derived(run.data.params).items() if key not in left_out}
 
 
 def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:

@@ -52,11 +52,9 @@ def export_run(
 ) -> ExportResult:
     """Exports the run that `word` names, of a sweep the best seed of its best setting.
 
-    With `register` also as that model.
-
-    Without `to` the folder is `models/RUN_ID` under the tracker's home, or none where the model is
-    registered. Raises UserError for a run without a model, data that changed, a folder that exists, and a
-    name or an alias that MLflow does not take.
+    With `register` it also registers a model of this name. Without `to` the folder is `models/RUN_ID` under
+    the tracker's home, or none where the model is registered. Raises UserError for a run without a model,
+    data that changed, a folder that exists, and a name or an alias that MLflow does not take.
     """
     if register is not None:
         check_name(register, alias)
@@ -107,7 +105,7 @@ def model_run(runs: Runs, word: str) -> Run:
 
 
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
-    """The best run of the latest sweep that has one: a fresh seed, which has test figures, else a trial."""
+    """The best run of the latest sweep that has one: a fresh seed, which has test metrics, else a trial."""
     for sweep in sweeps:
         run_id = _best_run_id(read_sweep(runs, sweep))
         best = runs.get(run_id) if run_id else None

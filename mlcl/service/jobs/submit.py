@@ -6,9 +6,11 @@ import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
@@ -51,6 +53,9 @@ class Submission:
     user: str
 
 
+SUBMISSION = TypeAdapter(Submission)
+
+
 def submit(
     client: JobsClient,
     words: Sequence[str],
@@ -61,7 +66,7 @@ def submit(
 ) -> str:
     """Submits the command `mlcl WORDS` and returns its id.
 
-    Raises UserError where the id is taken, and before the upload for files that cannot be uploaded.
+    Raises UserError where a job has the id already, and before the upload for files that cannot be uploaded.
     """
     name = check_id(id or new_id())
     there = client.find(name)
@@ -103,9 +108,8 @@ def resume(
 def read_submission(home: Path, id: str) -> Submission | None:
     """The submission of an id; None where it was not submitted from this home."""
     try:
-        tree = json.loads(_record(home, check_id(id)).read_text(encoding="utf-8"))
-        return Submission(**{**tree, "words": tuple(tree["words"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        return SUBMISSION.validate_json(_record(home, check_id(id)).read_bytes())
+    except (OSError, ValueError):
         return None
 
 
@@ -143,7 +147,7 @@ def _send(
         # The record first, so that every job on the cluster can be resumed from here.
         record = _record(home, submission.id)
         record.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(record, json.dumps(asdict(submission), indent=2) + "\n")
+        replace_text(record, SUBMISSION.dump_json(submission, indent=2).decode() + "\n")
         client.submit(
             attempt_name(submission.id, number),
             entrypoint=entrypoint(cluster, submission.words),

@@ -1,4 +1,4 @@
-"""Starts the local service, ends it, and tells how it is. What runs is in one file, `state.json`."""
+"""The local service: its start, its end and its status. What runs is in one file, `state.json`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ from mlcl.config.cluster import ClusterConfig
 from mlcl.config.section import validate
 from mlcl.errors import MachineError, UserError
 from mlcl.files import replace_text
-from mlcl.service.local.processes import (
-    check_free,
-    end_processes,
-    record_tree,
-    start_process,
-)
+from mlcl.service.local.processes import check_free, end_processes, record_tree, start_process
 from mlcl.service.local.servers import (
     MLFLOW,
     RAY,
@@ -126,7 +121,7 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
         password_file=folder.mlflow_password,
         token_file=folder.ray_token,
         cluster_file=folder.cluster,
-        store=settings.shown.store,
+        store=settings.public.store,
         artifacts=settings.artifacts,
         outside=sorted({each for running in state.servers.values() for each in running.outside()}),
     )
@@ -191,7 +186,7 @@ def _write_cluster(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
 
 @dataclass(frozen=True)
 class DownResult:
-    """The names of the servers that were ended, and the number of their processes."""
+    """The names of the servers that `down` ended, and the number of their processes."""
 
     servers: tuple[str, ...]
     processes: int

@@ -86,7 +86,7 @@ def read_secret(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The resolved settings. `store` may have a password: only `shown` may be stored."""
+    """The resolved settings of the service. `store` may have a password: only `public` may be written."""
 
     store: str
     artifacts: str
@@ -95,7 +95,7 @@ class Settings:
     mlflow_port: int = 5000
 
     @property
-    def shown(self) -> Settings:
+    def public(self) -> Settings:
         """The settings without the password."""
         return replace(self, store=shown(self.store))
 
@@ -109,11 +109,11 @@ class RunningServer:
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def lives(self) -> bool:
-        """Whether the first process lives; it ends when another one fails."""
+        """Whether the server runs: its first process ends when another one fails."""
         return self.processes[0].find() is not None
 
     def outside(self) -> list[str]:
-        """Its processes that other machines may reach."""
+        """The addresses of the server that other machines may reach."""
         return public_listeners(process_tree(self.processes))
 
 
@@ -125,7 +125,7 @@ class ServiceState:
     servers: dict[str, RunningServer]
 
     def living(self) -> dict[str, RunningServer]:
-        """The servers whose first process lives."""
+        """The servers that run."""
         return {name: running for name, running in self.servers.items() if running.lives()}
 
 
@@ -133,7 +133,7 @@ STATE = TypeAdapter(ServiceState)
 
 
 def read_state(folder: ServiceFolder) -> ServiceState | None:
-    """Reads the state; None where there is no file. Raises UserError for an unreadable file."""
+    """Reads `state.json`; None where there is none. Raises UserError for an unreadable file."""
     try:
         return STATE.validate_json(folder.state.read_bytes())
     except FileNotFoundError:
@@ -144,9 +144,9 @@ def read_state(folder: ServiceFolder) -> ServiceState | None:
 
 
 def write_state(folder: ServiceFolder, state: ServiceState) -> None:
-    """Replaces the file, whole or not at all; removes it and the cluster file where no server is left."""
+    """Writes `state.json`; removes it and the cluster file where no server is left."""
     if state.servers:
-        public = replace(state, settings=state.settings.shown)
+        public = replace(state, settings=state.settings.public)
         replace_text(folder.state, STATE.dump_json(public, indent=2).decode() + "\n")
     else:
         folder.cluster.unlink(missing_ok=True)
@@ -168,7 +168,7 @@ def resolve_settings(
         given["artifacts"] = str(Path(given["artifacts"]).expanduser().resolve())
     settings = replace(base, **given)
     ports: dict[int, str] = {}
-    for name, value in asdict(settings.shown).items():
+    for name, value in asdict(settings.public).items():
         key = f"--{name.replace('_', '-')}"
         if running is not None and value != getattr(running, name):
             problem = "the service runs with another value; `mlcl down` ends it"

@@ -229,15 +229,15 @@ class Sweep:
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
     def register(self) -> None:
-        """Registers the best model in MLflow, once."""
+        """Registers the best model in MLflow, once a run: a store that was deleted gets it again."""
         command, best = self.command, self.best
-        if best is None or best.score is None or best.key in command.ledger.registered:
+        if best is None or best.score is None:
             return
         run_id = command.delivery.run_id(self.store.log(best))
-        if run_id is not None:
+        if run_id is not None and run_id not in command.ledger.registered_runs:
             folder, stop = self.store.folder(best), command.stop
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
-            command.ledger.append("registered", key=best.key, text=text)
+            command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
         """The sweep as it stands, with the runs that MLflow has."""

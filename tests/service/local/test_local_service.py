@@ -32,7 +32,10 @@ class Service:
 
     def __init__(self, home):
         self.home, self.folder = home, ServiceFolder(home)
-        self.options = {f"{name}_port": free_port() for name in ("ray", "dashboard", "mlflow")}
+        ports = set()
+        while len(ports) < 3:  # the system may give one twice
+            ports.add(free_port())
+        self.options = dict(zip(("ray_port", "dashboard_port", "mlflow_port"), ports, strict=True))
 
     def up(self, **options):
         return local.up(options or self.options, self.home)
@@ -89,25 +92,20 @@ def service(tmp_path, monkeypatch):
     made.down(force=True)
 
 
-def test_up_starts_both_once(service):
+def test_up_starts_both_once_and_the_cluster_file_leads_to_them(service):
     assert mlflow_address(service.home) is None
-    first = service.up()
-    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options['mlflow_port']}"
-    assert first.started == ("ray", "mlflow")
-    roots = service.roots()
+    first, roots = service.up(), service.roots()
+    address = f"http://127.0.0.1:{service.options['mlflow_port']}"
+    assert (first.started, mlflow_address(service.home)) == (("ray", "mlflow"), address)
     assert len(service.members()) == 4
     again = service.up(mlflow_port=service.options["mlflow_port"])
     assert (again.started, service.roots()) == ((), roots)
     status = service_status(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
-
-
-def test_the_cluster_file_leads_to_it(service):
-    service.up()
     cluster = load_cluster(service.folder.cluster)
     assert cluster.ray.address == f"http://127.0.0.1:{service.options['dashboard_port']}"
-    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.options['mlflow_port']}"
+    assert cluster.mlflow.uri == address
     assert (cluster.storage, cluster.python) == (str(service.home), sys.executable)
     assert cluster.ray.token.resolve("ray.token") == read_secret(service.folder.ray_token)
     assert cluster.mlflow.password.resolve("p") == read_secret(service.folder.mlflow_password)
@@ -144,9 +142,16 @@ def test_up_mends_a_dead_half(service, dead, alive):
     assert service.wrong() == {dead: "", alive: ""}
 
 
-def test_a_start_that_fails_leaves_nothing(service, tmp_path):
-    service.touch("mlflow.dies")
-    with pytest.raises(MachineError, match=r"MLflow ended while it started.*no room for it here"):
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("mlflow.dies", r"MLflow ended while it started.*no room for it here"),
+        ("ray.open", r"Ray at .* answers without a secret"),
+    ],
+)
+def test_a_start_that_fails_leaves_nothing(service, tmp_path, fault, said):
+    service.touch(fault)
+    with pytest.raises(MachineError, match=said):
         service.up()
     assert read_state(service.folder) is None
     assert not list(tmp_path.glob("mlcl-ray-*"))
@@ -167,13 +172,6 @@ def test_a_mend_that_fails_leaves_the_other_half(service):
     with pytest.raises(MachineError):
         service.up()
     assert service.wrong() == {"ray": "", "mlflow": "is not running"}
-
-
-def test_a_server_that_lets_everybody_in_is_no_success(service):
-    service.touch("ray.open")
-    with pytest.raises(MachineError, match=r"Ray at .* answers without a secret"):
-        service.up()
-    assert read_state(service.folder) is None
 
 
 def test_a_secret_that_was_changed_is_named(service):
@@ -201,44 +199,29 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     assert read_state(service.folder) is None
 
 
-@pytest.fixture
-def while_waiting(service, monkeypatch):
-    """Takes what is to happen once, when `mlcl up` asks MLflow for the first time."""
-    problem, due = Server.problem, []
-
-    def asked(self):
-        if due and self.name == "mlflow":
-            due.pop()()
-        return problem(self)
-
-    monkeypatch.setattr(Server, "problem", asked)
-    return due.append
-
-
-def only_lives(service, alive):
-    """Brings it up, and ends the servers that are not to live."""
+@pytest.mark.parametrize("alive", [set(), {"ray"}, {"ray", "mlflow"}])
+@pytest.mark.parametrize("mends", [True, False])
+def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
+    service, monkeypatch, alive, mends
+):
+    """Where that is in vain, it is ended."""
     service.up()
     for name in {"ray", "mlflow"} - alive:
         service.kill(name)
+    problem, due = Server.problem, ["ray"]
 
+    def asked(self):
+        if due and self.name == "mlflow":
+            service.kill(due.pop())
+            if not mends:
+                service.touch("ray.open")
+        return problem(self)
 
-@pytest.mark.parametrize("alive", [set(), {"ray"}, {"ray", "mlflow"}])
-def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, while_waiting, alive):
-    only_lives(service, alive)
-    while_waiting(lambda: service.kill("ray"))
-    assert set(service.up().started) == {"ray"} | {"ray", "mlflow"} - alive
-    assert service.wrong() == {"ray": "", "mlflow": ""}
-
-
-@pytest.mark.parametrize("alive", [{"ray"}, {"ray", "mlflow"}])
-def test_a_server_that_was_started_again_in_vain_is_ended(service, while_waiting, alive):
-    only_lives(service, alive)
-
-    def dies_and_is_no_success():
-        service.kill("ray")
-        service.touch("ray.open")
-
-    while_waiting(dies_and_is_no_success)
+    monkeypatch.setattr(Server, "problem", asked)
+    if mends:
+        assert set(service.up().started) == {"ray"} | {"ray", "mlflow"} - alive
+        assert service.wrong() == {"ray": "", "mlflow": ""}
+        return
     with pytest.raises(MachineError, match="answers without a secret"):
         service.up()
     state = read_state(service.folder)
@@ -378,23 +361,16 @@ def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatc
     assert service.folder.mlflow_users.stat().st_size > 0
 
 
-def test_one_command_at_a_time(service):
+def test_what_keeps_a_command_from_starting_is_named(service, monkeypatch):
     service.folder.make()
     with service.folder.owned(), pytest.raises(UserError, match="is at work"):
         service.up()
-    assert not service.folder.state.exists()
-
-
-def test_a_state_that_cannot_be_read_is_named(service):
-    service.touch("state.json", "{")
-    for command in (service.up, service.down, lambda: service_status(service.home)):
-        with pytest.raises(UserError, match=r"state\.json: cannot be read"):
-            command()
-    (service.folder.state).unlink()
-
-
-def test_authentication_has_to_be_installed(service, monkeypatch):
     monkeypatch.setitem(sys.modules, "flask_wtf", None)
     with pytest.raises(UserError, match=r"mlflow\[auth\]"):
         service.up()
     assert not service.folder.state.exists()
+    service.touch("state.json", "{")
+    for command in (service.up, service.down, lambda: service_status(service.home)):
+        with pytest.raises(UserError, match=r"state\.json: cannot be read"):
+            command()
+    service.folder.state.unlink()

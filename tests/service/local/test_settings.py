@@ -23,17 +23,14 @@ def folder(tmp_path):
     return made
 
 
-def test_the_defaults_are_the_home_s_own_store(folder):
+def test_the_defaults_are_the_home_s_own_store_and_paths_are_made_whole(folder, tmp_path, monkeypatch):
     settings = resolve_settings({}, folder)
     assert settings == Settings(f"sqlite:///{folder.home}/mlflow.db", f"{folder.home}/artifacts")
     check_storage(settings)
-
-
-def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = resolve_settings({"store": "sqlite:///a.db", "artifacts": "kept"}, folder)
-    assert (settings.store, settings.artifacts) == (f"sqlite:///{tmp_path}/a.db", f"{tmp_path}/kept")
-    assert resolve_settings({"store": f"sqlite:///{tmp_path}/a.db"}, folder).store == settings.store
+    for store in ("sqlite:///a.db", f"sqlite:///{tmp_path}/a.db"):
+        settings = resolve_settings({"store": store, "artifacts": "kept"}, folder)
+        assert (settings.store, settings.artifacts) == (f"sqlite:///{tmp_path}/a.db", f"{tmp_path}/kept")
 
 
 @pytest.mark.parametrize(
@@ -59,17 +56,14 @@ def test_what_cannot_be_is_refused(folder, options, key):
     assert "s3cret" not in str(caught.value)
 
 
-def test_s3_needs_its_package(folder, monkeypatch):
+def test_s3_needs_its_package_and_a_password_that_is_not_written_down_is_asked_for(folder, monkeypatch):
+    public = resolve_settings({"store": URL}, folder).public
+    assert public.store == URL.replace("s3cret", "***")
+    with pytest.raises(UserError, match="not written down"):
+        check_storage(resolve_settings({}, folder, public))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="boto3"):
         check_storage(resolve_settings({"artifacts": "s3://bucket/mlflow"}, folder))
-
-
-def test_a_password_is_not_written_down(folder):
-    shown = resolve_settings({"store": URL}, folder).shown
-    assert shown.store == URL.replace("s3cret", "***")
-    with pytest.raises(UserError, match="not written down"):
-        check_storage(resolve_settings({}, folder, shown))
 
 
 def test_what_runs_is_kept(folder):
