@@ -146,7 +146,7 @@ class Engine:
         cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
         self._running.add(key)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
-        self._source.store.begun(entry)
+        self._source.store.on_start(entry)
         self.reporter.begin(entry)
 
     def rung(self, key: str, epoch: int, score: float) -> bool:
@@ -185,9 +185,9 @@ class Engine:
         """A training that Tune gave up. One that never began met a dead process: it is handed out again."""
         entry = self._ledger.entries[key]
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
-            taken = self._source.store.taken(entry)
-            state = State.STOPPED if taken else State.FAILED
-            self._close(entry, _unfinished(entry, state, taken or reason))
+            elsewhere = self._source.store.owner_changed(entry)
+            state = State.STOPPED if elsewhere else State.FAILED
+            self._close(entry, _unfinished(entry, state, elsewhere or reason))
         elif entry.state is State.RUNNING:
             self._unbegun[key] += 1
             self._returned.append(entry)
@@ -204,8 +204,7 @@ class Engine:
         if entry.ended:
             return
         self._running.discard(entry.key)
-        self._ledger.close(entry.key, end)
-        self._source.store.closed(entry)
+        self._source.store.close(entry, end)
         self._source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
         left = self._source.left()

@@ -120,6 +120,11 @@ class Entry(Training):
         """Whether it is settled for good."""
         return not self.resumable
 
+    @property
+    def last_end(self) -> End:
+        """State and reason, as a repeated close needs them."""
+        return End(self.state, self.reason)
+
 
 @dataclass(frozen=True)
 class End:

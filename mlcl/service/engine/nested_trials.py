@@ -8,13 +8,13 @@ from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.data import DatasetInfo
-from mlcl.service.engine.checkpoints import drop_checkpoint
-from mlcl.service.engine.entries import Entry, Group
+from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.entries import End, Entry, Group
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
-from mlcl.tracking import RunLog, State, log_parameters, params_of
+from mlcl.tracking import RunLog, State, params_of
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.names import SCORE, Tag
+from mlcl.tracking.names import Tag
 
 FRESH = ", fresh seeds"
 """How the name of a run that holds a setting's seeds ends: the trial of that name stands beside it."""
@@ -23,31 +23,6 @@ FRESH = ", fresh seeds"
 def log_id(owner: str, key: str) -> str:
     """The id of a training's log: the sweep's own log has the sweep's id."""
     return f"{owner}.{key}"
-
-
-def end_log(log: RunLog, entry: Entry) -> None:
-    """Writes what the ledger says of a training that has ended or was interrupted, the state last.
-
-    These are its score, its chosen post-hoc keys and its cost. Doing it again changes nothing.
-    """
-    if entry.state is State.RUNNING or (log.state, log.reason) == (entry.state, entry.reason):
-        return
-    if entry.state is State.COMPLETE:
-        log.params(log_parameters(entry.chosen))
-    if entry.ended and entry.score is not None:
-        log.metrics({SCORE: entry.score}, step=0)
-    log.tags(_costs(entry))
-    log.set_state(entry.state, entry.reason)
-
-
-def _costs(entry: Entry) -> dict[str, str]:
-    """What it took over all sessions. Tags, for a later session's replace these."""
-    cost = entry.cost
-    return {
-        Tag.SECONDS: f"{cost.seconds:.3f}",
-        Tag.CPU_SECONDS: f"{cost.cpu_seconds:.3f}",
-        Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
-    }
 
 
 def end_group_log(log: RunLog, ledger: Ledger, key: str) -> None:
@@ -126,15 +101,14 @@ class NestedTrials(TrainingStore):
             )
         self._logs.deliver(id)
 
-    def begun(self, entry: Entry) -> None:
-        """The log of its confirmation says RUNNING again; its own is written by its process now."""
+    def on_start(self, entry: Entry) -> None:
+        """Sets the log of its confirmation to RUNNING; the process of the training does so with its own."""
         if entry.group is not None:
             self.attach(entry.group).set_state(State.RUNNING)
 
-    def closed(self, entry: Entry) -> None:
-        """Its log says what the ledger says."""
-        end_log(self.attach(entry.key), entry)
-        drop_checkpoint(self.folder(entry), entry.state)
+    def close(self, entry: Entry, end: End) -> None:
+        """Writes the end to the ledger and to the training's log."""
+        write_end(end, self.attach(entry.key), self.folder(entry), ledger=self._ledger, key=entry.key)
 
     def attach(self, key: str) -> RunLog:
         """The log of a training or a confirmation."""
@@ -153,7 +127,7 @@ class NestedTrials(TrainingStore):
     def close_all(self) -> None:
         """Brings all logs to what the ledger says: a kill may have cut that short."""
         for entry in self._entries():
-            self.closed(entry)
+            self.close(entry, entry.last_end)
 
     def _entries(self) -> list[Entry]:
         return [entry for entry in self._ledger.entries.values() if self._scope in (None, entry.scope)]

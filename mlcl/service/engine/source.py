@@ -27,15 +27,15 @@ class TrainingStore(ABC):
         """Makes the training ready to be handed out: its log is started and is being delivered."""
 
     @abstractmethod
-    def begun(self, entry: Entry) -> None:
-        """A process has begun with the training."""
+    def on_start(self, entry: Entry) -> None:
+        """Called when a process starts with the training."""
 
     @abstractmethod
-    def closed(self, entry: Entry) -> None:
-        """Writes the entry's state, which is in the ledger already, to the log, and drops its checkpoint."""
+    def close(self, entry: Entry, end: End) -> None:
+        """Writes the end of the training to the ledger and wherever else it is, with `write_end`."""
 
-    def taken(self, entry: Entry) -> str:  # noqa: ARG002
-        """Why the training is not this command's any more; empty where it is."""
+    def owner_changed(self, entry: Entry) -> str:  # noqa: ARG002
+        """Returns why another command has the training now; empty where this one has it."""
         return ""
 
 

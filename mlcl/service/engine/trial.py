@@ -23,7 +23,7 @@ from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
-from mlcl.training.events import Event, Listener, Stopped, tell_all
+from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
@@ -106,7 +106,7 @@ def train(task: TrialTask, report: Report) -> None:
                     JobData.of(job, home, verify=False),
                     folder=folder,
                     context=Context.current(job.train.device),
-                    listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener),
+                    listener=mlflow_listener(log, listener, system=job.tracking.system_metrics),
                     should_stop=stop,
                     test=task.test,
                 )

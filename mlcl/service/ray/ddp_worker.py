@@ -21,7 +21,7 @@ from mlcl.files import locked
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
-from mlcl.training.events import Diverged, Event, Listener, Stopped, tell_all
+from mlcl.training.events import Diverged, Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
@@ -95,7 +95,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
                 listener = _to_driver(config["events"])
                 if config["log"] is not None:
                     log = RunLog.attach(home, config["log"])
-                    listener = tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener)
+                    listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)
             outcome = run_experiment(
                 JobData.of(job, home, verify=False),
                 folder=folder,

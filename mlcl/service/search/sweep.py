@@ -72,7 +72,7 @@ def run_sweep(
     ) as command:
         with command.start(identity, asked):
             sweep = _opened(plan, command, job_data.dataset.info)
-        with command.work(sweep.conclude, sweep.engine.reporter) as end:
+        with command.work(sweep.engine.reporter, sweep.conclude) as end:
             sweep.engine.run(sweep.searches)
             sweep.confirm()
             end.state, end.reason = sweep.outcome()
@@ -201,7 +201,7 @@ class Sweep:
         return State.COMPLETE, ""
 
     def conclude(self, state: State, reason: str) -> None:
-        """Logs the best trial's metrics, the verdict, and the state to the sweep's own run."""
+        """Logs the best trial's metrics and the verdict to the sweep's own run."""
         best, ledger = self.best, self.command.ledger
         run_id = None
         if best is not None:  # delivery may be some moments behind
@@ -212,7 +212,7 @@ class Sweep:
         its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
         self.own.log.artifacts([write_sweep(its)])
-        self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
+        self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
         """Does what the sweep's result does not depend on, and says where it fails."""

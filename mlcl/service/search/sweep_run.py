@@ -121,14 +121,12 @@ class SweepRun:
         self,
         ledger: Ledger,
         best: Entry | None,
-        state: State,
-        reason: str,
         *,
         run_id: str | None,
         spent: str,
         verdict: str,
     ) -> None:
-        """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
+        """Logs counts, costs and verdict, and the best trial's metrics for the chart of nested runs."""
         trials = ledger.counted()
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
@@ -141,4 +139,3 @@ class SweepRun:
             self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
         self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
-        self.log.set_state(state, reason)

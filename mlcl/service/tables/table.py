@@ -66,11 +66,11 @@ def run_table(
         with command.start({"job_hash": asked_for, "tuned": hashes}, {"runs": every}, own_log):
             log = TableLog(plan, command)
             reporter = Reporter(ledger, command.account, command.watch, metric="score", score="score")
-            source = CellsSource(_missing(runs, home), ledger, SharedRuns(command.logs, log.id))
+            source = CellsSource(_missing(runs, home), ledger, SharedRuns(command.logs, ledger, log.id))
             engine = command.engine(reporter, MAX_FAILED, models=plan.table.models)
             # Found before this table begins a search: then it is its own.
             tuned = {each: known.of(each, ledger) or ledger for each in searches}
-        with command.work(log.finish, reporter) as end:
+        with command.work(reporter) as end:
             if source.left():
                 engine.run(source)
             for cell, its in tuned.items():

@@ -56,10 +56,6 @@ class TableLog:
             limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
             self._log.tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
 
-    def finish(self, state: State, reason: str) -> None:
-        """What became of it."""
-        self._log.set_state(state, reason)
-
 
 def _metric_names(plan: TablePlan) -> dict[str, bool]:
     """The metrics of the table's figures, and whether more is better."""
