@@ -70,7 +70,7 @@ class CommandEnd:
 
 @dataclass(frozen=True)
 class Command:
-    """What a command works with: its folder is held, Ray and the delivery run."""
+    """A command on a sweep or table that holds its folder, with a Ray session and a delivery that run."""
 
     subject: Subject
     folder: RunFolder
@@ -85,7 +85,7 @@ class Command:
 
     @cached_property
     def account(self) -> Account:
-        """Counts on from what earlier commands have spent."""
+        """The budget, with the use of earlier commands."""
         return Account(self.budget, self.ledger)
 
     @property
@@ -143,7 +143,7 @@ class Command:
         self.ledger.append("session", code=code(), **asked)
 
     def _give_up(self, reason: str) -> None:
-        """Nothing is left RUNNING; a later command may try again."""
+        """Closes everything after an error at the start; a later command may try again."""
         record = self.folder.record
         if record is None:
             return

@@ -11,7 +11,7 @@ from mlcl.results.documents import stop_sweep
 from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import end_group_log, log_id
+from mlcl.service.engine.nested_trials import end_confirmation_log, log_id
 from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 
@@ -73,11 +73,11 @@ def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
         write_end(end, log, ledger.folder / "trials" / key, ledger=ledger, key=key)
         if log is None and entry.ended:
             _finish_run(home, entry)
-    for key in ledger.groups:
-        if key not in ledger.group_states:
-            ledger.append("close_group", key=key, state=State.STOPPED, reason=reason)
+    for key in ledger.confirmations:
+        if key not in ledger.confirmation_states:
+            ledger.append("close_confirmation", key=key, state=State.STOPPED, reason=reason)
         if (log := RunLog.find(home, log_id(id, key))) is not None:
-            end_group_log(log, ledger, key)
+            end_confirmation_log(log, ledger, key)
 
 
 def _finish_run(home: Path, entry: Entry) -> None:

@@ -46,8 +46,8 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     entry.cost.begin(clock[0], 1, 0)
     reporter.begin(entry)
     clock[0] += 2
-    entry.rungs.append((1, 0.25))
-    reporter.rung(entry)
+    entry.intermediate.append((1, 0.25))
+    reporter.report(entry)
     row = told[-1].row
     assert (row.label, row.state, row.epoch, row.epochs, row.score) == ("trial 0", State.RUNNING, 1, 4, 0.25)
     assert row.seconds == 2

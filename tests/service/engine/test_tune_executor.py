@@ -37,8 +37,8 @@ class TrialCallbacks:
     def begin(self, key):
         self.heard.append(("begin", key))
 
-    def rung(self, key, epoch, score):
-        self.heard.append(("rung", key, epoch, score))
+    def report(self, key, epoch, score):
+        self.heard.append(("report", key, epoch, score))
         return self.early
 
     def end(self, key, result):
@@ -75,10 +75,10 @@ def test_the_callbacks_say_who_stops_early(task, early, answer):
     callbacks = TrialCallbacks(early=early)
     result = {"epoch": 2, "score": 0.5, "ended": ""}
     assert _Scheduler(guarded(callbacks)).on_trial_result(None, trial(task), result) == answer
-    assert callbacks.heard == [("rung", "t", 2, 0.5)]
+    assert callbacks.heard == [("report", "t", 2, 0.5)]
 
 
-def test_the_last_report_is_no_rung(task):
+def test_the_last_report_is_no_intermediate_value(task):
     callbacks = TrialCallbacks(early=True)
     last = {"epoch": 4, "ended": "COMPLETE"}
     assert _Scheduler(guarded(callbacks)).on_trial_result(None, trial(task), last) == TrialScheduler.CONTINUE

@@ -39,11 +39,6 @@ search: {scheduler: none, metric: [val/accuracy, val/macro_f1]}
 """
 
 
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def databases_of(tmp_path_factory):
     """Gives a home a store: to make its tables takes longer than a test."""
@@ -55,11 +50,6 @@ def databases_of(tmp_path_factory):
         return shutil.copy(made / "mlflow.db", home)
 
     return copy
-
-
-@pytest.fixture
-def job(tiny):
-    return tiny_job(tiny)
 
 
 def trials(world):
@@ -107,7 +97,7 @@ def test_a_stop_is_gone_on_from_with_the_same_settings(world, job):
     assert world.run(plan).state is State.COMPLETE
     assert world.formula.trained[done] == ("trial-0001", 4)  # the epoch after its checkpoint
     assert trials(world)[1].settings == stopped.settings
-    assert trials(world)[1].rungs[: len(stopped.rungs)] == stopped.rungs
+    assert trials(world)[1].intermediate[: len(stopped.intermediate)] == stopped.intermediate
     whole = World(world.home.parent / "other", world._patch)
     whole.run(whole.plan(job, PLAIN, trials=4, seeds=1))
     assert world.everything()["study"] == whole.everything()["study"]
@@ -335,7 +325,7 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
         in_process(callbacks, **{**how, "most": 1})
         callbacks.begin(callbacks.next().key)
         monkeypatch.setattr("mlcl.service.search.search_source.SearchSource.on_end", broken)
-        callbacks.rung("trial-0001", 1, 0.5)
+        callbacks.report("trial-0001", 1, 0.5)
         raise ConnectionError("so Tune's loop ends")
 
     with monkeypatch.context() as patch:
@@ -372,7 +362,7 @@ def test_several_goals_have_a_front(world, job):
     assert {trial.key for trial in report.front} == {
         trials(world)[trial.number].key for trial in world.study.best_trials
     }
-    confirmed = [group.label for group in report.confirmations]
+    confirmed = [confirmation.label for confirmation in report.confirmations]
     best = sorted(report.front, key=lambda trial: -trial.values[0])[:2]
     assert [f"best found ({best[0].label})", f"no. 2 found ({best[1].label})"] == confirmed[1:]
 
@@ -383,15 +373,15 @@ def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, 
         world.plan(job, PLAIN, trials=1, seeds=3, baselines=[("base", baseline), ("twin", job)])
     )
     # The job as written is the first trial, so it is the best one, too.
-    assert [group.label for group in report.confirmations] == [
+    assert [confirmation.label for confirmation in report.confirmations] == [
         "base, trial 0, best found",
         "twin = as written = best found (trial 0)",
     ]
-    for group in report.confirmations:
-        assert group.state is State.COMPLETE
-        seeds = [world.ledger.entries[seed.key].job["train"]["seed"] for seed in group.seeds]
+    for confirmation in report.confirmations:
+        assert confirmation.state is State.COMPLETE
+        seeds = [world.ledger.entries[seed.key].job["train"]["seed"] for seed in confirmation.seeds]
         assert seeds == [1, 2, 3]
-        assert all("test/accuracy" in seed.metrics for seed in group.seeds)
+        assert all("test/accuracy" in seed.metrics for seed in confirmation.seeds)
     searched = [trial.job["train"]["seed"] for trial in trials(world)]
     assert searched == [0]
     assert not any("test/accuracy" in trial.metrics for trial in trials(world))
@@ -399,24 +389,24 @@ def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, 
 
 def test_a_confirmation_is_told_as_the_mean_of_its_seeds_and_grows(world, job):
     world.run(world.plan(job, PLAIN, trials=1, seeds=2))
-    (group,) = world.ledger.groups
-    first = log_of(world, group)["points"]
-    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(group)]
+    (confirmation,) = world.ledger.confirmations
+    first = log_of(world, confirmation)["points"]
+    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(confirmation)]
     assert first["test/accuracy 2"] == pytest.approx(sum(seeds) / 2)
     report = world.run(world.plan(job, PLAIN, trials=1, seeds=3))
-    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(group)]
-    assert log_of(world, group)["points"]["test/accuracy 3"] == pytest.approx(sum(seeds) / 3)
-    assert log_of(world, group)["end"] == ["COMPLETE", ""]
+    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(confirmation)]
+    assert log_of(world, confirmation)["points"]["test/accuracy 3"] == pytest.approx(sum(seeds) / 3)
+    assert log_of(world, confirmation)["end"] == ["COMPLETE", ""]
     assert len(report.confirmations[0].seeds) == 3
 
 
 def test_a_confirmation_with_a_failed_seed_is_not_complete(world, job):
     world.formula.fails = lambda job, _epoch: job.train.seed == 2
     report = world.run(world.plan(job, PLAIN, trials=1, seeds=2))
-    (group,) = report.confirmations
-    assert group.state is State.FAILED
-    assert [seed.state for seed in group.seeds] == [State.COMPLETE, State.FAILED]
-    assert log_of(world, group.key)["end"] == ["FAILED", "not every seed is complete"]
+    (confirmation,) = report.confirmations
+    assert confirmation.state is State.FAILED
+    assert [seed.state for seed in confirmation.seeds] == [State.COMPLETE, State.FAILED]
+    assert log_of(world, confirmation.key)["end"] == ["FAILED", "not every seed is complete"]
 
 
 def test_a_stopped_confirmation_goes_on(world, job):
@@ -424,11 +414,11 @@ def test_a_stopped_confirmation_goes_on(world, job):
     world.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
     report = world.run(plan)
     assert report.state is State.STOPPED
-    assert [group.state for group in report.confirmations] == [State.STOPPED] * 2
+    assert [confirmation.state for confirmation in report.confirmations] == [State.STOPPED] * 2
     assert not [log for log in world.everything()["logs"].values() if log["end"] is None]
     report = world.run(plan)
     assert report.state is State.COMPLETE
-    assert {group.state for group in report.confirmations} == {State.COMPLETE}
+    assert {confirmation.state for confirmation in report.confirmations} == {State.COMPLETE}
     assert all(log["end"][0] == "COMPLETE" for log in world.everything()["logs"].values())
 
 
@@ -437,7 +427,7 @@ def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
     world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 2)
     report = world.run(plan)
     assert (report.state, report.confirmations) == (State.STOPPED, ())
-    assert not world.ledger.groups
+    assert not world.ledger.confirmations
     assert len(world.run(plan).confirmations) == 2
 
 

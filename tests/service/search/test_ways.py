@@ -1,4 +1,4 @@
-"""Our functions from `mlcl sweep` to the first step, and from a score to MLflow: docs/architecture.md lists them."""
+"""The two ways of docs/architecture.md: from `mlcl sweep` to the first step, and from a score to MLflow."""
 
 import fcntl
 import sys

@@ -45,9 +45,9 @@ def test_the_figures_are_those_of_the_best_on_fresh_seeds(tables):
     assert {trial.job["train"]["seed"] for trial in trials} == {0}
     assert not any("test/accuracy" in trial.metrics for trial in trials)
     best = max((t for t in trials if t.state is State.COMPLETE), key=lambda trial: trial.score)
-    (group,) = ledger(report).groups.values()
-    assert (group.label, group.settings) == (best.label, best.settings)
-    seeds = ledger(report).seeds_of(group.key)
+    (confirmation,) = ledger(report).confirmations.values()
+    assert (confirmation.label, confirmation.settings) == (best.label, best.settings)
+    seeds = ledger(report).seeds_of(confirmation.key)
     assert [seed.job["train"]["seed"] for seed in seeds] == [1, 2]
     cell = tuned(report)
     assert cell.figures[0].values == tuple(seed.metrics["test/accuracy"] for seed in seeds)
@@ -76,7 +76,7 @@ def test_its_runs_are_nested_and_named_after_the_cell(tables):
 def test_every_seed_key_gets_the_fresh_seed(tables):
     keys = {"seed_keys": ["train.seed", "data.subset.seed"], "set": {"data.subset": {"n": 24}}}
     report = tables.run(tables.plan({**TUNED, **keys}))
-    seeds = [entry.job for entry in ledger(report).entries.values() if entry.group]
+    seeds = [entry.job for entry in ledger(report).entries.values() if entry.confirmation]
     assert [(job["train"]["seed"], job["data"]["subset"]["seed"]) for job in seeds] == [(1, 1), (2, 2)]
 
 
@@ -98,7 +98,7 @@ def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(tiny, tmp_p
     assert (report.state, tuned(report).figures[0].verdict) == (State.STOPPED, "missing")
     assert tables.run(tables.plan(TUNED)).state is State.COMPLETE
     mine, its = tables.everything()["ledger"], whole.everything()["ledger"]
-    assert (mine["entries"], mine["groups"]) == (its["entries"], its["groups"])
+    assert (mine["entries"], mine["confirmations"]) == (its["entries"], its["confirmations"])
 
 
 def test_more_trials_go_on_with_the_same_table(tables):
@@ -189,7 +189,7 @@ def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
         event["at"] = 1000.0 * place
         if event["event"] == "begin":
             began[event["key"]] = event["at"]
-        if event["event"] == "rung":
+        if event["event"] == "value":
             event["at"] = began[event["key"]]
         if event["event"] == "close":
             event["at"] = began[event["key"]] + 10
@@ -229,7 +229,7 @@ def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
     report = tables.run(tables.plan({**TUNED, "tune": every}))
     cell, trials = tuned(report), searched(report)
     scores = [trial.score for trial in trials if trial.state is State.COMPLETE]
-    seeds = [entry.score for entry in ledger(report).entries.values() if entry.group]
+    seeds = [entry.score for entry in ledger(report).entries.values() if entry.confirmation]
     its = cell.search
     assert (its.metric, its.mode) == ("val/accuracy", "max")
     assert sum(its.trials.values()) == 4
