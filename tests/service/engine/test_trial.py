@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from builders import tiny_job
-from sweeps import World
 
 from mlcl.config import dump_job
 from mlcl.service.engine.trial import VALUES, TrialTask, train

@@ -3,7 +3,6 @@
 import pytest
 from builders import text_dataset, tiny_job
 from optuna.trial import TrialState
-from sweeps import World
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger

@@ -64,18 +64,6 @@ def log_of(world, key):
     return world.everything()["logs"][f"SWEEP.{key}"]
 
 
-def test_more_trials_grow_it_and_settled_ones_stay(world, job):
-    assert world.run(world.plan(job, SPACE, trials=3)).state is State.COMPLETE
-    before = world.everything()["ledger"]["entries"]
-    report = world.run(world.plan(job, SPACE, trials=6))
-    after = world.everything()["ledger"]["entries"]
-    assert len(report.trials) == 6
-    assert {key: after[key] for key in before} == before
-    whole = World(world.home.parent / "other", world._patch)
-    whole.run(whole.plan(job, SPACE, trials=6))
-    assert whole.everything()["study"] == world.everything()["study"]
-
-
 def test_nothing_to_do_prints_the_same_report(world, job):
     plan = world.plan(job, FREE, trials=3, seeds=2)
     first = world.run(plan)
@@ -85,22 +73,25 @@ def test_nothing_to_do_prints_the_same_report(world, job):
     assert world.formula.trained == trained
 
 
-def test_a_stop_is_gone_on_from_with_the_same_settings(world, job):
-    plan = world.plan(job, PLAIN, trials=4, seeds=1)
+def test_a_sweep_that_is_stopped_and_grows_is_the_unbroken_one(world, job):
+    plan = world.plan(job, PLAIN, trials=3, seeds=1)
     world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 3)
     report = world.run(plan)
     assert (report.state, states(world)) == (State.STOPPED, [State.COMPLETE, State.STOPPED])
     assert [trial.state for trial in world.study.trials] == [TrialState.COMPLETE, TrialState.WAITING]
     assert log_of(world, "trial-0001")["end"] == ["STOPPED", ""]
-    stopped = trials(world)[1]
-    done = len(world.formula.trained)
+    stopped, done = trials(world)[1], len(world.formula.trained)
     assert world.run(plan).state is State.COMPLETE
     assert world.formula.trained[done] == ("trial-0001", 4)  # the epoch after its checkpoint
     assert trials(world)[1].settings == stopped.settings
     assert trials(world)[1].intermediate[: len(stopped.intermediate)] == stopped.intermediate
+    before = world.everything()["ledger"]["entries"]
+    report = world.run(world.plan(job, PLAIN, trials=6, seeds=1))
+    after = world.everything()["ledger"]["entries"]
+    assert (len(report.trials), {key: after[key] for key in before}) == (6, before)
     whole = World(world.home.parent / "other", world._patch)
-    whole.run(whole.plan(job, PLAIN, trials=4, seeds=1))
-    assert world.everything()["study"] == whole.everything()["study"]
+    whole.run(whole.plan(job, PLAIN, trials=6, seeds=1))
+    assert whole.everything()["study"] == world.everything()["study"]
 
 
 def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
@@ -118,30 +109,31 @@ def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
     assert states(world) == [State.COMPLETE] * 3
 
 
-def test_the_name_is_one_sweeps(world, job, tmp_path):
+def test_the_name_is_one_sweeps(world, tmp_path):
+    job = tiny_job(text_dataset(tmp_path / "data"))
     world.run(world.plan(job, SPACE))
-    before = world.everything()
+    world.run(world.plan(job, GOALS, trials=1, name="goals"))
+    before = world.ledger.head
     others = {
         "job": world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE),
         "job|data set": world.plan(tiny_job(text_dataset(tmp_path / "other", seed=1)), SPACE),
         "score": world.plan(job, GOALS),
         "score|set of free keys": world.plan(job, FREE),
         "scheduler": world.plan(job, PLAIN),
+        "metric to prune by": world.plan(
+            job, GOALS.replace("none,", "none, prune_by: val/macro_f1,"), name="goals"
+        ),
     }
     for what, plan in others.items():
         with pytest.raises(UserError, match=f"the sweep of this name has another ({what})"):
             world.run(plan)
-    assert world.everything() == before
-
-
-def test_the_data_under_the_same_path_is_not_the_same_data(world, tmp_path):
-    job = tiny_job(text_dataset(tmp_path / "data"))
-    world.run(world.plan(job, SPACE, trials=1))
     for file in (tmp_path / "data").iterdir():
         file.unlink()
-    text_dataset(tmp_path / "data", seed=1)
+    text_dataset(tmp_path / "data", seed=1)  # under the same path
     with pytest.raises(UserError, match="has another data set"):
-        world.run(world.plan(job, SPACE, trials=1))
+        world.run(world.plan(job, SPACE))
+    assert world.ledger.head == before
+    assert len(world.ledger.trials()) == 4
 
 
 def test_fresh_begins_anew(world, job):
@@ -163,18 +155,6 @@ def test_a_job_that_is_resumed_goes_on_with_what_fresh_began(world, job, monkeyp
     again = world.run(world.plan(job, SPACE, trials=4, fresh=True))
     assert len({other.id, first.id, later.id}) == 3
     assert (first.id, again.id, len(again.trials)) == ("lab-7", "lab-7", 4)
-
-
-def test_a_budget_ends_it_and_a_larger_one_goes_on(world, job, monkeypatch):
-    monkeypatch.setattr(Account, "over", lambda account: len(trials(world)) > account.budget.amount)
-    report = world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s")))
-    assert (report.state, report.reason) == (State.BUDGET, "the budget is used up")
-    assert len(trials(world)) == 3
-    trained = len(world.formula.trained)
-    assert world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s"))).state is State.BUDGET
-    assert len(world.formula.trained) == trained
-    assert world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("4cpu-s"))).state is State.COMPLETE
-    assert states(world) == [State.COMPLETE] * 4
 
 
 def test_a_budget_that_was_enough_is_no_reason_to_say_budget(world, job, monkeypatch):
@@ -282,22 +262,6 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
     assert world.study.trials[0].state is TrialState.FAIL
 
 
-def test_a_training_that_never_began_is_handed_out_again(world, job, monkeypatch):
-    handed = []
-
-    def with_a_dead_process(callbacks, **how):
-        if not handed:
-            handed.append(callbacks.next().key)
-            callbacks.died(handed[0], "its process died")
-            return
-        in_process(callbacks, **how)
-
-    monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", with_a_dead_process)
-    world.run(world.plan(job, PLAIN, trials=1))
-    assert states(world) == [State.COMPLETE]
-    assert handed == ["trial-0000"]
-
-
 def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
     def twice(callbacks, **how):
         in_process(callbacks, **how)
@@ -307,14 +271,6 @@ def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
     monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", twice)
     world.run(world.plan(job, PLAIN, trials=1))
     assert states(world) == [State.COMPLETE]
-
-
-def test_another_metric_to_prune_by_is_another_sweep(world, job):
-    world.run(world.plan(job, GOALS, trials=1))
-    other = GOALS.replace("scheduler: none,", "scheduler: none, prune_by: val/macro_f1,")
-    assert other != GOALS
-    with pytest.raises(UserError, match="has another metric to prune by"):
-        world.run(world.plan(job, other, trials=2))
 
 
 def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, monkeypatch):
@@ -338,12 +294,6 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
         RunLog.attach(world.home, id).state for id in (sweep, f"{sweep}.trial-0000", f"{sweep}.trial-0001")
     ]
     assert told == [State.FAILED, State.COMPLETE, State.STOPPED]
-
-
-def test_with_free_keys_the_direction_is_the_metrics_own(world, job):
-    space = FREE.replace("search: {", "search: {mode: min, ")
-    with pytest.raises(UserError, match="takes the other direction"):
-        world.run(world.plan(job, space))
 
 
 def test_several_goals_have_a_front(world, job):

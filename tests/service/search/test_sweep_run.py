@@ -4,7 +4,6 @@ import json
 
 import pytest
 from builders import tiny_job
-from sweeps import World
 
 from mlcl.config import load_job
 from mlcl.tracking import State, params_of
