@@ -75,7 +75,7 @@ class Swept:
         key = f"trial-{number:04d}"
         self.ledger.open(Training(key, key, {}, {"a": 1.0}, number=number, params={"a": 1.0}))
         self.ledger.append("begin", key=key, cpus=1, gpus=0)
-        self.ledger.append("rung", key=key, epoch=1, score=score)
+        self.ledger.append("value", key=key, epoch=1, score=score)
         if state is not State.RUNNING:
             values = [score] if state is State.COMPLETE else []
             self.ledger.close(key, End(state, score=score, values=values))

@@ -113,7 +113,7 @@ def _play(task: TrialTask, callbacks) -> dict:
             last.update(result)
         elif NOTE in result:
             callbacks.note(task.key, result[NOTE])
-        elif callbacks.abort() or callbacks.rung(task.key, result[EPOCH], result[SCORE]):
+        elif callbacks.abort() or callbacks.report(task.key, result[EPOCH], result[SCORE]):
             raise _Pruned
 
     try:

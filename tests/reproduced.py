@@ -135,5 +135,8 @@ def _told(ledger: Ledger) -> dict:
             entry.label: vars(entry) | {"key": None, "cost": None} for entry in ledger.entries.values()
         },
         "history": [(event, labels[key], epoch) for event, key, epoch in ledger.history],
-        "groups": {key: [vars(group), ledger.group_states[key]] for key, group in ledger.groups.items()},
+        "confirmations": {
+            key: [vars(confirmation), ledger.confirmation_states[key]]
+            for key, confirmation in ledger.confirmations.items()
+        },
     }

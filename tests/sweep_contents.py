@@ -58,9 +58,12 @@ def _told(folder: Path) -> dict:
         "record": record.state,
         "state": ledger.state,
         "head": {key: value for key, value in ledger.head.items() if key != "at"},
-        "generations": [vars(version) for version in ledger.versions()],
+        "versions": [vars(version) for version in ledger.versions()],
         "entries": {key: vars(entry) | {"cost": None} for key, entry in ledger.entries.items()},
-        "groups": {key: [vars(group), ledger.group_states[key]] for key, group in ledger.groups.items()},
+        "confirmations": {
+            key: [vars(confirmation), ledger.confirmation_states[key]]
+            for key, confirmation in ledger.confirmations.items()
+        },
         "order": ledger.history,
         "registered": list(ledger.registered),
     }
@@ -73,7 +76,7 @@ def _studied(study: optuna.Study) -> list[dict]:
             "state": trial.state.name,
             "params": trial.params,
             "values": trial.values,
-            "rungs": trial.intermediate_values,
+            "intermediate": trial.intermediate_values,
             "attrs": trial.user_attrs,
         }
         for trial in study.trials

@@ -1,4 +1,4 @@
-"""What a command would do, without doing it: the answer to `--dry-run`."""
+"""The plans that `--dry-run` prints: data, task and trainings of a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPOCHS = "train.epochs"
 
 
 def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
-    """The plan of one run. Checks everything; prepares the data set where that has not been done."""
+    """Returns the plan of a run, after all checks; the data set is prepared where it is not yet."""
     if job.train.workers == 1:
         pick_device(job.train.device)
     return _plan(JobData.of(job, home)) | {
@@ -35,7 +35,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
 
 
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
-    """The plan of a sweep."""
+    """Returns the plan of a sweep."""
     job_data = check_plan(plan, home)
     space, job = plan.space, plan.search_job()
     confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
@@ -81,13 +81,13 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
-    """Seconds of so many epochs by the trainings of the sweep of this name; None where none has ended."""
+    """Estimates the seconds of so many epochs from ended trainings of the sweep of this name, if any."""
     folder = RunFolders(home, "sweeps").named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())
-    ended = [each for each in entries if each.rungs and each.cost.seconds]
+    ended = [each for each in entries if each.intermediate and each.cost.seconds]
     if not ended:
         return None
-    done = sum(each.job["train"]["epochs"] if each.metrics else each.rungs[-1][0] for each in ended)
+    done = sum(each.job["train"]["epochs"] if each.metrics else each.intermediate[-1][0] for each in ended)
     return {"seconds": sum(each.cost.seconds for each in ended) / done * epochs, "trainings": len(ended)}
 
 

@@ -19,14 +19,14 @@ from mlcl.training.job_data import JobData, open_dataset
 
 @dataclass(frozen=True)
 class BaselinePlan:
-    """The jobs of the baselines by name, and why others are left out."""
+    """The jobs of baselines by name, and the reasons why others are left out."""
 
     jobs: dict[str, JobConfig]
     left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: JobConfig, names: Sequence[str], home: Path) -> BaselinePlan:
-        """The named baselines, or all that fit. Raises UserError for a name that does not fit."""
+        """Plans the named baselines, or all that fit. Raises UserError for a name that does not fit."""
         info = open_dataset(job, home, verify=True).info
         found, left_out = (list(names), dict[str, str]()) if names else fitting_baselines(job, info)
         one_process = {"train": job.train.model_copy(update={"workers": 1})}
@@ -36,7 +36,7 @@ class BaselinePlan:
         return cls(jobs, left_out)
 
     def described(self, home: Path) -> dict[str, Any]:
-        """What would be run, for `--dry-run`."""
+        """Returns the plan as plain data, for `--dry-run`."""
         return {
             "baselines": {name: {"job_hash": job_hash(job)} for name, job in self.jobs.items()},
             "left_out": self.left_out,
@@ -48,7 +48,7 @@ class BaselinePlan:
 def run_baselines(
     plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
 ) -> dict[str, RunReport]:
-    """Runs the baselines in turn; the reports by name. A stop ends it, also one that comes between two."""
+    """Runs the baselines in turn and returns their reports by name. A stop, also between two, ends it."""
     reports: dict[str, RunReport] = {}
     with stop_on_signal(announce) as stop:
         for name, job in plan.jobs.items():

@@ -7,21 +7,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcl.config import JobConfig, job_hash
+from mlcl.config import JobConfig, dump_job
 from mlcl.errors import MachineError
-from mlcl.service.engine.checkpoints import drop_checkpoint
+from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.recovery import backed_up, recover
+from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
-from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.names import Tag
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
-from mlcl.training.events import Diverged, Listener, Stopped, tell_all
+from mlcl.training.events import Diverged, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import result_files
@@ -29,10 +28,10 @@ from mlcl.training.run_files import result_files
 
 @dataclass(frozen=True)
 class RunReport:
-    """What became of a run.
+    """The result of a run.
 
-    `undelivered` logs, of this run and earlier ones, wait for an MLflow that answers; `mlflow_run_id` is
-    None where this one has never got there.
+    `undelivered` is the number of logs, of this run and earlier ones, that MLflow does not have yet;
+    `mlflow_run_id` is None where this run is not in MLflow.
     """
 
     id: str
@@ -72,11 +71,15 @@ def run_job(
     signals = stop_on_signal(announce) if stop is None else nullcontext(stop)
     with signals as wish, backed_up(home, announce), Delivery(tracker, announce) as delivery:
         delivery.add_undelivered()
-        logs = JobLogs(home, tracker.uri, provenance(), delivery.add)
-        run = _Run(job_data, home, logs, listener, wish, announce)
+        store = SharedRuns(JobLogs(home, tracker.uri, provenance(), delivery.add))
         try:
-            report = run.in_folder(fresh)
+            with wish.shielded():
+                id = store.claim(job, job_data.dataset.info, fresh=fresh, id=submitted_id())
+                entry = Entry(id, job.baseline or id, dump_job(job), {})
+                store.open(entry)
+            report = _Run(job_data, home, store, entry, listener, wish, announce).train()
         finally:
+            store.release()
             with wish.shielded():
                 left = delivery.drain(stop=wish)
         return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
@@ -84,42 +87,27 @@ def run_job(
 
 @dataclass
 class _Run:
-    """One call of `run_job`."""
+    """One call of `run_job`, which holds the run's folder."""
 
     job_data: JobData
     home: Path
-    logs: JobLogs
+    store: SharedRuns
+    entry: Entry
     listener: Listener
     stop: StopRequest
     announce: Callable[[str], None]
 
-    def in_folder(self, fresh: bool) -> RunReport:
-        """Goes on in the interrupted run's folder, or takes a new one."""
-        folders = RunFolders(self.home)
-        job, fingerprint = job_hash(self.job_data.job), self.job_data.fingerprint
-        folder = None if fresh and submitted_id() is None else folders.unfinished(job, fingerprint)
-        if fresh and not (folder and folder.path.name == submitted_id()):
-            folder = None  # of a job that is resumed, --fresh began the run that it goes on with
-        folder = folder or folders.new(submitted_id())
-        with folder.owned() as mine:
-            if mine:
-                return self._guarded(folder)
-        # Another process took it up a moment ago.
-        folder = folders.new()
-        with folder.owned():
-            return self._guarded(folder)
-
-    def _guarded(self, folder: RunFolder) -> RunReport:
-        """Runs, and leaves neither the folder nor the log in RUNNING whatever happens."""
-        name, resumed = folder.path.name, (folder.path / CHECKPOINT).exists()
-        with self.stop.shielded():
-            log = self._open(folder)
-        self.announce(f"{'going on with' if resumed else 'run'} {name}")
+    def train(self) -> RunReport:
+        """Trains and evaluates, and closes the run whatever happens."""
+        id, folder = self.entry.key, self.store.folder(self.entry)
+        log, resumed = RunLog.attach(self.home, self.store.log(self.entry)), (folder / CHECKPOINT).exists()
+        self.announce(f"{'going on with' if resumed else 'run'} {id}")
         state, metrics, reason = State.FAILED, dict[str, float](), ""
         try:
-            metrics = self._execute(folder.path, log)
+            log.set_state(State.RUNNING)
+            metrics = self._execute(folder, log)
             with self.stop.shielded():
-                log.artifacts(result_files(folder.path))
+                log.artifacts(result_files(folder))
             state = State.COMPLETE
         except (Stopped, KeyboardInterrupt):
             state = State.STOPPED
@@ -133,29 +121,8 @@ class _Run:
             raise
         finally:
             with self.stop.shielded():
-                # The database last: what a kill leaves RUNNING there is gone on with, and written again.
-                log.set_state(state, reason)
-                folder.set_state(state)
-                drop_checkpoint(folder.path, state)
-        return RunReport(name, state, folder.path, log.id, metrics, resumed, reason)
-
-    def _open(self, folder: RunFolder) -> RunLog:
-        """The folder's log, gone on with or new, and before it the record that ties them together."""
-        name, job = folder.path.name, self.job_data.job
-        record = folder.open(
-            experiment=job.experiment,
-            job_hash=job_hash(job),
-            fingerprint=self.job_data.fingerprint,
-            log=self.logs.usable(name),
-            uri=self.logs.stored_uri,
-        )
-        data = self.job_data.dataset.info
-        log = self.logs.start(
-            job, data, id=record.log, name=job.baseline or name, owner=name, tags={Tag.ID: name}
-        )
-        log.set_state(State.RUNNING)
-        self.logs.deliver(log.id)
-        return log
+                self.store.close(self.entry, End(state, reason))
+        return RunReport(id, state, folder, log.id, metrics, resumed, reason)
 
     def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
         job_data, job = self.job_data, self.job_data.job
@@ -167,7 +134,7 @@ class _Run:
             job_data,
             folder=folder,
             context=Context.current(job.train.device),
-            listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), self.listener),
+            listener=mlflow_listener(log, self.listener, system=job.tracking.system_metrics),
             should_stop=self.stop,
         )
         assert outcome is not None

@@ -10,11 +10,12 @@ from mlcl.training.events import Event, Listener
 MEGABYTE = 2**20
 
 
-def mlflow_listener(log: RunLog, *, system: bool = False) -> Listener:
+def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: bool = False) -> Listener:
     """A listener that logs the metrics of every event at its step, the last ones as `RunLog.final_metrics`.
 
     With `system` also load and memory of the machine. It flushes before a checkpoint is written: a resumed
-    run repeats the steps behind its checkpoint only, so no metric is lost by a kill.
+    run repeats the steps behind its checkpoint only, so no metric is lost by a kill. After that it calls the
+    listener `then`.
     """
 
     def listen(event: Event) -> None:
@@ -24,6 +25,7 @@ def mlflow_listener(log: RunLog, *, system: bool = False) -> Listener:
             write({**event.metrics, **machine, "epoch": event.epoch}, event.step)
         if event.kind in ("saving", "end"):
             log.flush()
+        then(event)
 
     return listen
 

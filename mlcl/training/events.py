@@ -34,16 +34,6 @@ Listener = Callable[[Event], None]
 """Receives events, on rank 0 alone. The loop waits until it returns."""
 
 
-def tell_all(*listeners: Listener) -> Listener:
-    """Returns a listener that calls several in order."""
-
-    def tell(event: Event) -> None:
-        for listener in listeners:
-            listener(event)
-
-    return tell
-
-
 class Stopped(Exception):  # noqa: N818 (not an error)
     """A stop was requested, and the checkpoint to resume from is written."""
 

@@ -63,13 +63,14 @@ class Moment:
 def moment(kind: str, point: int, events: Sequence[dict[str, Any]]) -> Moment:
     """The moment of a point, by the events of a sweep or table that nobody killed.
 
-    The kind of event is drawn first: most events are rungs, and what is rare is worth as many kills.
+    The kind of event is drawn first: most events are intermediate values, and rare ones are worth as many
+    kills.
     """
     target = POINTS[kind][point]
     chance = random.Random(f"point {point}")
     lines: dict[str, list[int]] = {}
     for count, event in enumerate(events[:-1], start=1):
-        if target != "worker" or event["event"] in ("begin", "rung"):
+        if target != "worker" or event["event"] in ("begin", "value"):
             lines.setdefault(event["event"], []).append(count)
     here = chance.choice(lines[chance.choice(sorted(lines))])
     gap = events[here]["at"] - events[here - 1]["at"]

@@ -113,11 +113,11 @@ def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
     # A training may be named before its first epoch has ended.
     until(lambda: Ledger(sweep).history)
     stop(mlcl, "job-space")
-    kept = [entry.rungs for entry in Ledger(sweep).entries.values()]
+    kept = [entry.intermediate for entry in Ledger(sweep).entries.values()]
     assert any(kept)
     assert "sweep job-space COMPLETE" in resume(mlcl, "--trials", "3")
     entries = list(Ledger(sweep).entries.values())
-    assert [entry.rungs[: len(before)] for entry, before in zip(entries, kept, strict=False)] == kept
+    assert [entry.intermediate[: len(before)] for entry, before in zip(entries, kept, strict=False)] == kept
     keys = ["sweep", "trial-0000", "trial-0001", "trial-0002"]
     assert runs_of(mlcl, service, "lab-1", monkeypatch) == [(key, "COMPLETE") for key in keys]
     assert mlcl("down").status == 0

@@ -221,9 +221,9 @@ def stop(mlcl, command, number):
 
 def start_again(mlcl, command):
     """The command's process, once it trains."""
-    known = len(rungs(mlcl))
+    known = len(values(mlcl))
     process = mlcl.start(*command)
-    until(lambda: len(rungs(mlcl)) > known and "RUNNING" in statuses(mlcl))
+    until(lambda: len(values(mlcl)) > known and "RUNNING" in statuses(mlcl))
     return process
 
 
@@ -237,8 +237,8 @@ def check_gone_on(mlcl, stopped, report):
         assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, EPOCHS + 1)]
 
 
-def rungs(mlcl):
-    return [event for event in ledgers.events(mlcl.home) if event["event"] == "rung"]
+def values(mlcl):
+    return [event for event in ledgers.events(mlcl.home) if event["event"] == "value"]
 
 
 def worker_of(process):

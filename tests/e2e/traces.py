@@ -68,19 +68,19 @@ def differences(found: Trace, expected: Trace) -> str:
 
 
 def _ledger(ledger: Ledger) -> Trace:
-    compared = ("label", "job", "settings", "number", "params", "group", "state", "score", "values")
+    compared = ("label", "job", "settings", "number", "params", "confirmation", "state", "score", "values")
     compared += ("chosen", "reason")
     found: Trace = {
         "ledger: state": ledger.state,
         "ledger: order": ledger.history,
         "ledger: registered": ledger.registered,
-        "ledger: groups": ledger.group_states,
-        "ledger: generations": [(one.number, one.distributions, one.kept) for one in ledger.versions()],
+        "ledger: confirmations": ledger.confirmation_states,
+        "ledger: versions": [(one.number, one.distributions, one.kept) for one in ledger.versions()],
     }
     for key, entry in ledger.entries.items():
         for name in compared:
             found[f"ledger: {key} {name}"] = getattr(entry, name)
-        found[f"ledger: {key} rungs"] = entry.rungs
+        found[f"ledger: {key}  intermediate"] = entry.intermediate
         found[f"ledger: {key} metrics"] = {n: _value(n, v) for n, v in entry.metrics.items()}
     return found
 

@@ -25,7 +25,7 @@ def test_a_trial_waits_for_the_process_that_lives_on(cluster, work, here, record
     cluster.worker(2)
     sweep = work("single")
     sweep.sweep(cluster, head)
-    sweep.until("rung", 40)
+    sweep.until("value", 40)
     left_behind = until(lambda: training_on(lost))
     cluster.network.cut(lost)
     cut = time.time()

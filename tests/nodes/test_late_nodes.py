@@ -12,7 +12,7 @@ def test_trials_without_room_wait_for_nodes_that_come(cluster, work, here):
     sweep = work("single")
     sweep.start(cluster, head, *SWEEP, "--parallel", "2")
     sweep.until("open", 2)
-    assert not [event for event in sweep.events if event["event"] == "rung"]
+    assert not [event for event in sweep.events if event["event"] == "value"]
     nodes = [cluster.worker(1), cluster.worker(2)]
     until(lambda: all(training_on(node) for node in nodes))
     assert sweep.end() == 0, sweep.said[-3000:]

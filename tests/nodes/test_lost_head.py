@@ -19,7 +19,7 @@ def test_with_redis_a_command_elsewhere_goes_on(cluster, work, here, record_prop
     login = cluster.worker(3, cpus=0)
     sweep = work("single")
     sweep.sweep(cluster, login)
-    sweep.until("rung", 20)
+    sweep.until("value", 20)
     head.kill()
     killed, known = time.time(), len(sweep.events)
     time.sleep(20)
@@ -39,7 +39,7 @@ def test_without_redis_the_same_command_goes_on(place, cluster, work, here, reco
     head, others = cluster.head(), [cluster.worker(1), cluster.worker(2), cluster.worker(3, cpus=0)]
     sweep = work("single")
     sweep.sweep(cluster, head if place == "head" else others[-1])
-    sweep.until("rung", 20)
+    sweep.until("value", 20)
     head.kill()
     killed = time.time()
     assert sweep.end() != 0

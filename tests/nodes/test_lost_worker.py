@@ -14,7 +14,7 @@ def test_a_sweep_of_two_trials_at_once_goes_on(cluster, work, here, record_prope
     cluster.worker(2)
     sweep = work("single")
     sweep.sweep(cluster, head)
-    sweep.until("rung", 100)
+    sweep.until("value", 100)
     assert training_on(lost)
     lost.kill()
     killed = time.time()
@@ -31,12 +31,12 @@ def test_a_sweep_of_two_workers_a_trial_waits_for_the_new_node(cluster, work, he
     head, nodes = cluster.head(), [cluster.worker(1), cluster.worker(2)]
     sweep = work("group")
     sweep.sweep(cluster, head)
-    sweep.until("rung", 10, key="trial-0001")
+    sweep.until("value", 10, key="trial-0001")
     nodes[0].kill()
     time.sleep(10)  # a new machine takes its time
     cluster.worker(1)
     back, known = time.time(), len(sweep.events)
-    sweep.until("rung", sum(event["event"] == "rung" for event in sweep.events[:known]) + 1)
+    sweep.until("value", sum(event["event"] == "value" for event in sweep.events[:known]) + 1)
     record_property("until a rung after the new node", round(time.time() - back, 1))
     assert sweep.end() == 0, sweep.said[-3000:]
     record_property("sweep", round(sweep.seconds))

@@ -13,6 +13,7 @@ import pytest
 from ledgers import new_ledger, recorded
 
 from mlcl.errors import UserError
+from mlcl.service.engine.entries import Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.store import BACKUP, Database, RunFolders, State, home_records
 
@@ -24,11 +25,9 @@ def home(tmp_path):
     ledger = new_ledger(tmp_path / "sweeps" / "mlcl-sweep")
     ledger.append("sweep", id="mlcl-sweep", name="night")
     for number in range(20):
-        job = {"job": {"train": {"seed": number}}, "settings": {"x": 0.1 * number}, "generation": 0}
-        ledger.append(
-            "open", key=f"t{number}", label="t", number=number, group=None, params={}, system_attrs={}, **job
-        )
-        ledger.append("rung", key=f"t{number}", epoch=1, score=0.125 * number)
+        job, settings = {"train": {"seed": number}}, {"x": 0.1 * number}
+        ledger.open(Training(f"t{number}", "t", job, settings, number=number))
+        ledger.append("value", key=f"t{number}", epoch=1, score=0.125 * number)
     return tmp_path
 
 

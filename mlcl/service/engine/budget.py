@@ -1,4 +1,4 @@
-"""What a command may spend and has spent, and what is expected of the rest."""
+"""The budget of a sweep or table, what its commands have used of it, and forecasts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY = "--budget"
 EXAMPLES = "2h, 30m, 45s, 1.5h, 30cpu-h, 8gpu-h, 90gpu-m"
 SECONDS = {"h": 3600, "m": 60, "s": 1}
 AFTER_TRIALS = 3
-"""Trials that have ended when the forecast is made again, now from what they really cost."""
+"""Ended trials after which the forecast is made again, from their costs."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ def check_budget(budget: Budget | None, gpus: float) -> None:
 
 
 class Account:
-    """What the commands of a sweep or table have spent, in the unit of the budget; by the clock without one.
+    """The time that the commands of a sweep or table have used, in the unit of its budget.
 
-    Time by the clock passes while a command runs, whether trainings do or not.
+    Without a budget the unit is the clock, which runs while a command does, whether trainings run or not.
     """
 
     def __init__(self, budget: Budget | None, ledger: Ledger) -> None:
@@ -83,7 +83,7 @@ class Account:
 
 
 def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
-    """One line: what `count` trainings need at the mean cost so far, beside what the budget has left.
+    """Returns a line with the need of `count` trainings at a mean `cost`, and the rest of the budget.
 
     By the clock, the cost of a training is its duration over the number that run at once.
     """
@@ -110,9 +110,10 @@ def _amount(seconds: float, unit: Unit, letter: str) -> str:
 
 
 class Forecasts:
-    """One forecast from the pace of the first training that was validated twice, one from those that ended.
+    """Announces two forecasts: one from the pace of the first training, one from the costs of ended ones.
 
-    `at_once` trainings share the clock; CPUs and GPUs are held by each.
+    The pace is known once a training was validated twice. `at_once` trainings share the clock, and each holds
+    its own CPUs and GPUs.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Forecasts:
         self._from_pace = self._from_ended = account.budget is None
 
     def report(self, entry: Entry, epoch: int, left: int) -> None:
-        """A validation. The time before the first one is mostly the process's start, so it is left out."""
+        """Called at a validation. Time before the first one is left out, as the start of the process."""
         if self._from_pace or self._from_ended:
             return
         began, at = self._first.setdefault(entry.key, (epoch, self._clock()))
@@ -138,7 +139,7 @@ class Forecasts:
             self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
     def ended(self, trials: Sequence[Entry], left: int) -> None:
-        """Trainings that have ended so far."""
+        """Called at the end of a training, with all that have ended."""
         if not self._from_ended and len(trials) >= AFTER_TRIALS:
             self._from_ended = True
             self._tell([trial.cost for trial in trials], left)

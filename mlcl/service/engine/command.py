@@ -2,7 +2,7 @@
 
 with open_command(subject, home, watch, find, count) as command:    # lock, Ray, delivery to MLflow
     with command.start(identity, asked): ...                       # logs and study as the ledger says
-    with command.work(conclude) as end: ...                   # trains; `end` gets state and reason
+    with command.work(reporter, conclude) as end: ...                   # trains; `end` gets state and reason
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
+from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
-from mlcl.service.engine.recovery import backed_up, recover
+from mlcl.service.engine.recovery import backed_up, close_trainings, recover
 from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
@@ -59,8 +60,8 @@ class Subject:
 
 
 @dataclass
-class End:
-    """How a command ended; `undelivered` logs wait for an MLflow that answers."""
+class CommandEnd:
+    """The end of a command: its state with the reason, and the number of logs that MLflow does not have."""
 
     state: State = State.FAILED
     reason: str = ""
@@ -69,7 +70,7 @@ class End:
 
 @dataclass(frozen=True)
 class Command:
-    """What a command works with: its folder is held, Ray and the delivery run."""
+    """A command on a sweep or table that holds its folder, with a Ray session and a delivery that run."""
 
     subject: Subject
     folder: RunFolder
@@ -84,7 +85,7 @@ class Command:
 
     @cached_property
     def account(self) -> Account:
-        """Counts on from what earlier commands have spent."""
+        """The budget, with the use of earlier commands."""
         return Account(self.budget, self.ledger)
 
     @property
@@ -142,29 +143,27 @@ class Command:
         self.ledger.append("session", code=code(), **asked)
 
     def _give_up(self, reason: str) -> None:
-        """Nothing is left RUNNING; a later command may try again."""
+        """Closes everything after an error at the start; a later command may try again."""
         record = self.folder.record
         if record is None:
             return
         if self.ledger.head:
             self.ledger.append("end", state=State.FAILED, reason=reason)
-        for key in (*self.ledger.entries, *self.ledger.groups):
-            log = RunLog.find(self.logs.home, log_id(record.id, key))
-            if log is not None and log.state is State.RUNNING:
-                log.set_state(State.STOPPED, reason)
-        if (log := RunLog.find(self.logs.home, record.log)) is not None:
-            log.set_state(State.FAILED, reason)
-        self.folder.set_state(State.FAILED)
+            close_trainings(self.logs.home, self.ledger, reason)
+        log = RunLog.find(self.logs.home, record.log)
+        write_end(End(State.FAILED, reason), log, self.folder.path, run=self.folder)
         self.delivery.drain(stop=self.stop)
 
     @contextmanager
-    def work(self, conclude: Callable[[State, str], None], said: Reporter) -> Iterator[End]:
-        """Writes down how the block ended, whatever happens; then waits for MLflow.
+    def work(
+        self, reporter: Reporter, conclude: Callable[[State, str], None] = lambda _state, _reason: None
+    ) -> Iterator[CommandEnd]:
+        """Writes how the block ended, whatever happens; then waits for MLflow.
 
-        The block sets state and reason; an exception is FAILED, Ctrl-C is STOPPED. `conclude` writes both to
-        the log of the sweep or table.
+        The block sets state and reason; an exception is FAILED, Ctrl-C is STOPPED. `conclude` is called with
+        both before they are written to the log of the sweep or table.
         """
-        end = End()
+        end = CommandEnd()
         try:
             yield end
         except KeyboardInterrupt:
@@ -177,8 +176,9 @@ class Command:
             with self.stop.shielded():
                 self.ledger.append("end", state=end.state, reason=end.reason)
                 conclude(end.state, end.reason)
-                self.folder.set_state(end.state)
-                said.end(f"{self.subject.kind} {self.subject.name} {end.state}")
+                log = RunLog.find(self.logs.home, self.record.log)
+                write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
+                reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
 
     def reason(self, error: BaseException) -> str:

@@ -1,6 +1,6 @@
 """The engine: runs the trainings of any source on Ray Tune, whose callbacks it answers.
 
-Every event is written to the ledger before Tune gets its answer, then to the log, then to the source.
+Every event is written to the ledger before Tune gets its answer, then to the log, then the source is called.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Engine:
         ledger: Where every event is written first.
         home: Where data and logs are.
         packing: How many trainings run at once, and the share of each.
-        stop: Why no training is started any more.
-        reporter: Whom progress is reported to.
-        forecasts: What the budget is expected to allow.
+        stop: Ends the starting of trainings.
+        reporter: Receives the progress.
+        forecasts: Announces what the budget allows.
         safe: Takes secrets out of a text.
-        models: Without them trainings keep their figures alone.
+        models: Whether trainings keep model and embeddings beside their metrics.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Engine:
         self._beat = time.monotonic()
 
     def run(self, source: TrainingSource) -> None:
-        """Trains all that a source has, unless a stop is asked for. Nothing is left RUNNING."""
+        """Trains all that a source has, unless a stop is asked for. No entry is left RUNNING."""
         self._source, self._returned, self._handed, self._exhausted = source, [], 0, False
         try:
             done, total = source.start()
@@ -84,12 +84,12 @@ class Engine:
                 self._close_open()
 
     def interrupted(self) -> tuple[State, str]:
-        """State and reason of what could not go on: too many failures of others stop it, too."""
+        """Returns state and reason of interrupted trainings, which too many failures of others stop, too."""
         state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
         return state, self.stop.reason
 
     def _close_open(self) -> None:
-        """Closes what is still RUNNING. One that cannot be closed everywhere does not keep the others."""
+        """Closes the entries that are RUNNING. An error for one does not stop the rest."""
         interrupted = self.interrupted()
         for entry in list(self._ledger.entries.values()):
             if entry.state is State.RUNNING:
@@ -138,7 +138,7 @@ class Engine:
         )
 
     def begin(self, key: str) -> None:
-        """A process begins with a training. Raises RuntimeError for one that has ended."""
+        """Writes that a process starts with a training. Raises RuntimeError for one that has ended."""
         entry = self._ledger.entries[key]
         if entry.ended:
             raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
@@ -146,31 +146,31 @@ class Engine:
         cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
         self._running.add(key)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
-        self._source.store.begun(entry)
+        self._source.store.on_start(entry)
         self.reporter.begin(entry)
 
-    def rung(self, key: str, epoch: int, score: float) -> bool:
-        """A validation's score; whether the training is to be stopped early."""
+    def report(self, key: str, epoch: int, score: float) -> bool:
+        """Writes an intermediate value. Returns whether the training is stopped early."""
         entry = self._ledger.entries[key]
-        again = epoch in dict(entry.rungs)  # a training that goes on reports everything anew
+        again = epoch in dict(entry.intermediate)  # a training that goes on reports everything anew
         if not again:
-            self._ledger.append("rung", key=key, epoch=epoch, score=score)
+            self._ledger.append("value", key=key, epoch=epoch, score=score)
         early = self._source.prune(entry, epoch, score)
         if early:
             self._pruned.add(key)
         if not again:
-            self.reporter.rung(entry)
+            self.reporter.report(entry)
             left = self._source.left()
             if left is not None:
                 self._forecasts.report(entry, epoch, left)
         return early
 
     def note(self, key: str, text: str) -> None:
-        """Something to say about a training."""
+        """Shows a note of a training to the user."""
         self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """A training's last report; without one it was stopped early, or the command ended its process."""
+        """Closes a training with its last report; an empty one means an early stop or a lost process."""
         entry = self._ledger.entries[key]
         without = State.PRUNED if key in self._pruned else State.STOPPED
         ended = State(result[ENDED]) if result else without
@@ -182,18 +182,18 @@ class Engine:
             self._close(entry, _unfinished(entry, ended, result.get(REASON, "")))
 
     def died(self, key: str, reason: str) -> None:
-        """A training that Tune gave up. One that never began met a dead process: it is handed out again."""
+        """Closes a training that Tune gave up. One that never began is handed out again."""
         entry = self._ledger.entries[key]
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
-            taken = self._source.store.taken(entry)
-            state = State.STOPPED if taken else State.FAILED
-            self._close(entry, _unfinished(entry, state, taken or reason))
+            elsewhere = self._source.store.owner_changed(entry)
+            state = State.STOPPED if elsewhere else State.FAILED
+            self._close(entry, _unfinished(entry, state, elsewhere or reason))
         elif entry.state is State.RUNNING:
             self._unbegun[key] += 1
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether trainings that were asked to end did not."""
+        """Whether trainings did not end in time after they were asked to."""
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now
@@ -204,17 +204,18 @@ class Engine:
         if entry.ended:
             return
         self._running.discard(entry.key)
-        self._ledger.close(entry.key, end)
-        self._source.store.closed(entry)
+        self._source.store.close(entry, end)
         self._source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
         left = self._source.left()
         if left is not None:
-            ended = [each for each in self._ledger.entries.values() if each.ended and each.group is None]
+            ended = [
+                each for each in self._ledger.entries.values() if each.ended and each.confirmation is None
+            ]
             self._forecasts.ended(ended, left)
         self.reporter.close(entry)
 
 
 def _unfinished(entry: Entry, state: State, reason: str) -> End:
-    """An end without final figures: the score is that of the last validation."""
-    return End(state, reason, score=entry.rungs[-1][1] if entry.rungs else None)
+    """An end without final metrics, with the score of the last validation."""
+    return End(state, reason, score=entry.intermediate[-1][1] if entry.intermediate else None)

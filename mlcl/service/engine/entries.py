@@ -1,4 +1,4 @@
-"""What a ledger holds: trainings as they stand, settings that are confirmed, spaces that were searched."""
+"""The entries of a ledger: trainings with their states and costs, confirmations, and spaces of searches."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ Unit = Literal["clock", "cpu", "gpu"]
 
 
 def scoped(scope: str, name: str) -> str:
-    """A key of a search's own where a ledger holds several; the plain name where it holds one."""
+    """Returns `SCOPE.NAME` for a search with a scope, and the plain name for the one search of a sweep."""
     return f"{scope}.{name}" if scope else name
 
 
 @dataclass(frozen=True)
-class Group:
-    """A setting that is confirmed on fresh seeds, in the search `scope`.
+class Confirmation:
+    """A setting that is trained again on fresh seeds, to confirm its score in a search.
 
-    `labels` are the names that it has now, with its rank in the search; empty where it is no candidate any
-    more. `roles` are the names of its roles, `model` and `baseline`.
+    Attributes:
+        key: Its key in the ledger.
+        label: The name under which it was confirmed first.
+        job: The job with the setting.
+        settings: The values that were drawn.
+        scope: The search that found it, in a ledger with several.
+        labels: Its present names, with its rank in the search; empty once better settings replaced it.
+        roles: `model`, `baseline` or both.
     """
 
     key: str
@@ -36,10 +42,10 @@ class Group:
 
 @dataclass
 class Cost:
-    """What a training took over all sessions, and since when it runs with how many CPUs and GPUs.
+    """The time that a training has taken over all commands, in seconds, CPU-seconds and GPU-seconds.
 
-    Seconds, CPU-seconds and GPU-seconds. `began` is None while it does not run; `seen` is the time at which
-    it was last heard of.
+    `began` is the time since which it runs, None while it does not; `seen` is the time of its last event.
+    `cpus` and `gpus` are those that it holds while it runs.
     """
 
     seconds: float = 0.0
@@ -51,7 +57,7 @@ class Cost:
     gpus: float = 0.0
 
     def begin(self, at: float, cpus: float, gpus: float) -> None:
-        """It runs from now on and holds this much; an earlier stretch ends."""
+        """Starts a stretch with these resources, and ends an earlier one."""
         self.end(at)
         self.began = self.seen = at
         self.cpus, self.gpus = cpus, gpus
@@ -78,11 +84,19 @@ class Cost:
 
 @dataclass
 class Training:
-    """What is trained: a search trial (`number`), a seed of a confirmation (`group`), or a table's run.
+    """A training as it was opened: a search trial, a seed of a confirmation, or a run of a table.
 
-    A search trial has the `params` that Optuna drew for it in the space `version`, in their order, and the
-    `system_attrs` that the sampler keeps with it, such as the state of CMA-ES. `scope` names the search where
-    a ledger holds several.
+    Attributes:
+        key: Its key in the ledger and the name of its folder.
+        label: Its name for people.
+        job: Its resolved job.
+        settings: The values that were drawn, by job keys.
+        version: The number of the space version that a trial was drawn from.
+        number: The number of a search trial; None for other trainings.
+        confirmation: The key of the confirmation whose seed it is; None for other trainings.
+        scope: The search that it belongs to, in a ledger with several.
+        params: The point of a trial, as Optuna drew it.
+        system_attrs: What the sampler keeps with a trial, such as the state of CMA-ES.
     """
 
     key: str
@@ -91,7 +105,7 @@ class Training:
     settings: dict[str, Any]
     version: int = 0
     number: int | None = None
-    group: str | None = None
+    confirmation: str | None = None
     scope: str = ""
     params: dict[str, Any] = field(default_factory=dict)
     system_attrs: dict[str, Any] = field(default_factory=dict)
@@ -99,10 +113,10 @@ class Training:
 
 @dataclass
 class Entry(Training):
-    """A training as it stands: `rungs` are its validations as (epoch, score); the rest is of its last end."""
+    """A training with its intermediate values, as (epoch, score), and the results of its last end."""
 
     state: State = State.RUNNING
-    rungs: list[tuple[int, float]] = field(default_factory=list)
+    intermediate: list[tuple[int, float]] = field(default_factory=list)
     score: float | None = None
     values: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
@@ -117,16 +131,21 @@ class Entry(Training):
 
     @property
     def ended(self) -> bool:
-        """Whether it is settled for good."""
+        """Whether no later command goes on with it."""
         return not self.resumable
+
+    @property
+    def last_end(self) -> End:
+        """State and reason, as a repeated close needs them."""
+        return End(self.state, self.reason)
 
 
 @dataclass(frozen=True)
 class End:
-    """How a training ends, or is interrupted.
+    """The end or the interruption of a training.
 
-    `score` is the pruning goal's, `values` has one number for each goal; `chosen` are the post-hoc keys that
-    gave them, `metrics` all figures.
+    `score` is the value of the goal that trials are pruned by, `values` has one number per goal; `chosen` are
+    the values of post-hoc keys that gave them, `metrics` all metrics.
     """
 
     state: State
@@ -144,13 +163,13 @@ class EarlierTrial:
     params: dict[str, Any]
     state: State
     values: list[float]
-    rungs: list[tuple[int, float]]
+    intermediate: list[tuple[int, float]]
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> EarlierTrial:
         """Reads the trial from JSON."""
-        rungs = [(int(epoch), float(score)) for epoch, score in content["rungs"]]
-        return cls(content["params"], State(content["state"]), content["values"], rungs)
+        values = [(int(epoch), float(score)) for epoch, score in content["intermediate"]]
+        return cls(content["params"], State(content["state"]), content["values"], values)
 
 
 @dataclass(frozen=True)

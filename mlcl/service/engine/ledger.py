@@ -1,7 +1,7 @@
 """The ledger of a sweep or a table: its events in the home's database, and the state that they add up to.
 
-An event is on the disk before Optuna or MLflow are told. After a kill the next command reads the ledger and
-tells them again.
+An event is on the disk before it reaches a log or a pruner. After a kill the next command reads the ledger
+and brings both to its state.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.entries import EarlierTrial, End, Entry, Group, SpaceVersion, Training, Unit
+from mlcl.service.engine.entries import Confirmation, EarlierTrial, End, Entry, SpaceVersion, Training, Unit
 from mlcl.store import Database, RunFolder, State
 
 HEADS = ("sweep", "table")
-"""The events that begin a ledger. They have the id, the name, and what all of its commands must agree in."""
+"""The first event of a ledger, with id, name, and the identity that all of its commands must share."""
 _BOOT = time.time() - time.monotonic()
 
 
@@ -37,11 +37,11 @@ class Ledger:
         self.folder = folder
         self.head: dict[str, Any] = {}
         self.entries: dict[str, Entry] = {}
-        self.groups: dict[str, Group] = {}
-        self.group_states: dict[str, tuple[State, str]] = {}
-        """State and reason of the groups that have ended, or were interrupted."""
+        self.confirmations: dict[str, Confirmation] = {}
+        self.confirmation_states: dict[str, tuple[State, str]] = {}
+        """State and reason of the confirmations that have ended or were interrupted."""
         self.history: list[tuple[str, str, int]] = []
-        """(event, key, epoch) of every rung and close, as they came: what a pruner is replayed from."""
+        """(event, key, epoch) of every intermediate value and end, in order: a pruner is replayed from it."""
         self.registered: dict[str, str] = {}
         self.registered_runs: set[str] = set()
         """The runs in MLflow of which a version was made."""
@@ -75,19 +75,17 @@ class Ledger:
         self._apply(json.loads(text))
 
     def open(self, training: Training) -> Entry:
-        """Writes down a new training, which runs from now on."""
-        content = _unscoped(training)
-        content["generation"] = content.pop("version")
-        self.append("open", **content)
+        """Writes a new training, which is RUNNING."""
+        self.append("open", **_unscoped(training))
         return self.entries[training.key]
 
-    def open_group(self, group: Group) -> None:
-        """Writes down a setting that is to be confirmed, or what it is now."""
-        self.append("group", **_unscoped(group))
+    def open_confirmation(self, confirmation: Confirmation) -> None:
+        """Writes a setting that is to be confirmed, or its present labels and roles."""
+        self.append("confirmation", **_unscoped(confirmation))
 
     def open_version(self, version: SpaceVersion, scope: str = "") -> None:
-        """Writes down a new space of a search."""
-        self.append("generation", **asdict(version), **({"scope": scope} if scope else {}))
+        """Writes a new space of a search."""
+        self.append("version", **asdict(version), **({"scope": scope} if scope else {}))
 
     def close(self, key: str, end: End) -> None:
         """Writes the end of a training."""
@@ -132,42 +130,35 @@ class Ledger:
             if entry.cost.began is not None:
                 entry.cost.seen = float(event["at"])
 
-    def _on_generation(self, event: dict[str, Any]) -> None:
-        names = ("number", "space_hash", "space", "distributions", "dropped")
-        fields: dict[str, Any] = {name: event[name] for name in names}
-        fields |= {name: tuple(event[name]) for name in ("modes", "warm")}
-        fields["kept"] = {key: EarlierTrial.read(its) for key, its in event["kept"].items()}
-        self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**fields))
+    def _on_version(self, event: dict[str, Any]) -> None:
+        its = _fields(SpaceVersion, event) | {name: tuple(event[name]) for name in ("modes", "warm")}
+        its["kept"] = {key: EarlierTrial.read(each) for key, each in event["kept"].items()}
+        self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**its))
 
     def _on_open(self, event: dict[str, Any]) -> None:
-        names = ("key", "label", "job", "settings", "number", "group", "params", "system_attrs")
-        fields: dict[str, Any] = {name: event[name] for name in names}
-        entry = Entry(**fields, version=event["generation"], scope=event.get("scope", ""))
+        entry = Entry(**_fields(Training, event))
         before = self.entries.get(entry.key)
         if before is not None:  # gone on with by this table after another command ended it
             entry.cost = before.cost
         self.entries[entry.key] = entry
-        self.group_states.pop(event["group"], None)  # it has one seed more to wait for
+        self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
 
-    def _on_group(self, event: dict[str, Any]) -> None:
-        names = ("key", "label", "job", "settings")
-        fields: dict[str, Any] = {name: event[name] for name in names}
-        fields |= {name: tuple(event[name]) for name in ("labels", "roles")}
-        group = Group(**fields, scope=event.get("scope", ""))
-        self.groups[group.key] = group
+    def _on_confirmation(self, event: dict[str, Any]) -> None:
+        its = _fields(Confirmation, event) | {name: tuple(event[name]) for name in ("labels", "roles")}
+        self.confirmations[event["key"]] = Confirmation(**its)
 
     def _on_begin(self, event: dict[str, Any]) -> None:
         entry = self.entries[event["key"]]
         entry.cost.begin(float(event["at"]), float(event["cpus"]), float(event["gpus"]))
         entry.state, entry.reason = State.RUNNING, ""
-        if entry.group is not None:
-            self.group_states.pop(entry.group, None)
+        if entry.confirmation is not None:
+            self.confirmation_states.pop(entry.confirmation, None)
 
-    def _on_rung(self, event: dict[str, Any]) -> None:
+    def _on_value(self, event: dict[str, Any]) -> None:
         entry = self.entries[event["key"]]
-        entry.rungs.append((int(event["epoch"]), float(event["score"])))
+        entry.intermediate.append((int(event["epoch"]), float(event["score"])))
         entry.cost.seen = float(event["at"])
-        self.history.append(("rung", entry.key, int(event["epoch"])))
+        self.history.append(("value", entry.key, int(event["epoch"])))
 
     def _on_close(self, event: dict[str, Any]) -> None:
         entry = self.entries[event["key"]]
@@ -180,8 +171,8 @@ class Ledger:
         if entry.ended:
             self.history.append(("close", entry.key, 0))
 
-    def _on_close_group(self, event: dict[str, Any]) -> None:
-        self.group_states[event["key"]] = (State(event["state"]), event["reason"])
+    def _on_close_confirmation(self, event: dict[str, Any]) -> None:
+        self.confirmation_states[event["key"]] = (State(event["state"]), event["reason"])
 
     def _on_registered(self, event: dict[str, Any]) -> None:
         self.registered[event["key"]] = event["text"]
@@ -192,7 +183,7 @@ class Ledger:
 
     @property
     def searches(self) -> list[str]:
-        """The scopes of the searches: one, empty, of a sweep; one for each tuned cell of a table."""
+        """The scopes of the searches: an empty one for a sweep, one per tuned cell for a table."""
         return list(self._versions)
 
     def versions(self, scope: str = "") -> list[SpaceVersion]:
@@ -208,16 +199,16 @@ class Ledger:
         ]
 
     def counted(self, scope: str = "") -> list[Entry]:
-        """The trials that compare in the present space: its own, and earlier ones that fit it."""
+        """The trials whose scores compare: those of the present space, and earlier ones that fit it."""
         versions = self.versions(scope)
         if not versions:
             return []
         present = versions[-1]
         return [e for e in self.trials(scope=scope) if e.version == present.number or e.key in present.kept]
 
-    def seeds_of(self, group: str) -> list[Entry]:
-        """The confirmation trainings of a group."""
-        return [entry for entry in self.entries.values() if entry.group == group]
+    def seeds_of(self, confirmation: str) -> list[Entry]:
+        """The trainings of a confirmation, one per seed."""
+        return [entry for entry in self.entries.values() if entry.confirmation == confirmation]
 
     def spent(self, unit: Unit, *, running: bool = False) -> float:
         """Returns the seconds of the clock, of CPUs or of GPUs of all sessions so far.
@@ -233,9 +224,12 @@ class Ledger:
         return max(self.clock_seconds, before + at - began)
 
 
-def _unscoped(opened: Training | Group) -> dict[str, Any]:
-    """The fields of an event; the scope only where there is one."""
+def _unscoped(opened: Training | Confirmation) -> dict[str, Any]:
     content = asdict(opened)
     if not opened.scope:
         del content["scope"]
     return content
+
+
+def _fields(kind: type[Any], event: dict[str, Any]) -> dict[str, Any]:
+    return {each.name: event[each.name] for each in fields(kind) if each.name in event}

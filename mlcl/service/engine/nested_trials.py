@@ -8,51 +8,26 @@ from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.data import DatasetInfo
-from mlcl.service.engine.checkpoints import drop_checkpoint
-from mlcl.service.engine.entries import Entry, Group
+from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.entries import Confirmation, End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
-from mlcl.tracking import RunLog, State, log_parameters, params_of
+from mlcl.tracking import RunLog, State, params_of
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.names import SCORE, Tag
+from mlcl.tracking.names import Tag
 
 FRESH = ", fresh seeds"
-"""How the name of a run that holds a setting's seeds ends: the trial of that name stands beside it."""
+"""The end of the name of a confirmation's run in MLflow, which the run of the trial does not have."""
 
 
 def log_id(owner: str, key: str) -> str:
-    """The id of a training's log: the sweep's own log has the sweep's id."""
+    """The id of a training's log in the sweep or table with the id `owner`."""
     return f"{owner}.{key}"
 
 
-def end_log(log: RunLog, entry: Entry) -> None:
-    """Writes what the ledger says of a training that has ended or was interrupted, the state last.
-
-    These are its score, its chosen post-hoc keys and its cost. Doing it again changes nothing.
-    """
-    if entry.state is State.RUNNING or (log.state, log.reason) == (entry.state, entry.reason):
-        return
-    if entry.state is State.COMPLETE:
-        log.params(log_parameters(entry.chosen))
-    if entry.ended and entry.score is not None:
-        log.metrics({SCORE: entry.score}, step=0)
-    log.tags(_costs(entry))
-    log.set_state(entry.state, entry.reason)
-
-
-def _costs(entry: Entry) -> dict[str, str]:
-    """What it took over all sessions. Tags, for a later session's replace these."""
-    cost = entry.cost
-    return {
-        Tag.SECONDS: f"{cost.seconds:.3f}",
-        Tag.CPU_SECONDS: f"{cost.cpu_seconds:.3f}",
-        Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
-    }
-
-
-def end_group_log(log: RunLog, ledger: Ledger, key: str) -> None:
+def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
     """Writes the means over a confirmation's seeds and its state. Doing it again changes nothing."""
-    state, reason = ledger.group_states[key]
+    state, reason = ledger.confirmation_states[key]
     if (log.state, log.reason) == (state, reason):
         return
     seeds = [entry.metrics for entry in ledger.seeds_of(key)]
@@ -63,12 +38,17 @@ def end_group_log(log: RunLog, ledger: Ledger, key: str) -> None:
 
 
 class NestedTrials(TrainingStore):
-    """A training KEY of the search `scope`, or of any, is in `trials/KEY` and logs to `SWEEP.KEY`.
+    """The trainings of a sweep, or of a tuned cell: `trials/KEY` is the folder of one, `SWEEP.KEY` its log.
 
-    Its log is nested in `parent`.
-
-    The values of `free` post-hoc keys are decided after training and are no parameters before. `shared` are
-    parameters of all search trials, which the parent has: a trial has those that differ.
+    Args:
+        ledger: The ledger of the sweep or table.
+        folder: Its folder.
+        logs: Where the logs are written.
+        data: The data set of the trainings.
+        free: Post-hoc keys, whose values are chosen after training and are no parameters before.
+        scope: The only search whose trainings are stored here; by default those of all.
+        parent: The id of the log in which the logs are nested; by default that of the sweep.
+        shared: MLflow parameters that the sweep's run has: a trial's run has those that differ.
     """
 
     def __init__(
@@ -86,28 +66,32 @@ class NestedTrials(TrainingStore):
         self._scope, self._parent, self._shared = scope, parent or folder.name, shared or {}
 
     def folder(self, entry: Entry) -> Path:
-        """`trials/KEY`."""
+        """Returns `trials/KEY`."""
         return self._folder / "trials" / entry.key
 
     def log(self, entry: Entry) -> str:
-        """`SWEEP.KEY`."""
+        """Returns `SWEEP.KEY`."""
         return log_id(self._folder.name, entry.key)
 
     def open(self, entry: Entry) -> None:
-        """Starts the log, unless it has been started."""
+        """Starts the log of a training, unless it has been started."""
         kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
         if entry.number is not None:
             kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
             kind |= {Tag.SCOPE: entry.scope} if entry.scope else {}
-        parent = self._parent if entry.group is None else log_id(self._folder.name, entry.group)
+        parent = self._parent if entry.confirmation is None else log_id(self._folder.name, entry.confirmation)
         self._start(entry, entry.label, parent, kind)
 
-    def open_group(self, group: Group) -> None:
-        """Starts the log of a confirmation, in which those of its seeds are nested."""
-        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: group.key, Tag.ID: group.label}
-        self._start(group, f"{group.label}{FRESH}", self._parent, kind)
+    def open_confirmation(self, confirmation: Confirmation) -> None:
+        """Starts the log of a confirmation, in which the logs of its seeds are nested."""
+        kind: dict[str, str] = {
+            Tag.KIND: "confirmation",
+            Tag.KEY: confirmation.key,
+            Tag.ID: confirmation.label,
+        }
+        self._start(confirmation, f"{confirmation.label}{FRESH}", self._parent, kind)
 
-    def _start(self, opened: Entry | Group, name: str, parent: str, tags: dict[str, str]) -> None:
+    def _start(self, opened: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, opened.key)
         if RunLog.find(self._logs.home, id) is None:
             job = load_job(opened.job)
@@ -126,15 +110,14 @@ class NestedTrials(TrainingStore):
             )
         self._logs.deliver(id)
 
-    def begun(self, entry: Entry) -> None:
-        """The log of its confirmation says RUNNING again; its own is written by its process now."""
-        if entry.group is not None:
-            self.attach(entry.group).set_state(State.RUNNING)
+    def on_start(self, entry: Entry) -> None:
+        """Sets the log of its confirmation to RUNNING; the process of the training does so with its own."""
+        if entry.confirmation is not None:
+            self.attach(entry.confirmation).set_state(State.RUNNING)
 
-    def closed(self, entry: Entry) -> None:
-        """Its log says what the ledger says."""
-        end_log(self.attach(entry.key), entry)
-        drop_checkpoint(self.folder(entry), entry.state)
+    def close(self, entry: Entry, end: End) -> None:
+        """Writes the end to the ledger and to the training's log."""
+        write_end(end, self.attach(entry.key), self.folder(entry), ledger=self._ledger, key=entry.key)
 
     def attach(self, key: str) -> RunLog:
         """The log of a training or a confirmation."""
@@ -142,22 +125,22 @@ class NestedTrials(TrainingStore):
 
     def open_all(self) -> None:
         """Starts the logs that a kill has kept from being started."""
-        for group in self._ledger.groups.values():
-            if self._scope in (None, group.scope):
-                self.open_group(group)
-                if group.key in self._ledger.group_states:
-                    self.close_group(group.key)
+        for confirmation in self._ledger.confirmations.values():
+            if self._scope in (None, confirmation.scope):
+                self.open_confirmation(confirmation)
+                if confirmation.key in self._ledger.confirmation_states:
+                    self.close_confirmation(confirmation.key)
         for entry in self._entries():
             self.open(entry)
 
     def close_all(self) -> None:
-        """Brings all logs to what the ledger says: a kill may have cut that short."""
+        """Writes the ends of all trainings to their logs, where a kill has kept them from being written."""
         for entry in self._entries():
-            self.closed(entry)
+            self.close(entry, entry.last_end)
 
     def _entries(self) -> list[Entry]:
         return [entry for entry in self._ledger.entries.values() if self._scope in (None, entry.scope)]
 
-    def close_group(self, key: str) -> None:
-        """Writes what the ledger says of a confirmation that has ended or was interrupted."""
-        end_group_log(self.attach(key), self._ledger, key)
+    def close_confirmation(self, key: str) -> None:
+        """Writes the end of a confirmation to its log."""
+        end_confirmation_log(self.attach(key), self._ledger, key)

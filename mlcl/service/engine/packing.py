@@ -1,4 +1,4 @@
-"""What a command may use, and how many trainings fit into a cluster at once."""
+"""The resources of a command, and the number of trainings that fit into a cluster at once."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str)
 
 
 def _check(workers: int, cpus: float, gpus: float) -> None:
-    """What Ray or NCCL would refuse in the middle of a sweep."""
-    if not math.isfinite(cpus) or _asked(cpus) < 1:
+    """Raises UserError for shares that Ray or NCCL would refuse in the middle of a sweep."""
+    if not math.isfinite(cpus) or _units(cpus) < 1:
         allowed = f"{1 / RESOLUTION:g} or more"
         raise UserError("a trial needs a share of a CPU", key="--cpus", found=cpus, allowed=allowed)
     whole = math.isfinite(gpus) and gpus == int(gpus)
-    if not ((whole and gpus >= 0) or (0 < gpus < 1 and _asked(gpus) >= 1)):
+    if not ((whole and gpus >= 0) or (0 < gpus < 1 and _units(gpus) >= 1)):
         allowed = f"0, a fraction from {1 / RESOLUTION:g} to 1, or a whole number"
         raise UserError("not a share of GPUs", key="--gpus", found=gpus, allowed=allowed)
     if workers > 1 and not whole:
@@ -93,16 +93,16 @@ def _check(workers: int, cpus: float, gpus: float) -> None:
 
 
 def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """Workers that fit on a node."""
-    slots = round(node.get("CPU", 0) * RESOLUTION) // _asked(cpus)
+    """Returns the number of workers that fit on a node."""
+    slots = round(node.get("CPU", 0) * RESOLUTION) // _units(cpus)
     if gpus == 0:
         return slots
     whole = int(node.get("GPU", 0))
-    return min(slots, whole * (RESOLUTION // _asked(gpus)) if gpus < 1 else whole // int(gpus))
+    return min(slots, whole * (RESOLUTION // _units(gpus)) if gpus < 1 else whole // int(gpus))
 
 
-def _asked(amount: float) -> int:
-    """What Ray takes for a demand: it cuts off, so that a sixth fits six times."""
+def _units(amount: float) -> int:
+    """Ray cuts a demand off, so that a sixth fits six times."""
     return int(amount * RESOLUTION)
 
 
@@ -163,7 +163,7 @@ class Resources:
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
     def pack(self, job: JobConfig, most: int) -> Packing:
-        """How at most `most` trainings fit into the cluster. Raises UserError where none does."""
+        """Packs at most `most` trainings into the cluster. Raises UserError where none fits."""
         return pack(
             nodes(),
             workers=job.train.workers,

@@ -1,4 +1,4 @@
-"""What is reported while a sweep or a table trains, to a live table, plain lines or a program."""
+"""The progress of a sweep or a table, reported to a live table, to plain lines or to a program."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 
 @dataclass(frozen=True)
 class Row:
-    """One training as it stands: its last epoch and score; `seconds` since it began.
+    """One training: its state, its last epoch and score, and the seconds that it has run.
 
-    `metric` names the score: a finished training's is the best over the post-hoc keys, where some are free.
-    `settings` are the keys that were drawn.
+    `metric` names the score, which is the best over post-hoc keys once a training with such keys has ended.
+    `settings` are the values that were drawn.
     """
 
     label: str
@@ -37,10 +37,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Progress:
-    """The sweep or table as it stands.
+    """The present state of a sweep or table.
 
-    `running` are the trainings that run now; `best` is the best finished search trial; `seconds_left` is the
-    expected time to the end of the stage, None while nothing is known; `budget_left` reads `1.2 gpu-h`.
+    `done` of `total` trainings of the stage have ended, and `running` are those that run now. `best` is the
+    label and the score of the best search trial; `seconds_left` is the expected time to the end of the stage,
+    None before the first end; `budget_left` is a text such as `1.2 gpu-h`.
     """
 
     stage: Stage
@@ -55,10 +56,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """Something that has happened.
+    """An event of a sweep or table that is shown to the user.
 
-    `note` says something to the person (`text`); `stage` begins a stage; `begin`, `rung` and `close` are
-    about one training (`row`); `end` is the last one.
+    Kinds: `note` has a message (`text`), `stage` comes at the start of a stage, `begin`, `rung` (an
+    intermediate value) and `close` are about one training (`row`), `end` is the last event.
     """
 
     kind: Kind
@@ -68,7 +69,7 @@ class ProgressEvent:
 
 
 ProgressListener = Callable[[ProgressEvent], None]
-"""Called in the command's thread: it must return at once."""
+"""Called in the thread of the command, which waits for it."""
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
@@ -87,9 +88,15 @@ def steady(watch: ProgressListener) -> ProgressListener:
 
 
 class Reporter:
-    """Builds the progress from the ledger and the clock.
+    """Sends events to a listener, with the progress by ledger and clock.
 
-    `metric` names what is scored at validations, `score` the final figure; `best` finds the best training.
+    Args:
+        ledger: The entries of the sweep or table.
+        account: The budget and its use.
+        watch: Receives the events.
+        metric: The metric of intermediate values.
+        score: The final metric.
+        best: Finds the best training.
     """
 
     def __init__(
@@ -109,11 +116,11 @@ class Reporter:
         self._seconds: list[float] = []
 
     def note(self, text: str) -> None:
-        """Something that the person should know."""
+        """Sends a message for the user."""
         self._watch(ProgressEvent("note", text))
 
     def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
-        """A stage begins, with `done` of its trainings done by earlier commands."""
+        """Starts a stage, of which earlier commands have done `done` trainings."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
         trainings = counted(total, "training")
         text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"
@@ -122,22 +129,22 @@ class Reporter:
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
 
     def begin(self, entry: Entry) -> None:
-        """A training begins."""
+        """Sends the start of a training."""
         self._tell("begin", entry)
 
-    def rung(self, entry: Entry) -> None:
-        """A training was validated."""
+    def report(self, entry: Entry) -> None:
+        """Sends an intermediate value of a training."""
         self._tell("rung", entry)
 
     def close(self, entry: Entry) -> None:
-        """A training has ended, or was interrupted."""
+        """Sends the end or the interruption of a training."""
         if entry.ended:
             self._done += 1
             self._seconds.append(entry.cost.seconds)
         self._tell("close", entry)
 
     def end(self, text: str) -> None:
-        """The command has ended."""
+        """Sends the end of the command."""
         self._watch(ProgressEvent("end", text, progress=self._progress()))
 
     def _tell(self, kind: Kind, entry: Entry) -> None:
@@ -145,7 +152,7 @@ class Reporter:
 
     def _row(self, entry: Entry) -> Row:
         train = entry.job["train"]
-        epoch, score = entry.rungs[-1] if entry.rungs else (0, None)
+        epoch, score = entry.intermediate[-1] if entry.intermediate else (0, None)
         metric = entry.job["evaluation"]["metric"]
         if entry.metrics:
             score, metric = entry.score, self._score
@@ -181,7 +188,6 @@ class Reporter:
         )
 
     def _seconds_left(self) -> float | None:
-        """From the mean time of this stage's trainings that ended."""
         if not self._seconds:
             return None
         left = self._total - self._done

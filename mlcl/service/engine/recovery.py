@@ -8,10 +8,10 @@ from pathlib import Path
 
 from mlcl.errors import MachineError, UserError
 from mlcl.results.documents import stop_sweep
+from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import end_group_log, end_log, log_id
-from mlcl.service.engine.shared_runs import sync_run
+from mlcl.service.engine.nested_trials import end_confirmation_log, log_id
 from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 
@@ -39,9 +39,7 @@ def recover(home: Path) -> None:
                 close_ledger(home, folder)
                 stop_sweep(folder.path, KILLED)
                 log = RunLog.find(home, present.log)
-                if log is not None:
-                    log.set_state(State.STOPPED, KILLED)
-                folder.set_state(State.STOPPED)
+                write_end(End(State.STOPPED, KILLED), log, folder.path, run=folder)
 
 
 @contextmanager
@@ -62,21 +60,24 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
     if not ledger.head:
         return
     ledger.append("killed")
-    id = folder.path.name
-    for entry in ledger.entries.values():
-        if entry.state is State.RUNNING:
-            ledger.close(entry.key, End(State.STOPPED, KILLED))
-        log = RunLog.find(home, log_id(id, entry.key))
-        if log is not None:
-            end_log(log, entry)
-        elif entry.ended:
-            _finish_run(home, entry)
-    for key in ledger.groups:
-        if key not in ledger.group_states:
-            ledger.append("close_group", key=key, state=State.STOPPED, reason=KILLED)
-        if (log := RunLog.find(home, log_id(id, key))) is not None:
-            end_group_log(log, ledger, key)
+    close_trainings(home, ledger, KILLED)
     ledger.append("end", state=State.STOPPED, reason=KILLED)
+
+
+def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
+    """Stops what is RUNNING in a ledger, and writes the ends of all of its trainings to their logs."""
+    id = ledger.folder.name
+    for key, entry in ledger.entries.items():
+        end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end
+        log = RunLog.find(home, log_id(id, key))
+        write_end(end, log, ledger.folder / "trials" / key, ledger=ledger, key=key)
+        if log is None and entry.ended:
+            _finish_run(home, entry)
+    for key in ledger.confirmations:
+        if key not in ledger.confirmation_states:
+            ledger.append("close_confirmation", key=key, state=State.STOPPED, reason=reason)
+        if (log := RunLog.find(home, log_id(id, key))) is not None:
+            end_confirmation_log(log, ledger, key)
 
 
 def _finish_run(home: Path, entry: Entry) -> None:
@@ -84,5 +85,6 @@ def _finish_run(home: Path, entry: Entry) -> None:
     run = RunFolders(home).find(entry.key)
     if run is not None:
         with run.owned() as free:
-            if free and run.record is not None and run.record.state in RESUMABLE:
-                sync_run(home, run, entry)
+            record = run.record
+            if free and record is not None and record.state in RESUMABLE:
+                write_end(entry.last_end, RunLog.find(home, record.log), run.path, run=run)

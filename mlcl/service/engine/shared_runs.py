@@ -1,4 +1,4 @@
-"""Trainings that are runs of their own: with `mlcl run` and other tables they share `runs/`."""
+"""Trainings that are runs of their own: `mlcl run` and the cells of tables share the folder `runs/`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from mlcl.config import JobConfig, job_hash, load_job
 from mlcl.data import DatasetInfo
-from mlcl.service.engine.checkpoints import drop_checkpoint
-from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog
@@ -19,48 +20,52 @@ PATIENCE = 5.0
 """Seconds that a dead process may hold its folder."""
 
 
-def sync_run(home: Path, folder: RunFolder, entry: Entry) -> None:
-    """Brings the log and the record of a training's run to what the ledger says."""
-    record = folder.record
-    if record is None:
-        return
-    RunLog.attach(home, record.log).set_state(entry.state, entry.reason)
-    folder.set_state(entry.state)
-    drop_checkpoint(folder.path, entry.state)
-
-
 class SharedRuns(TrainingStore):
-    """A training ID lies in `runs/ID`, with its record, its lock, and a log that is nested in `parent`."""
+    """A training with the key ID is in `runs/ID`, with its record, its lock and its log.
 
-    def __init__(self, logs: JobLogs, parent: str) -> None:
-        self._logs, self._parent = logs, parent
+    Args:
+        logs: Where the logs are written.
+        ledger: The ledger of the table; None for `mlcl run`, whose training is in no ledger.
+        parent: The id of the table's log, in which the logs are nested.
+    """
+
+    def __init__(self, logs: JobLogs, ledger: Ledger | None = None, parent: str | None = None) -> None:
+        self._logs, self._ledger, self._parent = logs, ledger, parent
         self._runs = RunFolders(logs.home)
         self._data: dict[str, DatasetInfo] = {}
         self._held: dict[str, ExitStack] = {}
-        self._taken: set[str] = set()
+        self._elsewhere: set[str] = set()
 
-    def claim(self, job: JobConfig, data: DatasetInfo) -> str:
-        """The id of a job's interrupted run, else of a new one.
+    def claim(self, job: JobConfig, data: DatasetInfo, *, fresh: bool = False, id: str | None = None) -> str:
+        """Returns the id of a job's interrupted run, else of a new one, and holds its folder.
 
-        The folder is held until a process begins in it: RUNNING without a holder is what a kill leaves.
+        The folder is held until the training starts or ends: RUNNING without a holder is what a kill leaves.
+
+        Args:
+            job: The job.
+            data: Its data set.
+            fresh: Begins a new run, unless the interrupted one is `id`.
+            id: The id of a new run; by default one is made.
         """
-        folder = self._runs.unfinished(job_hash(job), data.fingerprint) or self._runs.new()
-        lock = ExitStack()
+        found = self._runs.unfinished(job_hash(job), data.fingerprint)
+        if fresh and (found is None or found.path.name != id):
+            found = None
+        folder, lock = found or self._runs.new(id), ExitStack()
         if not lock.enter_context(folder.owned()):
             # Another command took it up a moment ago.
             lock.close()
             folder = self._runs.new()
             lock.enter_context(folder.owned())
-        id = folder.path.name
-        self._held[id], self._data[id] = lock, data
+        key = folder.path.name
+        self._held[key], self._data[key] = lock, data
         folder.open(
             experiment=job.experiment,
             job_hash=job_hash(job),
             fingerprint=data.fingerprint,
-            log=self._logs.usable(id),
+            log=self._logs.usable(key),
             uri=self._logs.stored_uri,
         )
-        return id
+        return key
 
     def _folder(self, entry: Entry) -> RunFolder:
         return RunFolder(self._runs.root / entry.key)
@@ -76,6 +81,9 @@ class SharedRuns(TrainingStore):
 
     def open(self, entry: Entry) -> None:
         """Starts the log, or goes on with it."""
+        tags: dict[str, str] = {Tag.ID: entry.key}
+        if self._parent is not None:
+            tags |= {Tag.KIND: "cell", Tag.CELL: entry.label}
         log = self._logs.start(
             load_job(entry.job),
             self._data[entry.key],
@@ -83,27 +91,41 @@ class SharedRuns(TrainingStore):
             name=entry.label,
             owner=entry.key,
             parent=self._parent,
-            tags={Tag.KIND: "cell", Tag.ID: entry.key, Tag.CELL: entry.label},
+            tags=tags,
         )
         self._logs.deliver(log.id)
 
-    def begun(self, entry: Entry) -> None:
-        """The process holds the folder from now on."""
-        if entry.key in self._held:
-            self._held.pop(entry.key).close()
+    def on_start(self, entry: Entry) -> None:
+        """Lets go of the folder, which the process of the training holds from now on."""
+        self._release(entry.key)
 
-    def closed(self, entry: Entry) -> None:
-        """Log and record say what the ledger says, unless another command has the run."""
-        self.begun(entry)
-        if entry.key not in self._taken:
-            sync_run(self._logs.home, self._folder(entry), entry)
+    def release(self) -> None:
+        """Lets go of all folders."""
+        for key in list(self._held):
+            self._release(key)
 
-    def taken(self, entry: Entry) -> str:
+    def _release(self, key: str) -> None:
+        if key in self._held:
+            self._held.pop(key).close()
+
+    def close(self, entry: Entry, end: End) -> None:
+        """Writes the end to ledger, log and record; to the ledger alone where another command has the run."""
+        folder = self._folder(entry)
+        record = folder.record
+        if entry.key in self._elsewhere or record is None:
+            assert self._ledger is not None
+            self._ledger.close(entry.key, end)
+        else:
+            log = RunLog.attach(self._logs.home, record.log)
+            write_end(end, log, folder.path, ledger=self._ledger, key=entry.key, run=folder)
+        self._release(entry.key)
+
+    def owner_changed(self, entry: Entry) -> str:
         """Names the folder where another command trains in it."""
-        self.begun(entry)
+        self._release(entry.key)
         folder = self._folder(entry)
         with folder.owned(PATIENCE) as free:
             if free:
                 return ""
-        self._taken.add(entry.key)
+        self._elsewhere.add(entry.key)
         return f"another command trains in {folder.path}"

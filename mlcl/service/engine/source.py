@@ -1,4 +1,4 @@
-"""What the engine trains, and where: a source hands out trainings, a store keeps their folders and logs."""
+"""Sources, which hand out the trainings of an engine, and stores, which keep their folders and logs."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from mlcl.tracking import State
 
 
 class TrainingStore(ABC):
-    """Where trainings lie and log. Every method may be called again after a kill at any point."""
+    """Keeps the folders and logs of trainings. After a kill at any point every method may be called again."""
 
     @abstractmethod
     def folder(self, entry: Entry) -> Path:
-        """The training's folder: checkpoint, scores, result."""
+        """Returns the training's folder, with its checkpoint and results."""
 
     @abstractmethod
     def log(self, entry: Entry) -> str:
-        """The id of the training's log."""
+        """Returns the id of the training's log."""
 
     @abstractmethod
     def open(self, entry: Entry) -> None:
-        """Makes the training ready to be handed out: its log is started and is being delivered."""
+        """Starts the training's log and its delivery, before the training is handed out."""
 
     @abstractmethod
-    def begun(self, entry: Entry) -> None:
-        """A process has begun with the training."""
+    def on_start(self, entry: Entry) -> None:
+        """Called when a process starts with the training."""
 
     @abstractmethod
-    def closed(self, entry: Entry) -> None:
-        """Writes the entry's state, which is in the ledger already, to the log, and drops its checkpoint."""
+    def close(self, entry: Entry, end: End) -> None:
+        """Writes the end of the training with `write_end`."""
 
-    def taken(self, entry: Entry) -> str:  # noqa: ARG002
-        """Why the training is not this command's any more; empty where it is."""
+    def owner_changed(self, entry: Entry) -> str:  # noqa: ARG002
+        """Returns why another command has the training now; empty where this one has it."""
         return ""
 
 
 class TrainingSource(ABC):
-    """A stage's trainings: a search, the seeds of a confirmation, the cells of a table.
+    """The trainings of a stage: those of searches, of confirmations, or of the cells of a table.
 
-    A training reports the final values of `scores`; with `test` it reads the test split.
+    A training reports the final values of the metrics `scores`; with `test` it reads the test split.
     """
 
     stage: Stage
@@ -52,26 +52,26 @@ class TrainingSource(ABC):
 
     @abstractmethod
     def start(self) -> tuple[int, int]:
-        """Opens what is known beforehand; how many trainings earlier commands have done, and all of them."""
+        """Returns how many trainings earlier commands have done, and how many there are at most."""
 
     @abstractmethod
     def next(self) -> Entry | None:
-        """The next training to start, open in the ledger; None where there is none (any more)."""
+        """Returns the next training, which is open in the ledger; None where there are no more."""
 
     @abstractmethod
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """What the final values of a training come to: COMPLETE, or FAILED where one is not a number."""
+        """Returns the end of a training with these final values: FAILED where one is not a number."""
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002
-        """Whether a validation's score stops the training early."""
+        """Whether an intermediate value stops the training early."""
         return False
 
     def on_end(self, entry: Entry) -> None:  # noqa: B027
-        """A training has ended or was interrupted; ledger and log say so."""
+        """Called after the end or the interruption of a training was written."""
 
     def left(self) -> int | None:
-        """How many trainings a forecast is about; None where none is made."""
+        """Counts the trainings that have not ended, for forecasts; None for a source without forecasts."""
         return None
 
     def end(self, state: State, reason: str) -> None:  # noqa: B027
-        """No training of the stage runs any more. State and reason are those of what was interrupted."""
+        """Called at the end of the stage, with state and reason of trainings that were interrupted."""

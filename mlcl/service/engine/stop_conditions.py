@@ -1,4 +1,4 @@
-"""Why a sweep or a table stops starting trainings, and how those that run are told."""
+"""The conditions under which a sweep or table starts no more trainings and stops those that run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from mlcl.service.process.signals import StopRequest
 from mlcl.tracking import State
 
 STOP_FILE = "STOP"
-"""In the folder of the sweep or table, which every node sees: trainings write a checkpoint and end."""
+"""A file in the folder of the sweep or table, which all nodes see. Trainings that find it stop."""
 GRACE = 30.0
-"""Seconds that trainings have to do so before their processes are ended."""
+"""Seconds that trainings have to write a checkpoint before their processes are ended."""
 
 
 class StopConditions:
-    """Whether a person, the budget or a row of failures ends the command, and why.
+    """Stops a command for a signal, a used-up budget, or too many failures in a row.
 
-    More than `max_failed` failures in a row do; None allows any number.
+    `cause` is the state of what is stopped then, with a `reason`; it is None before.
+
+    Args:
+        folder: The folder of the sweep or table.
+        stop: The user's request to stop.
+        account: The budget and its use.
+        max_failed: The number of failures in a row that is allowed; None allows any number.
     """
 
     def __init__(self, folder: Path, stop: StopRequest, account: Account, max_failed: int | None) -> None:
@@ -32,12 +38,12 @@ class StopConditions:
         self._since = 0.0
 
     def shielded(self) -> AbstractContextManager[None]:
-        """While inside, not even a second signal interrupts."""
+        """Lets no signal interrupt while the context is open."""
         return self._stop.shielded()
 
     @property
     def file(self) -> Path:
-        """Where trainings look."""
+        """The stop file, for which running trainings look."""
         return self._file
 
     def __call__(self) -> bool:
@@ -50,15 +56,15 @@ class StopConditions:
         return self.cause is not None
 
     def insist(self) -> None:
-        """A person has asked for a second time: nothing is waited for."""
+        """Stops at once, after a second signal."""
         self.cause, self.reason = State.STOPPED, ""
 
     def overdue(self) -> bool:
-        """Whether the trainings that run had their time to end by themselves."""
+        """Whether running trainings have had `GRACE` seconds to stop."""
         return self() and time.monotonic() - self._since > GRACE
 
     def count(self, state: State, reason: str) -> None:
-        """A training has ended; too many failures in a row end the sweep."""
+        """Counts the end of a training; too many failures in a row stop the command."""
         if state is State.FAILED:
             self._failed += 1
             if self._max_failed is not None and self._failed > self._max_failed and self.cause is None:
@@ -68,7 +74,7 @@ class StopConditions:
             self._failed = 0
 
     def clear(self) -> None:
-        """Takes the stop file away."""
+        """Removes the stop file."""
         self._file.unlink(missing_ok=True)
 
     def _set(self, cause: State, reason: str) -> None:

@@ -62,7 +62,7 @@ class TrainingResults:
             chosen=entry.chosen,
             metrics=entry.metrics,
             reason=entry.reason,
-            intermediate=tuple(entry.rungs),
+            intermediate=tuple(entry.intermediate),
             number=entry.number,
             seed=entry.job["train"]["seed"],
             changes=changes(shared, params),

@@ -23,7 +23,7 @@ from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError
 from mlcl.training.context import Context
-from mlcl.training.events import Event, Listener, Stopped, tell_all
+from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
@@ -41,11 +41,22 @@ Report = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class TrialTask:
-    """What travels to the actor: plain data.
+    """A training as it is sent to an actor of Ray Tune: plain data.
 
-    `metric` is reported at every validation; `scores` are the final figures, the pruning goal's first;
-    `stop_file` asks for a stop by being there; `cpus` and `gpus` are a worker's; `cwd` is where the command
-    was given; without `models` a finished training keeps its figures alone.
+    Attributes:
+        key: The key of its entry in the ledger.
+        job: Its resolved job.
+        folder: Its folder.
+        home: The home with data and logs.
+        log: The id of its log.
+        metric: The metric that is reported at every validation.
+        scores: The final metrics that are reported at the end.
+        test: Whether the test split is read.
+        stop_file: A file that asks for a stop by its presence.
+        cpus: The CPUs of each worker.
+        gpus: The GPUs of each worker.
+        cwd: The folder in which the command was given.
+        models: Whether model and embeddings are kept beside the metrics.
     """
 
     key: str
@@ -63,12 +74,12 @@ class TrialTask:
     models: bool = True
 
     def config(self) -> dict[str, str]:
-        """As one string, which Tune does not take apart."""
+        """Returns the config of Tune's trial, with all fields in one string that Tune does not resolve."""
         return {"payload": json.dumps(asdict(self))}
 
     @classmethod
     def of(cls, config: dict[str, str]) -> TrialTask:
-        """From Tune's config of a trial."""
+        """Reads the config of a trial of Tune."""
         tree = json.loads(config["payload"])
         return cls(**{**tree, "scores": tuple(tree["scores"])})
 
@@ -106,7 +117,7 @@ def train(task: TrialTask, report: Report) -> None:
                     JobData.of(job, home, verify=False),
                     folder=folder,
                     context=Context.current(job.train.device),
-                    listener=tell_all(mlflow_listener(log, system=job.tracking.system_metrics), listener),
+                    listener=mlflow_listener(log, listener, system=job.tracking.system_metrics),
                     should_stop=stop,
                     test=task.test,
                 )

@@ -29,28 +29,28 @@ T = TypeVar("T")
 
 
 class TrialCallbacks(Protocol):
-    """What the executor asks and tells; `Session` implements it."""
+    """Called by the executor in the driver's thread; `Engine` implements it."""
 
     def next(self) -> TrialTask | None:
-        """The next training to start; None where there is none (any more)."""
+        """Returns the next training to start; None where there are no more."""
 
     def begin(self, key: str) -> None:
-        """A process begins, or begins anew, with a training."""
+        """Called when a process starts with a training, also after the death of another."""
 
-    def rung(self, key: str, epoch: int, score: float) -> bool:
-        """A validation's score; whether the training is to be stopped early."""
+    def report(self, key: str, epoch: int, score: float) -> bool:
+        """Called with an intermediate value; returns whether to stop the training early."""
 
     def note(self, key: str, text: str) -> None:
-        """What a training says to the user."""
+        """Called with a note of a training for the user."""
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """The last report of a training; empty where it was stopped early or its processes died."""
+        """Called with the last report; it is empty after an early stop or the end of the process."""
 
     def died(self, key: str, reason: str) -> None:
-        """A training that Tune gave up, and why."""
+        """Called for a training that Tune gave up, with the reason."""
 
     def abort(self) -> bool:
-        """Whether to end at once, whatever runs. Asked many times a second."""
+        """Whether to end at once, whatever runs. Called many times a second."""
 
 
 class _Guard:
@@ -64,7 +64,7 @@ class _Guard:
         self.callbacks, self._shield = callbacks, shield
 
     def ask(self, question: Callable[P, T], otherwise: T, *args: P.args, **options: P.kwargs) -> T:
-        """What a callback answers; `otherwise` where it fails, or one before has failed."""
+        """Returns the answer of a callback; `otherwise` where it fails, or one before has failed."""
         if self.error is not None:
             return otherwise
         try:
@@ -99,13 +99,13 @@ class _Feed(_DriverOnly, Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Nothing: `_Closer` is told why."""
+        """Does nothing: `_Closer` is called with the reason, too."""
 
     def save(self, checkpoint_path: str) -> None:
         Path(checkpoint_path).write_text("{}")
 
     def restore(self, checkpoint_path: str) -> None:
-        """Nothing to take up."""
+        """Does nothing."""
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
@@ -118,13 +118,13 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
         if result.get(NOTE):
             self._guard.ask(self._guard.callbacks.note, None, key, result[NOTE])
             return TrialScheduler.CONTINUE
-        rung = self._guard.callbacks.rung
-        early = self._guard.ask(rung, False, key, int(result[EPOCH]), float(result[SCORE]))
+        report = self._guard.callbacks.report
+        early = self._guard.ask(report, False, key, int(result[EPOCH]), float(result[SCORE]))
         return TrialScheduler.STOP if early else TrialScheduler.CONTINUE
 
 
 class _Closer(_DriverOnly, Callback):
-    """Tells the callbacks when trainings begin and end."""
+    """Calls the callbacks when trainings start and end."""
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
         self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)
@@ -194,7 +194,6 @@ def run_trainings(
 
 
 def _why(error: Exception | None) -> str:
-    """What a training that Tune gave up died of."""
     cause = getattr(error, "cause", None) or error
     if cause is None or isinstance(cause, RayActorError):
         return "its process died again and again (killed, or out of memory)"
@@ -202,7 +201,7 @@ def _why(error: Exception | None) -> str:
 
 
 def _resources(packing: Packing) -> dict[str, float]:
-    """A training of several workers takes nothing itself: its workers would find no room beside it."""
+    """A training of several workers takes nothing itself: its workers need the resources."""
     if packing.workers > 1:
         return {"cpu": 0, "memory": 1}  # a byte: no resources at all are refused
     return {"cpu": packing.cpus, "gpu": packing.gpus}

@@ -21,7 +21,7 @@ from mlcl.files import locked
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
-from mlcl.training.events import Diverged, Event, Listener, Stopped, tell_all
+from mlcl.training.events import Diverged, Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
@@ -90,17 +90,17 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     try:
         context = Context.current(job.train.device)
         with _only_writer(folder, context):
-            listeners: list[Listener] = []
-            if context.is_main and config["log"] is not None:
-                log = RunLog.attach(home, config["log"])
-                listeners.append(mlflow_listener(log, system=job.tracking.system_metrics))
+            listener: Listener = lambda _: None
             if context.is_main:
-                listeners.append(_to_driver(config["events"]))
+                listener = _to_driver(config["events"])
+                if config["log"] is not None:
+                    log = RunLog.attach(home, config["log"])
+                    listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)
             outcome = run_experiment(
                 JobData.of(job, home, verify=False),
                 folder=folder,
                 context=context,
-                listener=tell_all(*listeners),
+                listener=listener,
                 should_stop=(folder / STOP_FILE).exists if context.is_main else lambda: False,
                 test=config["test"],
             )

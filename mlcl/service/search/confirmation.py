@@ -1,4 +1,4 @@
-"""The settings that are trained again on fresh seeds."""
+"""The choice of the settings that are trained again on fresh seeds."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ AS_WRITTEN = "as written"
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` says what it is and stays true, `labels` also how it ranks now: one for each setting that comes to
-    the same job.
+    `name` does not change; `labels` have its present ranks, one for each name under which the same job was
+    chosen.
     """
 
     key: str
@@ -35,7 +35,7 @@ class Candidate:
 
 
 def best_candidate(trial: Entry) -> Candidate:
-    """A trial's setting."""
+    """Returns the setting of a trial."""
     job, name = load_job(trial.job), trial.label
     return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings))
 
@@ -47,7 +47,7 @@ def _key(job: JobConfig) -> str:
 def candidates(
     plan: SweepPlan, trials: Sequence[Entry], tuned: Mapping[str, Entry] = MappingProxyType({})
 ) -> list[Candidate]:
-    """Trained baselines, the job as written, the best found, and fitted baselines.
+    """Returns trained baselines, the job as written, the best found, and fitted baselines, in this order.
 
     With several goals the best found are those of the Pareto front. `tuned` has the best trials of baselines
     that were searched, by the baselines' names: they are confirmed in place of the jobs as written.
@@ -58,17 +58,17 @@ def candidates(
         Candidate("", name, (name,), plan.with_grid(job), {}, Role.BASELINE) for name, job in plan.baselines
     ]
     found = [each for each in baselines if each.job.baseline is None]
-    for place, each in enumerate(found):
+    for order, each in enumerate(found):
         if each.name in tuned:
             its = best_candidate(tuned[each.name])
-            found[place] = replace(its, labels=(f"{its.name}, best found",), role=Role.BASELINE)
+            found[order] = replace(its, labels=(f"{its.name}, best found",), role=Role.BASELINE)
     found.append(Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {}))
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     best = ranked(trials, plan.space.mode)[: plan.confirm]
-    for place, trial in enumerate(best, start=1):
-        rank = "best found" if place == 1 else f"no. {place} found"
-        found.append(replace(best_candidate(trial), labels=(f"{rank} ({trial.label})",)))
+    for rank, trial in enumerate(best, start=1):
+        name = "best found" if rank == 1 else f"no. {rank} found"
+        found.append(replace(best_candidate(trial), labels=(f"{name} ({trial.label})",)))
     found += [each for each in baselines if each.job.baseline is not None]
     merged: list[Candidate] = []
     jobs: list[dict[str, Any]] = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mlcl.config import dump_job, load_job
-from mlcl.service.engine.entries import End, Entry, Group, Training, scoped
+from mlcl.service.engine.entries import Confirmation, End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
@@ -18,10 +18,17 @@ from mlcl.tracking.names import Tag
 
 
 class ConfirmationSource(TrainingSource):
-    """The seeds of all candidates of the search `scope`: the first seed of each, then the second of each.
+    """The trainings of chosen settings on fresh seeds: the first seed of each, then the second of each.
 
-    One setting's seeds after another would let a stop leave some settings without any. A job's `seed_keys`
-    get the seed.
+    In this order a stop leaves no setting without any seed.
+
+    Args:
+        plan: The plan of the search.
+        ledger: Where trainings and confirmations are opened.
+        store: Where they are stored.
+        chosen: The settings.
+        scope: The search that found them, in a ledger with several.
+        seed_keys: The keys of a job that get the seed.
     """
 
     stage = "confirmation"
@@ -43,27 +50,27 @@ class ConfirmationSource(TrainingSource):
         self._waiting: list[Entry] = []
 
     def start(self) -> tuple[int, int]:
-        """Opens all groups and seeds."""
-        chosen = {each.key: each for each in self._chosen}
+        """Opens all confirmations and seeds."""
+        ledger, chosen = self._ledger, {each.key: each for each in self._chosen}
         for each in self._chosen:
-            if each.key not in self._ledger.groups:
-                group = Group(each.key, each.name, dump_job(each.job), dict(each.settings), self._scope)
-                self._ledger.open_group(_as_candidate(group, each))
-            self.store.open_group(self._ledger.groups[each.key])
+            if each.key not in ledger.confirmations:
+                new = Confirmation(each.key, each.name, dump_job(each.job), dict(each.settings), self._scope)
+                ledger.open_confirmation(_with_labels(new, each))
+            self.store.open_confirmation(ledger.confirmations[each.key])
         # The best found may be another setting than last time.
-        for group in [its for its in self._ledger.groups.values() if its.scope == self._scope]:
-            present = _as_candidate(group, chosen.get(group.key))
-            if present != group:
-                self._ledger.open_group(present)
-            self.store.attach(group.key).tags({Tag.CANDIDATE: " = ".join(present.labels) or "no longer"})
+        for its in [its for its in ledger.confirmations.values() if its.scope == self._scope]:
+            present = _with_labels(its, chosen.get(its.key))
+            if present != its:
+                ledger.open_confirmation(present)
+            self.store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(present.labels) or "no longer"})
         first = self._plan.job.train.seed + 1  # none of them is the search's
         for seed in range(first, first + self._plan.seeds):
             self._entries += [self._open(each.key, seed) for each in self._chosen]
         self._waiting = [entry for entry in self._entries if entry.resumable]
         return len(self._entries) - len(self._waiting), len(self._entries)
 
-    def _open(self, group: str, seed: int) -> Entry:
-        held, key = self._ledger.groups[group], f"{group}-seed{seed}"
+    def _open(self, confirmation: str, seed: int) -> Entry:
+        held, key = self._ledger.confirmations[confirmation], f"{confirmation}-seed{seed}"
         if key not in self._ledger.entries:
             job = dump_job(load_job(held.job, dict.fromkeys(self._seed_keys, seed)))
             training = Training(
@@ -72,28 +79,28 @@ class ConfirmationSource(TrainingSource):
                 job=job,
                 settings=dict(held.settings),
                 version=self._ledger.versions(self._scope)[-1].number,
-                group=group,
+                confirmation=confirmation,
                 scope=self._scope,
             )
             self.store.open(self._ledger.open(training))
         return self._ledger.entries[key]
 
     def next(self) -> Entry | None:
-        """The next seed."""
+        """Returns the next seed."""
         return self._waiting.pop(0) if self._waiting else None
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Score, figures and chosen post-hoc keys."""
+        """Returns the end of a seed, as that of a trial."""
         return score_training(self._plan, entry, self.store.folder(entry), values)
 
     def end(self, state: State, reason: str) -> None:
-        """Closes the groups: each says the mean of its seeds, and its state."""
+        """Closes the confirmations, with the means over their seeds."""
         for each in self._chosen:
-            if each.key in self._ledger.groups:
+            if each.key in self._ledger.confirmations:
                 ended = self._ended(each.key, state, reason)
-                if self._ledger.group_states.get(each.key) != ended:
-                    self._ledger.append("close_group", key=each.key, state=ended[0], reason=ended[1])
-                self.store.close_group(each.key)
+                if self._ledger.confirmation_states.get(each.key) != ended:
+                    self._ledger.append("close_confirmation", key=each.key, state=ended[0], reason=ended[1])
+                self.store.close_confirmation(each.key)
 
     def _ended(self, key: str, state: State, reason: str) -> tuple[State, str]:
         seeds = self._ledger.seeds_of(key)
@@ -109,9 +116,9 @@ class ConfirmationSource(TrainingSource):
         return all(entry.ended for entry in self._entries)
 
 
-def _as_candidate(group: Group, candidate: Candidate | None) -> Group:
-    """The group with the label and the roles that its setting has now."""
+def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
+    """Replaces labels and roles by those that the setting has now; None is no candidate any more."""
     if candidate is None:
-        return replace(group, labels=())
+        return replace(confirmation, labels=())
     roles = tuple(str(role.name).lower() for role in candidate.role)
-    return replace(group, labels=candidate.labels, roles=roles)
+    return replace(confirmation, labels=candidate.labels, roles=roles)

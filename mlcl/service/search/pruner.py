@@ -1,4 +1,4 @@
-"""Early stopping with Optuna's pruners, which can be replayed: equal reports get equal decisions."""
+"""Early stopping with Optuna's pruners, replayable: equal reports get equal decisions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def build_pruner(search: SearchConfig, *, epochs: int, every: int) -> BasePruner
 
 
 class ReplayPruner:
-    """A pruner that knows its reports alone.
+    """A pruner whose decisions depend on its reports alone.
 
     A resumed sweep reports the intermediate values of its trials again, in the same order, and gets the same
     answers.
@@ -104,14 +104,14 @@ class ReplayPruner:
         return self._decisions[number, epoch]
 
     def tell(self, number: int, state: State, score: float | None) -> None:
-        """Tells the end of a trial: the median is over the complete ones. A stopped trial stays open."""
+        """Passes the end of a trial to Optuna. A stopped trial stays open."""
         if number in self._closed or state not in ENDED:
             return
         self._closed.add(number)
-        told = ENDED[state]
-        if told is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
-            told = TrialState.FAIL
-        self._study.tell(self._trial(number), score if told is TrialState.COMPLETE else None, told)
+        end = ENDED[state]
+        if end is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
+            end = TrialState.FAIL
+        self._study.tell(self._trial(number), score if end is TrialState.COMPLETE else None, end)
 
     def _trial(self, number: int) -> optuna.Trial:
         # Numbers come in any order, and some never: their trials have no report.

@@ -23,10 +23,15 @@ from mlcl.training.run_files import RESULT
 
 
 class Search:
-    """One search in a ledger: its trials, the interrupted ones and those that may still be drawn.
+    """One search: hands out interrupted trials, then draws new ones from its present space.
 
     The constructor replays the ledger to the pruner, and closes a trial that the pruner stopped just before a
-    kill. `scope` is the search's scope in the ledger, in which it has a space version.
+    kill.
+
+    Args:
+        plan: The plan of the search.
+        ledger: The ledger, which has a space version of the search.
+        scope: The name of the search in a ledger with several.
     """
 
     def __init__(self, plan: SweepPlan, ledger: Ledger, scope: str = "") -> None:
@@ -55,16 +60,16 @@ class Search:
                 continue
             if event == "close":
                 self.pruner.tell(entry.number, entry.state, entry.score)
-            elif self.pruner.should_prune(entry.number, epoch, dict(entry.rungs)[epoch]):
+            elif self.pruner.should_prune(entry.number, epoch, dict(entry.intermediate)[epoch]):
                 stopped.add(key)
         for key in stopped:
             entry = counted[key]
             if entry.resumable and entry.version == self._version.number:
-                self._ledger.close(key, End(State.PRUNED, score=entry.rungs[-1][1]))
+                self._ledger.close(key, End(State.PRUNED, score=entry.intermediate[-1][1]))
                 self.tell(entry)
 
     def tell(self, entry: Entry) -> None:
-        """Tells the pruner that a trial has ended."""
+        """Passes the end of a trial to the pruner."""
         assert entry.number is not None
         self.pruner.tell(entry.number, entry.state, entry.score)
 
@@ -162,7 +167,7 @@ class SearchSource(TrainingSource):
         return score_training(self._searches[entry.scope].plan, entry, self.store.folder(entry), values)
 
     def on_end(self, entry: Entry) -> None:
-        """Tells the pruner."""
+        """Passes the end to the pruner of its search."""
         if entry.ended:
             self._searches[entry.scope].tell(entry)
         self._notify()

@@ -24,7 +24,7 @@ TAKEN = (State.COMPLETE, State.PRUNED)
 
 
 def space_hash(space: Space, warm: Iterable[str]) -> str:
-    """What is searched: the parameters, the post-hoc grid, the goals, and whose trials were taken over."""
+    """Returns a hash of parameters, post-hoc grid, goals, and the sweeps whose trials were taken over."""
     parts = [repr(space.parameters), repr(sorted(space.posthoc.items())), repr(space.goals), *sorted(warm)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -32,7 +32,7 @@ def space_hash(space: Space, warm: Iterable[str]) -> str:
 def open_version(
     plan: SweepPlan, ledger: Ledger, home: Path, announce: Callable[[str], None], scope: str = ""
 ) -> SpaceVersion:
-    """The last version of the search `scope` where its space is still the same, else a new one."""
+    """Returns the last version of a search where its space is still the same, else opens a new one."""
     space, versions = plan.space, ledger.versions(scope)
     before = versions[-1].warm if versions else ()
     warm = sorted({*before, *([plan.warm_start] if plan.warm_start else [])})
@@ -88,11 +88,13 @@ def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
     if plan.space.posthoc and entry.job["evaluation"]["knn"] != base["evaluation"]["knn"]:
         raise Misfit("was scored over other k, lambda or temperatures")
     job = {**entry.job, "experiment": base["experiment"]}
-    return EarlierTrial(fit(plan.space, flatten(job), flatten(base)), entry.state, entry.values, entry.rungs)
+    return EarlierTrial(
+        fit(plan.space, flatten(job), flatten(base)), entry.state, entry.values, entry.intermediate
+    )
 
 
 def find_sweep(home: Path, name: str) -> Path:
-    """The folder of the sweep with an id, or of the latest with a name. Raises UserError."""
+    """Returns the folder of the sweep with an id, or of the latest with a name. Raises UserError."""
     folders = RunFolders(home, "sweeps")
     found = folders.find(name) or folders.named(name)
     if found is None:
@@ -103,7 +105,7 @@ def find_sweep(home: Path, name: str) -> Path:
 
 
 def warm_sweep(home: Path, name: str, head: Mapping[str, Any]) -> str:
-    """The id of another sweep. Raises UserError unless it scored what `head` says on the same data."""
+    """Returns the id of a sweep. Raises UserError unless scores and data are those of `head`."""
     path = find_sweep(home, name)
     ledger = Ledger(path)
     for key in ("scores", "fingerprint"):

@@ -80,18 +80,18 @@ def _frozen(
     user_attrs: dict[str, Any],
     system_attrs: dict[str, Any] | None = None,
 ) -> FrozenTrial:
-    rungs = {epoch: score for epoch, score in trial.rungs if math.isfinite(score)}
+    intermediate = {epoch: score for epoch, score in trial.intermediate if math.isfinite(score)}
     if len(study.directions) > 1:
-        rungs = {}  # Optuna has intermediate values for one goal only
+        intermediate = {}  # Optuna has intermediate values for one goal only
     values = trial.values if trial.state is State.COMPLETE else None
-    if trial.state is State.PRUNED and rungs:
-        values = [rungs[max(rungs)]]
+    if trial.state is State.PRUNED and intermediate:
+        values = [intermediate[max(intermediate)]]
     return create_trial(
         state=STATES[trial.state],
         values=values,
         params=trial.params,
         distributions={name: known[name] for name in trial.params},
-        intermediate_values=rungs,
+        intermediate_values=intermediate,
         user_attrs=user_attrs,
         system_attrs=system_attrs,
     )

@@ -20,7 +20,7 @@ from mlcl.results.sweep_result import (
     TrainingResult,
     ranked,
 )
-from mlcl.service.engine.entries import Entry, Group
+from mlcl.service.engine.entries import Confirmation, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener
@@ -61,7 +61,7 @@ class SweepReader:
         spent: str = "",
         undelivered: int = 0,
     ) -> SweepResult:
-        """The sweep as it stands; `confirmed` are the keys of the settings that this command confirmed."""
+        """Returns the present result; `confirmed` has the keys of settings that this command confirmed."""
         plan, ledger, budget = self._plan, self._ledger, self._plan.resources.budget
         goals = zip(plan.scores, plan.space.goals, strict=True)
         counted, scopes = ledger.counted(), [scope_of(each) for each in baseline_searches(plan).values()]
@@ -119,33 +119,35 @@ class SweepReader:
         A baseline's file may have the name of a search trial; another job under a name is another setting.
         """
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
-        groups = [group for group in self._ledger.groups.values() if not group.scope]
+        confirmations = [
+            confirmation for confirmation in self._ledger.confirmations.values() if not confirmation.scope
+        ]
         used, found = Counter[str](), {}
-        for order, group in enumerate(groups):
-            its, name = self._setting(group, order), group.label
+        for order, confirmation in enumerate(confirmations):
+            its, name = self._setting(confirmation, order), confirmation.label
             name += ", baseline" if its.role == Role.BASELINE and name in models else ""
             used[name] += 1
             name += f" ({used[name]})" if used[name] > 1 else ""
-            found[group.key] = replace(its, name=name)
+            found[confirmation.key] = replace(its, name=name)
         return found
 
-    def _setting(self, group: Group, order: int) -> SettingResult:
-        log = log_id(self._id, group.key)
-        params, hash_ = self._trainings.job(log, group.job, self._plan.free)
+    def _setting(self, confirmation: Confirmation, order: int) -> SettingResult:
+        log = log_id(self._id, confirmation.key)
+        params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free)
         build, free = self._trainings.build, self._plan.free
-        state, _ = self._ledger.group_states.get(group.key, (State.RUNNING, ""))
+        state, _ = self._ledger.confirmation_states.get(confirmation.key, (State.RUNNING, ""))
         return SettingResult(
-            key=group.key,
-            labels=group.labels,
+            key=confirmation.key,
+            labels=confirmation.labels,
             order=order,
             state=state,
-            settings=group.settings,
+            settings=confirmation.settings,
             seeds=tuple(
                 build(entry, log_id(self._id, entry.key), params, free)
-                for entry in self._ledger.seeds_of(group.key)
+                for entry in self._ledger.seeds_of(confirmation.key)
             ),
-            name=group.label,
-            role=Role.named(group.roles),
+            name=confirmation.label,
+            role=Role.named(confirmation.roles),
             params=params,
             job_hash=hash_,
             log=log,
@@ -154,7 +156,7 @@ class SweepReader:
 
 
 def kept_on_disk(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
-    """A listener that calls `watch`, and writes `sweep.json` when a training has ended."""
+    """Returns a listener that calls `watch`, and writes `sweep.json` after the end of a training."""
     last = -WRITE_EVERY
 
     def listen(event: ProgressEvent) -> None:

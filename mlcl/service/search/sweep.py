@@ -71,8 +71,8 @@ def run_sweep(
         strict_code=strict_code,
     ) as command:
         with command.start(identity, asked):
-            sweep = _opened(plan, command, job_data.dataset.info)
-        with command.work(sweep.conclude, sweep.engine.reporter) as end:
+            sweep = _open_sweep(plan, command, job_data.dataset.info)
+        with command.work(sweep.engine.reporter, sweep.conclude) as end:
             sweep.engine.run(sweep.searches)
             sweep.confirm()
             end.state, end.reason = sweep.outcome()
@@ -98,8 +98,8 @@ def _most(plan: SweepPlan) -> int:
     return max(searched, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
 
 
-def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
-    """Brings the logs and the sweep's own run to what the ledger says."""
+def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
+    """Opens the searches of a sweep and brings the logs to the state of the ledger."""
     ledger, home = command.ledger, command.logs.home
     own = SweepRun(plan, command.record, command.logs)
     command.logs.deliver(command.folder.path.name)
@@ -128,7 +128,7 @@ def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     store.close_all()
     if version.number > 0:
         _tag_dropped(ledger, version, store)
-    own.asked(version.number)
+    own.log_request(version.number)
     own.curve(ledger)
     engine = command.engine(reporter, plan.space.search.max_failed)
     write_result(reader.result(State.RUNNING, ""))
@@ -136,7 +136,7 @@ def _opened(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> None:
-    """Which trials do not fit the present space, and why: what reads MLflow must leave them out too."""
+    """Tags trials that do not fit the present space with the reason, for readers of MLflow."""
     counted = {entry.key for entry in ledger.counted()}
     for entry in ledger.trials():
         reason = "" if entry.key in counted else version.dropped.get(entry.key, "of an earlier space")
@@ -145,7 +145,7 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> 
 
 @dataclass
 class Sweep:
-    """A sweep at work; `confirmed` are the settings whose seeds stand in the report.
+    """A sweep that runs; `confirmed` are the settings whose seeds are in the report.
 
     `baselines` are the searches of trained baselines by name.
     """
@@ -181,7 +181,7 @@ class Sweep:
         ledger = self.command.ledger
         tuned = {name: its for name, search in self.baselines.items() if (its := search.best()) is not None}
         chosen = candidates(self.plan, ledger.counted(), tuned)
-        known = [candidate for candidate in chosen if candidate.key in ledger.groups]
+        known = [candidate for candidate in chosen if candidate.key in ledger.confirmations]
         if len(known) < len(chosen) and self.engine.stop():
             # The search was cut short: what is best so far need not be the best found.
             self.confirmed = known
@@ -192,7 +192,7 @@ class Sweep:
         self.finished = self.searches.left() == 0 and confirmation.finished
 
     def outcome(self) -> tuple[State, str]:
-        """State and reason; an end that was asked for when everything was there changes nothing."""
+        """Returns state and reason; a stop after the last training changes nothing."""
         stop = self.engine.stop
         if stop.cause is not None and not self.finished:
             return stop.cause, stop.reason
@@ -201,21 +201,21 @@ class Sweep:
         return State.COMPLETE, ""
 
     def conclude(self, state: State, reason: str) -> None:
-        """Logs the best trial's metrics, the verdict, and the state to the sweep's own run."""
+        """Logs the best trial's metrics and the verdict to the sweep's own run."""
         best, ledger = self.best, self.command.ledger
         run_id = None
         if best is not None:  # delivery may be some moments behind
             patience = 0.0 if self.command.stop() else RUN_PATIENCE
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
         if state is State.COMPLETE:
-            self.own.rungs(ledger, self.command.logs)
+            self.own.log_intermediate(ledger, self.command.logs)
         its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
         self.own.log.artifacts([write_result(its)])
-        self.own.conclude(ledger, best, state, reason, run_id=run_id, spent=its.spent, verdict=said)
+        self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
-        """Does what the sweep's result does not depend on, and says where it fails."""
+        """Calls `act`, on which the result of the sweep does not depend, and reports an error."""
         try:
             act()
         except KeyboardInterrupt:
@@ -240,6 +240,6 @@ class Sweep:
             command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
-        """The sweep as it stands, with the runs that MLflow has."""
+        """Returns the present result, with the ids of runs that MLflow has."""
         keys, spent = [each.key for each in self.confirmed], self.command.account.used_text()
         return self.reader.result(state, reason, keys, spent=spent, undelivered=undelivered)

@@ -52,7 +52,7 @@ IDENTITY = {
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep as the user asked for it.
+    """The plan of a sweep, by the arguments of its command.
 
     Attributes:
         job: The swept job.
@@ -234,7 +234,7 @@ def baseline_searches(plan: SweepPlan) -> dict[str, SweepPlan]:
 
 
 def scope_of(plan: SweepPlan) -> str:
-    """Returns the scope of a baseline's search in the ledger; another job of the same name has another."""
+    """Returns the name of a baseline's search in the ledger: its name and a part of its job's hash."""
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
 
 

@@ -1,4 +1,4 @@
-"""The sweep's own run in MLflow: what it was asked, how the best score grew, what came out."""
+"""The sweep's own run in MLflow: its request, the curve of the best score, its result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from mlcl.training.run_files import JOB
 
 
 class SweepRun:
-    """The log of a sweep, taken up again by every command that goes on with it."""
+    """Writes the log of a sweep, which all of its commands share."""
 
     def __init__(self, plan: SweepPlan, record: RunRecord, logs: JobLogs) -> None:
         self._plan = plan
@@ -56,8 +56,8 @@ class SweepRun:
         )
         self.log.set_state(State.RUNNING)
 
-    def asked(self, version: int) -> None:
-        """What this command asks for: it may ask for more than the one before."""
+    def log_request(self, version: int) -> None:
+        """Logs what this command was asked for, which may be more than the command before."""
         plan, budget = self._plan, self._plan.resources.budget
         goals = zip(plan.scores, plan.space.goals, strict=True)
         self.log.tags(
@@ -76,29 +76,29 @@ class SweepRun:
         self.log.text(plan.space_text, space_file(version))
         self._view(None)
 
-    def _view(self, rung: str | None) -> None:
+    def _view(self, metric: str | None) -> None:
         plan, id = self._plan, self.log.id
         space, keys = plan.space, [*plan.searched, *plan.free]
-        self.log.view(id, trials_view(id, keys, space.metric, space.mode, rung))
+        self.log.view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
-    def rungs(self, ledger: Ledger, logs: JobLogs) -> None:
-        """Where trials were pruned: the figure of each at the largest epoch that all reached."""
+    def log_intermediate(self, ledger: Ledger, logs: JobLogs) -> None:
+        """Logs each trial's value at the largest epoch that all reached, where some were pruned."""
         ended = [each for each in ledger.counted() if each.state in (State.COMPLETE, State.PRUNED)]
-        epochs = set.intersection(*(set(dict(each.rungs)) for each in ended)) if ended else set()
+        epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):
             return
         last = max(epochs)
         name = f"{RUNG}{last}/{self._plan.space.metric.rpartition('/')[2]}"
         for each in ended:
             log = RunLog.attach(logs.home, log_id(self.log.id, each.key))
-            log.metrics({name: dict(each.rungs)[last]}, step=0)
+            log.metrics({name: dict(each.intermediate)[last]}, step=0)
             logs.deliver(log.id)
         self._view(name)
 
     def curve(self, ledger: Ledger) -> None:
-        """The best score after each finished search trial, of those that compare in the present space.
+        """Logs the best score after each ended trial, of those that compare in the present space.
 
-        Points that are there already are left out: steps count all trials, so that a new space goes on.
+        Steps count all trials, so that the curve goes on in a new space.
         """
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
@@ -112,7 +112,7 @@ class SweepRun:
                 self.log.metrics({SWEEP_BEST: best}, step)
 
     def point(self, ledger: Ledger, best: Entry | None) -> None:
-        """The newest point of the curve: a trial has ended."""
+        """Logs the newest point of the curve."""
         ended = sum(trial.ended for trial in ledger.trials())
         if best is not None and best.score is not None and ended:
             self.log.metrics({SWEEP_BEST: best.score}, ended)
@@ -121,14 +121,12 @@ class SweepRun:
         self,
         ledger: Ledger,
         best: Entry | None,
-        state: State,
-        reason: str,
         *,
         run_id: str | None,
         spent: str,
         verdict: str,
     ) -> None:
-        """The best trial's figures, for the chart of nested runs is empty without them, and the state."""
+        """Logs counts, costs and verdict, and the best trial's metrics for the chart of nested runs."""
         trials = ledger.counted()
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
@@ -141,4 +139,3 @@ class SweepRun:
             self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
         self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
-        self.log.set_state(state, reason)

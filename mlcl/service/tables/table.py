@@ -63,11 +63,11 @@ def run_table(
         with command.start(head, {"runs": table.count}, own_log):
             log = start_log(plan, command)
             reporter = Reporter(ledger, command.account, command.watch, metric="score", score="score")
-            source = CellsSource(table.missing(), ledger, SharedRuns(command.logs, log.id))
+            source = CellsSource(table.missing(), ledger, SharedRuns(command.logs, ledger, log.id))
             engine = command.engine(reporter, MAX_FAILED, models=plan.table.models)
             # Found before this table begins a search: then it is its own.
             tuned = {cell: its or ledger for cell, its in table.ledgers(ledger).items()}
-        with command.work(log.set_state, reporter) as end:
+        with command.work(reporter) as end:
             if source.left():
                 engine.run(source)
             for cell, its in tuned.items():

@@ -125,8 +125,8 @@ class TunedCell:
 
     def _confirmed(self, ledger: Ledger) -> bool:
         seeds = self.seeds(ledger)
-        closed = {key for key, (state, _) in ledger.group_states.items() if state is not State.STOPPED}
-        return self.remaining(ledger) == 0 and all(seed.group in closed for seed in seeds)
+        closed = {key for key, (state, _) in ledger.confirmation_states.items() if state is not State.STOPPED}
+        return self.remaining(ledger) == 0 and all(seed.confirmation in closed for seed in seeds)
 
     def train(self, command: Command, engine: Engine, parent: str) -> None:
         """Runs the search, then trains its best trial with fresh seeds; goes on with what a ledger has.

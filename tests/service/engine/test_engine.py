@@ -1,4 +1,4 @@
-"""What the engine does for a sweep as for a table."""
+"""The engine, with a sweep and with a table as its source."""
 
 import os
 from contextlib import nullcontext
@@ -29,10 +29,6 @@ def make(request, tmp_path, monkeypatch):
     tables = Tables(Path("home"), monkeypatch, Path("data"))
     tables.write("job", job_tree(Path("data")))
     return tables, tables.plan
-
-
-def kinds(world):
-    return [event.kind for event in world.events]
 
 
 def trained(world):
@@ -110,23 +106,18 @@ def test_what_earlier_commands_spent_counts(make, monkeypatch):
 
 
 @pytest.mark.parametrize(("budget", "made"), [(None, False), (parse_budget("8cpu-h"), True)])
-def test_a_forecast_is_made_where_there_is_a_budget(make, budget, made):
+def test_a_forecast_is_made_where_there_is_a_budget_and_the_last_event_says_how_it_ended(make, budget, made):
     world, plan = make
     world.run(plan(budget=budget))
     assert ("forecast: " in world.notes()) == made
-
-
-def test_the_last_event_says_how_it_ended(make):
-    world, plan = make
-    world.run(plan())
     said = "table table COMPLETE" if isinstance(world, Tables) else "sweep sweep COMPLETE"
-    last = world.events[-1]
+    last, kinds = world.events[-1], [event.kind for event in world.events]
     assert (last.kind, last.text) == ("end", said)
-    assert kinds(world).count("begin") == kinds(world).count("close") == 4
+    assert kinds.count("begin") == kinds.count("close") == 4
 
 
 def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
-    """What is handed out again counts as one of Tune's samples: the others must be trained all the same."""
+    """A training that is handed out again counts as one of Tune's samples: the others are trained all the same."""
     world, plan = make
     lost = []
 

@@ -55,7 +55,7 @@ class Sweeps:
     def check_whole(self, world):
         entries = world.ledger.entries.values()
         assert {entry.state for entry in entries} == {State.COMPLETE, State.PRUNED, State.FAILED}
-        assert all(entry.state is State.COMPLETE for entry in entries if entry.group)
+        assert all(entry.state is State.COMPLETE for entry in entries if entry.confirmation)
 
     def check_closed(self, world):
         """What any command makes of a killed one."""
@@ -63,7 +63,9 @@ class Sweeps:
         assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
         states = {entry["state"] for entry in told["ledger"]["entries"].values()}
         assert states == {"COMPLETE", "PRUNED", "FAILED", "STOPPED"}
-        assert {tuple(state) for _, state in told["ledger"]["groups"].values()} == {("STOPPED", KILLED)}
+        assert {tuple(state) for _, state in told["ledger"]["confirmations"].values()} == {
+            ("STOPPED", KILLED)
+        }
         assert {log["end"][0] for log in told["logs"].values()} == states
 
 
@@ -120,14 +122,14 @@ class TunedKind(TablesKind):
         assert world.states() == ["COMPLETE"] * 2
         told = world.everything()["ledger"]
         assert {entry["state"] for entry in told["entries"].values()} == {"COMPLETE", "PRUNED"}
-        assert [state for _, state in told["groups"].values()] == [["COMPLETE", ""]]
+        assert [state for _, state in told["confirmations"].values()] == [["COMPLETE", ""]]
 
     def check_closed(self, world):
         assert world.states("tables") == ["STOPPED"]
         told = world.everything()["ledger"]
         assert told["state"] == "STOPPED"
         assert [entry["state"] for entry in told["entries"].values()].count("STOPPED") == 1
-        assert [state for _, state in told["groups"].values()] == [["STOPPED", KILLED]]
+        assert [state for _, state in told["confirmations"].values()] == [["STOPPED", KILLED]]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""How many trials fit into a cluster at once."""
+"""The number of trials that fit into a cluster at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the watcher of a sweep is told."""
+"""The events that a reporter sends."""
 
 import pytest
 
@@ -46,8 +46,8 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     entry.cost.begin(clock[0], 1, 0)
     reporter.begin(entry)
     clock[0] += 2
-    entry.rungs.append((1, 0.25))
-    reporter.rung(entry)
+    entry.intermediate.append((1, 0.25))
+    reporter.report(entry)
     row = told[-1].row
     assert (row.label, row.state, row.epoch, row.epochs, row.score) == ("trial 0", State.RUNNING, 1, 4, 0.25)
     assert row.seconds == 2
@@ -65,18 +65,14 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert last.progress.seconds_left == 10  # two are left, two at once
 
 
-def test_what_is_interrupted_is_not_done(reporter, told):
+def test_what_is_interrupted_is_not_done_and_a_note_has_no_progress(reporter, told):
     entry = reporter._ledger.entries["t0"]
-    reporter.stage("search", 0, 4, 2)
+    reporter.stage("confirmation", 0, 4, 2)
     reporter.begin(entry)
     entry.state = State.STOPPED
     reporter.close(entry)
-    assert (told[-1].progress.done, told[-1].progress.seconds_left) == (0, None)
-
-
-def test_notes_and_the_end(reporter, told):
-    reporter.stage("confirmation", 3, 3, 2)
-    assert told[-1].progress.stage == "confirmation"
+    progress = told[-1].progress
+    assert (progress.stage, progress.done, progress.seconds_left) == ("confirmation", 0, None)
     reporter.note("so it is")
     assert (told[-1].kind, told[-1].text, told[-1].progress) == ("note", "so it is", None)
     reporter.end("over")

@@ -1,4 +1,4 @@
-"""When a sweep stops starting trainings, and how those that run are told."""
+"""The conditions under which a sweep starts no more trainings, and stops those that run."""
 
 from types import SimpleNamespace
 
@@ -26,29 +26,25 @@ def make(tmp_path, clock):
     return new
 
 
-def test_nothing_stops(make):
-    stop = make()
-    for _ in range(20):
-        stop.count(State.FAILED, "x")
-    assert not stop()
-    assert (stop.cause, stop.overdue(), stop.file.exists()) == (None, False, False)
-
-
-def test_a_person(make):
+@pytest.mark.parametrize(
+    ("how", "cause", "reason"),
+    [
+        ({}, None, ""),
+        ({"stop": True}, State.STOPPED, ""),
+        ({"budget": "10s"}, State.BUDGET, "the budget is used up"),
+        ({"budget": "10s", "max_failed": 0}, State.BUDGET, "the budget is used up"),  # the first cause stays
+    ],
+)
+def test_a_person_or_the_budget_stops(make, clock, how, cause, reason):
     asked = []
-    stop = make(lambda: bool(asked))
+    stop = make(**{**how, "stop": lambda: bool(asked) and "stop" in how})
     assert not stop()
     asked.append(1)
-    assert stop()
-    assert (stop.cause, stop.reason, stop.file.exists()) == (State.STOPPED, "", True)
-
-
-def test_the_budget(make, clock):
-    stop = make(budget="10s")
-    assert not stop()
     clock[0] += 11
-    assert stop()
-    assert (stop.cause, stop.reason) == (State.BUDGET, "the budget is used up")
+    assert stop() == (cause is not None)
+    for _ in range(20):
+        stop.count(State.FAILED, "later")
+    assert (stop.cause, stop.reason, stop.file.exists()) == (cause, reason, cause is not None)
 
 
 def test_a_row_of_failures(make):
@@ -62,16 +58,6 @@ def test_a_row_of_failures(make):
     assert stop()
     assert stop.cause is State.FAILED
     assert stop.reason == "2 trainings failed in a row, the limit is 1; the last: c"
-
-
-def test_the_first_cause_stays(make, clock):
-    stop = make(lambda: clock[0] > 200, budget="10s", max_failed=0)
-    clock[0] += 11
-    assert stop()
-    clock[0] += 100
-    stop.count(State.FAILED, "later")
-    assert stop()
-    assert stop.cause is State.BUDGET
 
 
 def test_trainings_have_their_time_to_end(make, clock):

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 from builders import tiny_job
-from sweeps import World
 
 from mlcl.config import dump_job
 from mlcl.service.engine.trial import VALUES, TrialTask, train
 from mlcl.tracking import RunLog
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
 
 
 @pytest.fixture
@@ -67,7 +61,7 @@ def played(task, stop_after=math.inf):
     return reports
 
 
-def rungs(reports):
+def epochs(reports):
     return [each["epoch"] for each in reports if not each["ended"]]
 
 
@@ -79,7 +73,7 @@ def test_a_task_travels_as_one_string(task):
 
 def test_every_validation_but_the_last_then_the_end(task, world):
     reports = played(task)
-    assert rungs(reports) == [1, 2, 3]
+    assert epochs(reports) == [1, 2, 3]
     assert [r["ended"] for r in reports] == ["", "", "", "COMPLETE"]
     job = tiny_job(task.job["data"]["path"])
     assert [r["score"] for r in reports[:3]] == [world.formula.score(job, epoch) for epoch in (1, 2, 3)]
@@ -98,7 +92,7 @@ def test_a_killed_process_is_gone_on_from(task, world, count):
     first = played(task, stop_after=count)
     again = played(task)
     assert again[: len(first)] == first
-    assert rungs(again) == [1, 2, 3]
+    assert epochs(again) == [1, 2, 3]
     assert again[-1]["ended"] == "COMPLETE"
     assert len(world.formula.trained) <= 5  # at most the epoch of the kill is trained twice
 
@@ -134,5 +128,5 @@ def test_a_two_phase_job_is_judged_by_its_neighbours(task, world, monkeypatch):
 
     monkeypatch.setattr("mlcl.service.engine.trial.run_experiment", neighbours)
     reports = played(task)
-    assert rungs(reports) == [1, 2, 3]
+    assert epochs(reports) == [1, 2, 3]
     assert reports[-1]["ended"] == "COMPLETE"

@@ -1,4 +1,4 @@
-"""What Tune asks of the callbacks. Tune itself runs in the end-to-end tests."""
+"""The calls of Tune to our callbacks. Tune itself runs in the end-to-end tests."""
 
 import pickle
 from contextlib import nullcontext
@@ -37,8 +37,8 @@ class TrialCallbacks:
     def begin(self, key):
         self.heard.append(("begin", key))
 
-    def rung(self, key, epoch, score):
-        self.heard.append(("rung", key, epoch, score))
+    def report(self, key, epoch, score):
+        self.heard.append(("report", key, epoch, score))
         return self.early
 
     def end(self, key, result):
@@ -70,34 +70,30 @@ def test_trainings_are_handed_out_until_there_are_none(task):
     assert feed.suggest("b") == Searcher.FINISHED
 
 
-@pytest.mark.parametrize(("early", "answer"), [(True, TrialScheduler.STOP), (False, TrialScheduler.CONTINUE)])
-def test_the_callbacks_say_who_stops_early(task, early, answer):
+VALUE, LAST = {"epoch": 2, "score": 0.5, "ended": ""}, {"epoch": 4, "ended": "COMPLETE"}
+
+
+@pytest.mark.parametrize(
+    ("early", "result", "answer", "heard"),
+    [
+        (True, VALUE, TrialScheduler.STOP, [("report", "t", 2, 0.5)]),
+        (False, VALUE, TrialScheduler.CONTINUE, [("report", "t", 2, 0.5)]),
+        (True, LAST, TrialScheduler.CONTINUE, []),  # no intermediate value
+    ],
+)
+def test_the_callbacks_stop_early(task, early, result, answer, heard):
     callbacks = TrialCallbacks(early=early)
-    result = {"epoch": 2, "score": 0.5, "ended": ""}
     assert _Scheduler(guarded(callbacks)).on_trial_result(None, trial(task), result) == answer
-    assert callbacks.heard == [("rung", "t", 2, 0.5)]
+    assert callbacks.heard == heard
 
 
-def test_the_last_report_is_no_rung(task):
-    callbacks = TrialCallbacks(early=True)
-    last = {"epoch": 4, "ended": "COMPLETE"}
-    assert _Scheduler(guarded(callbacks)).on_trial_result(None, trial(task), last) == TrialScheduler.CONTINUE
-    assert callbacks.heard == []
-
-
-@pytest.mark.parametrize("last", [None, {"epoch": 1, "score": 0.5, "ended": ""}])
-def test_a_training_without_a_last_report_was_stopped(task, last):
+@pytest.mark.parametrize(("last", "end"), [(None, {}), (VALUE, {}), (LAST, LAST)])
+def test_begin_and_end_are_told_and_an_end_without_a_last_report_is_a_stop(task, last, end):
     callbacks = TrialCallbacks()
-    _Closer(guarded(callbacks)).on_trial_complete(trial=trial(task, last))
-    assert callbacks.heard == [("end", "t", {})]
-
-
-def test_begin_end_and_death_are_told(task):
-    callbacks, last = TrialCallbacks(), {"ended": "FAILED", "reason": "why"}
     closer = _Closer(guarded(callbacks))
     closer.on_trial_start(1, [], trial=trial(task))
     closer.on_trial_complete(1, [], trial=trial(task, last))
-    assert callbacks.heard == [("begin", "t"), ("end", "t", last)]
+    assert callbacks.heard == [("begin", "t"), ("end", "t", end)]
 
 
 @pytest.mark.parametrize(

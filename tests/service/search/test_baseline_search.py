@@ -27,11 +27,6 @@ def without_topic(job, **changes):
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
-
-
-@pytest.fixture
 def job(tiny):
     return tiny_job(tiny, "train.epochs=2")
 

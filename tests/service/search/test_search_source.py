@@ -20,11 +20,6 @@ search: {reduction_factor: 2, startup: 2}
 """
 
 
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
-
-
 def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_again(world, tiny, monkeypatch):
     plan = world.plan(tiny_job(tiny), SPACE, trials=4)
     end = Engine.end
@@ -46,7 +41,7 @@ def test_what_the_pruner_stopped_just_before_a_kill_is_closed_and_not_trained_ag
     assert world.study.trials[-1].state is TrialState.PRUNED
     log = world.everything()["logs"][f"SWEEP.{stopped.key}"]
     assert log["end"] == ["PRUNED", ""]
-    assert log["points"]["score 0"] == stopped.rungs[-1][1]
+    assert log["points"]["score 0"] == stopped.intermediate[-1][1]
 
 
 @pytest.mark.parametrize("draw_to", ["half", "before the ledger has it"])
@@ -135,4 +130,4 @@ def test_the_job_as_written_keeps_its_digits_and_is_confirmed_once(world, tiny, 
     assert first.job == dump_job(plan.search_job())
     assert first.settings["objective.heads.detail.weight"] == 0.1
     assert first.settings.keys() == drawn.keys()
-    assert len(world.ledger.groups) == 1
+    assert len(world.ledger.confirmations) == 1

@@ -3,7 +3,6 @@
 import pytest
 from builders import text_dataset, tiny_job
 from optuna.trial import TrialState
-from sweeps import World
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
@@ -15,16 +14,6 @@ WIDE = f"space: {{objective.heads.detail.temperature: {{log_float: [0.05, 1.0]}}
 NARROW = f"space: {{objective.heads.detail.temperature: {{log_float: [0.3, 1.0]}}}}\n{SEARCH}"
 FREE = f"space: {{train.lr: {{log_float: [0.001, 0.1]}}, evaluation.knn.k: {{choice: [1, 3]}}}}\n{SEARCH}"
 NAME = "objective.heads.detail.temperature"
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
-
-
-@pytest.fixture
-def job(tiny):
-    return tiny_job(tiny)
 
 
 def temperature(entry):
@@ -63,7 +52,7 @@ def test_a_changed_space_keeps_what_fits_and_says_what_does_not(world, job):
     assert {"space.yaml", "space-1.yaml"} <= world.everything()["logs"]["SWEEP"]["texts"].keys()
 
 
-def test_the_same_space_again_is_the_same_generation(world, job):
+def test_the_same_space_again_is_the_same_version(world, job):
     world.run(world.plan(job, WIDE, trials=2))
     world.run(world.plan(job, WIDE + "\n# a word", trials=3))
     assert len(world.ledger.versions()) == 1
@@ -84,11 +73,11 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
     before = world.run(world.plan(job, WIDE, trials=4, name="before"))
     plan = world.plan(job, NARROW, trials=2, warm_start="before")
     report = world.run(plan)
-    (generation,) = world.ledger.versions()
-    assert generation.warm == (before.id,)
-    assert {key.split("/")[0] for key in (*generation.kept, *generation.dropped)} == {before.id}
+    (version,) = world.ledger.versions()
+    assert version.warm == (before.id,)
+    assert {key.split("/")[0] for key in (*version.kept, *version.dropped)} == {before.id}
     kept = [trial for trial in before.trials if trial.settings[NAME] >= 0.3]
-    assert {key.split("/")[1] for key in generation.kept} == {trial.key for trial in kept}
+    assert {key.split("/")[1] for key in version.kept} == {trial.key for trial in kept}
     assert len(world.study.trials) == len(kept) + 2
     assert len(report.trials) == 2  # the others are the other sweep's
     world.run(world.plan(job, NARROW, trials=3))

@@ -58,7 +58,7 @@ class Search:
     def close(self, entry):
         """Some are pruned, some fail."""
         score = sum(float(value) for value in entry.params.values()) % 1.7
-        self.ledger.append("rung", key=entry.key, epoch=1, score=score / 2)
+        self.ledger.append("value", key=entry.key, epoch=1, score=score / 2)
         state = {3: State.PRUNED, 2: State.FAILED}.get(entry.number % 5, State.COMPLETE)
         values = [score, -score][: len(self.space.goals)] if state is State.COMPLETE else []
         self.ledger.close(entry.key, End(state, score=score, values=values))
@@ -132,7 +132,7 @@ def test_cmaes_follows_its_metric_and_says_nothing(tmp_path, caplog):
 
 
 X = {"x": distribution_to_json(FloatDistribution(0, 1))}
-RUNGS = [(1, 0.2), (3, 0.5), (5, math.nan)]
+VALUES = [(1, 0.2), (3, 0.5), (5, math.nan)]
 
 
 def version(*modes, **kept):
@@ -162,7 +162,13 @@ def test_the_job_as_written_is_drawn_first_unless_an_earlier_trial_was_it(tmp_pa
 )
 def test_a_study_has_the_state_values_and_intermediate_values_of_an_entry(state, values, expected, value):
     attrs = {"cma:generation": 3}
-    its = {"params": {"x": 0.5}, "system_attrs": attrs, "rungs": RUNGS, "values": values, "reason": "why"}
+    its = {
+        "params": {"x": 0.5},
+        "system_attrs": attrs,
+        "intermediate": VALUES,
+        "values": values,
+        "reason": "why",
+    }
     entry = Entry("t", "trial 0", {}, {"lr": 1}, number=0, state=state, **its)
     (trial,) = build_study(version(), [entry], "sweep").trials
     assert (trial.state, trial.values, trial.params, trial.system_attrs) == (
@@ -181,8 +187,8 @@ def test_a_study_has_the_state_values_and_intermediate_values_of_an_entry(state,
 
 
 def test_earlier_trials_stand_before_those_of_the_space():
-    complete = EarlierTrial({"x": 0.1}, State.COMPLETE, [0.7], RUNGS)
-    pruned = EarlierTrial({"x": 0.2}, State.PRUNED, [], RUNGS)
+    complete = EarlierTrial({"x": 0.1}, State.COMPLETE, [0.7], VALUES)
+    pruned = EarlierTrial({"x": 0.2}, State.PRUNED, [], VALUES)
     entry = Entry("t", "trial 0", {}, {}, number=0, params={"x": 0.5})
     study = build_study(version(**{"one/trial-1": complete, "trial-7": pruned}), [entry], "sweep")
     assert [trial.params["x"] for trial in study.trials] == [0.1, 0.2, 0.5]

@@ -39,11 +39,6 @@ search: {scheduler: none, metric: [val/accuracy, val/macro_f1]}
 """
 
 
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def databases_of(tmp_path_factory):
     """Gives a home a store: to make its tables takes longer than a test."""
@@ -55,11 +50,6 @@ def databases_of(tmp_path_factory):
         return shutil.copy(made / "mlflow.db", home)
 
     return copy
-
-
-@pytest.fixture
-def job(tiny):
-    return tiny_job(tiny)
 
 
 def trials(world):
@@ -74,18 +64,6 @@ def log_of(world, key):
     return world.everything()["logs"][f"SWEEP.{key}"]
 
 
-def test_more_trials_grow_it_and_settled_ones_stay(world, job):
-    assert world.run(world.plan(job, SPACE, trials=3)).state is State.COMPLETE
-    before = world.everything()["ledger"]["entries"]
-    report = world.run(world.plan(job, SPACE, trials=6))
-    after = world.everything()["ledger"]["entries"]
-    assert len(report.trials) == 6
-    assert {key: after[key] for key in before} == before
-    whole = World(world.home.parent / "other", world._patch)
-    whole.run(whole.plan(job, SPACE, trials=6))
-    assert whole.everything()["study"] == world.everything()["study"]
-
-
 def test_nothing_to_do_prints_the_same_report(world, job):
     plan = world.plan(job, FREE, trials=3, seeds=2)
     first = world.run(plan)
@@ -95,22 +73,25 @@ def test_nothing_to_do_prints_the_same_report(world, job):
     assert world.formula.trained == trained
 
 
-def test_a_stop_is_gone_on_from_with_the_same_settings(world, job):
-    plan = world.plan(job, PLAIN, trials=4, seeds=1)
+def test_a_sweep_that_is_stopped_and_grows_is_the_unbroken_one(world, job):
+    plan = world.plan(job, PLAIN, trials=3, seeds=1)
     world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 3)
     report = world.run(plan)
     assert (report.state, states(world)) == (State.STOPPED, [State.COMPLETE, State.STOPPED])
     assert [trial.state for trial in world.study.trials] == [TrialState.COMPLETE, TrialState.WAITING]
     assert log_of(world, "trial-0001")["end"] == ["STOPPED", ""]
-    stopped = trials(world)[1]
-    done = len(world.formula.trained)
+    stopped, done = trials(world)[1], len(world.formula.trained)
     assert world.run(plan).state is State.COMPLETE
     assert world.formula.trained[done] == ("trial-0001", 4)  # the epoch after its checkpoint
     assert trials(world)[1].settings == stopped.settings
-    assert trials(world)[1].rungs[: len(stopped.rungs)] == stopped.rungs
+    assert trials(world)[1].intermediate[: len(stopped.intermediate)] == stopped.intermediate
+    before = world.everything()["ledger"]["entries"]
+    report = world.run(world.plan(job, PLAIN, trials=6, seeds=1))
+    after = world.everything()["ledger"]["entries"]
+    assert (len(report.trials), {key: after[key] for key in before}) == (6, before)
     whole = World(world.home.parent / "other", world._patch)
-    whole.run(whole.plan(job, PLAIN, trials=4, seeds=1))
-    assert world.everything()["study"] == whole.everything()["study"]
+    whole.run(whole.plan(job, PLAIN, trials=6, seeds=1))
+    assert whole.everything()["study"] == world.everything()["study"]
 
 
 def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
@@ -128,30 +109,31 @@ def test_whoever_insists_on_a_stop_finds_nothing_running(world, job):
     assert states(world) == [State.COMPLETE] * 3
 
 
-def test_the_name_is_one_sweeps(world, job, tmp_path):
+def test_the_name_is_one_sweeps(world, tmp_path):
+    job = tiny_job(text_dataset(tmp_path / "data"))
     world.run(world.plan(job, SPACE))
-    before = world.everything()
+    world.run(world.plan(job, GOALS, trials=1, name="goals"))
+    before = world.ledger.head
     others = {
         "job": world.plan(tiny_job(job.data.path, "train.epochs=5"), SPACE),
         "job|data set": world.plan(tiny_job(text_dataset(tmp_path / "other", seed=1)), SPACE),
         "score": world.plan(job, GOALS),
         "score|set of free keys": world.plan(job, FREE),
         "scheduler": world.plan(job, PLAIN),
+        "metric to prune by": world.plan(
+            job, GOALS.replace("none,", "none, prune_by: val/macro_f1,"), name="goals"
+        ),
     }
     for what, plan in others.items():
         with pytest.raises(UserError, match=f"the sweep of this name has another ({what})"):
             world.run(plan)
-    assert world.everything() == before
-
-
-def test_the_data_under_the_same_path_is_not_the_same_data(world, tmp_path):
-    job = tiny_job(text_dataset(tmp_path / "data"))
-    world.run(world.plan(job, SPACE, trials=1))
     for file in (tmp_path / "data").iterdir():
         file.unlink()
-    text_dataset(tmp_path / "data", seed=1)
+    text_dataset(tmp_path / "data", seed=1)  # under the same path
     with pytest.raises(UserError, match="has another data set"):
-        world.run(world.plan(job, SPACE, trials=1))
+        world.run(world.plan(job, SPACE))
+    assert world.ledger.head == before
+    assert len(world.ledger.trials()) == 4
 
 
 def test_fresh_begins_anew(world, job):
@@ -173,18 +155,6 @@ def test_a_job_that_is_resumed_goes_on_with_what_fresh_began(world, job, monkeyp
     again = world.run(world.plan(job, SPACE, trials=4, fresh=True))
     assert len({other.id, first.id, later.id}) == 3
     assert (first.id, again.id, len(again.trials)) == ("lab-7", "lab-7", 4)
-
-
-def test_a_budget_ends_it_and_a_larger_one_goes_on(world, job, monkeypatch):
-    monkeypatch.setattr(Account, "over", lambda account: len(trials(world)) > account.budget.amount)
-    report = world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s")))
-    assert (report.state, report.reason) == (State.BUDGET, "the budget is used up")
-    assert len(trials(world)) == 3
-    trained = len(world.formula.trained)
-    assert world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("2cpu-s"))).state is State.BUDGET
-    assert len(world.formula.trained) == trained
-    assert world.run(world.plan(job, PLAIN, trials=4, budget=parse_budget("4cpu-s"))).state is State.COMPLETE
-    assert states(world) == [State.COMPLETE] * 4
 
 
 def test_a_budget_that_was_enough_is_no_reason_to_say_budget(world, job, monkeypatch):
@@ -292,22 +262,6 @@ def test_processes_that_die_again_and_again(world, job, monkeypatch):
     assert world.study.trials[0].state is TrialState.FAIL
 
 
-def test_a_training_that_never_began_is_handed_out_again(world, job, monkeypatch):
-    handed = []
-
-    def with_a_dead_process(callbacks, **how):
-        if not handed:
-            handed.append(callbacks.next().key)
-            callbacks.died(handed[0], "its process died")
-            return
-        in_process(callbacks, **how)
-
-    monkeypatch.setattr("mlcl.service.engine.engine.run_trainings", with_a_dead_process)
-    world.run(world.plan(job, PLAIN, trials=1))
-    assert states(world) == [State.COMPLETE]
-    assert handed == ["trial-0000"]
-
-
 def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
     def twice(callbacks, **how):
         in_process(callbacks, **how)
@@ -319,14 +273,6 @@ def test_an_ended_training_cannot_begin_again(world, job, monkeypatch):
     assert states(world) == [State.COMPLETE]
 
 
-def test_another_metric_to_prune_by_is_another_sweep(world, job):
-    world.run(world.plan(job, GOALS, trials=1))
-    other = GOALS.replace("scheduler: none,", "scheduler: none, prune_by: val/macro_f1,")
-    assert other != GOALS
-    with pytest.raises(UserError, match="has another metric to prune by"):
-        world.run(world.plan(job, other, trials=2))
-
-
 def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, monkeypatch):
     def broken(*_):
         raise ConnectionError("so it is not told")
@@ -335,7 +281,7 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
         in_process(callbacks, **{**how, "most": 1})
         callbacks.begin(callbacks.next().key)
         monkeypatch.setattr("mlcl.service.search.search_source.SearchSource.on_end", broken)
-        callbacks.rung("trial-0001", 1, 0.5)
+        callbacks.report("trial-0001", 1, 0.5)
         raise ConnectionError("so Tune's loop ends")
 
     with monkeypatch.context() as patch:
@@ -348,12 +294,6 @@ def test_an_error_while_a_trial_is_closed_leaves_nothing_running(world, job, mon
         RunLog.attach(world.home, id).state for id in (sweep, f"{sweep}.trial-0000", f"{sweep}.trial-0001")
     ]
     assert told == [State.FAILED, State.COMPLETE, State.STOPPED]
-
-
-def test_with_free_keys_the_direction_is_the_metrics_own(world, job):
-    space = FREE.replace("search: {", "search: {mode: min, ")
-    with pytest.raises(UserError, match="takes the other direction"):
-        world.run(world.plan(job, space))
 
 
 def test_several_goals_have_a_front(world, job):
@@ -372,7 +312,7 @@ def test_several_goals_have_a_front(world, job):
     assert {trial.key for trial in report.front} == {
         trials(world)[trial.number].key for trial in world.study.best_trials
     }
-    confirmed = [group.label for group in report.confirmations]
+    confirmed = [confirmation.label for confirmation in report.confirmations]
     best = sorted(report.front, key=lambda trial: -trial.values[0])[:2]
     assert [f"best found ({best[0].label})", f"no. 2 found ({best[1].label})"] == confirmed[1:]
 
@@ -383,15 +323,15 @@ def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, 
         world.plan(job, PLAIN, trials=1, seeds=3, baselines=[("base", baseline), ("twin", job)])
     )
     # The job as written is the first trial, so it is the best one, too.
-    assert [group.label for group in report.confirmations] == [
+    assert [confirmation.label for confirmation in report.confirmations] == [
         "base, trial 0, best found",
         "twin = as written = best found (trial 0)",
     ]
-    for group in report.confirmations:
-        assert group.state is State.COMPLETE
-        seeds = [world.ledger.entries[seed.key].job["train"]["seed"] for seed in group.seeds]
+    for confirmation in report.confirmations:
+        assert confirmation.state is State.COMPLETE
+        seeds = [world.ledger.entries[seed.key].job["train"]["seed"] for seed in confirmation.seeds]
         assert seeds == [1, 2, 3]
-        assert all("test/accuracy" in seed.metrics for seed in group.seeds)
+        assert all("test/accuracy" in seed.metrics for seed in confirmation.seeds)
     searched = [trial.job["train"]["seed"] for trial in trials(world)]
     assert searched == [0]
     assert not any("test/accuracy" in trial.metrics for trial in trials(world))
@@ -399,24 +339,24 @@ def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, 
 
 def test_a_confirmation_is_told_as_the_mean_of_its_seeds_and_grows(world, job):
     world.run(world.plan(job, PLAIN, trials=1, seeds=2))
-    (group,) = world.ledger.groups
-    first = log_of(world, group)["points"]
-    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(group)]
+    (confirmation,) = world.ledger.confirmations
+    first = log_of(world, confirmation)["points"]
+    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(confirmation)]
     assert first["test/accuracy 2"] == pytest.approx(sum(seeds) / 2)
     report = world.run(world.plan(job, PLAIN, trials=1, seeds=3))
-    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(group)]
-    assert log_of(world, group)["points"]["test/accuracy 3"] == pytest.approx(sum(seeds) / 3)
-    assert log_of(world, group)["end"] == ["COMPLETE", ""]
+    seeds = [entry.metrics["test/accuracy"] for entry in world.ledger.seeds_of(confirmation)]
+    assert log_of(world, confirmation)["points"]["test/accuracy 3"] == pytest.approx(sum(seeds) / 3)
+    assert log_of(world, confirmation)["end"] == ["COMPLETE", ""]
     assert len(report.confirmations[0].seeds) == 3
 
 
 def test_a_confirmation_with_a_failed_seed_is_not_complete(world, job):
     world.formula.fails = lambda job, _epoch: job.train.seed == 2
     report = world.run(world.plan(job, PLAIN, trials=1, seeds=2))
-    (group,) = report.confirmations
-    assert group.state is State.FAILED
-    assert [seed.state for seed in group.seeds] == [State.COMPLETE, State.FAILED]
-    assert log_of(world, group.key)["end"] == ["FAILED", "not every seed is complete"]
+    (confirmation,) = report.confirmations
+    assert confirmation.state is State.FAILED
+    assert [seed.state for seed in confirmation.seeds] == [State.COMPLETE, State.FAILED]
+    assert log_of(world, confirmation.key)["end"] == ["FAILED", "not every seed is complete"]
 
 
 def test_a_stopped_confirmation_goes_on(world, job):
@@ -424,11 +364,11 @@ def test_a_stopped_confirmation_goes_on(world, job):
     world.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
     report = world.run(plan)
     assert report.state is State.STOPPED
-    assert [group.state for group in report.confirmations] == [State.STOPPED] * 2
+    assert [confirmation.state for confirmation in report.confirmations] == [State.STOPPED] * 2
     assert not [log for log in world.everything()["logs"].values() if log["end"] is None]
     report = world.run(plan)
     assert report.state is State.COMPLETE
-    assert {group.state for group in report.confirmations} == {State.COMPLETE}
+    assert {confirmation.state for confirmation in report.confirmations} == {State.COMPLETE}
     assert all(log["end"][0] == "COMPLETE" for log in world.everything()["logs"].values())
 
 
@@ -437,7 +377,7 @@ def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
     world.stop_when(lambda _job, epoch: len(trials(world)) == 2 and epoch == 2)
     report = world.run(plan)
     assert (report.state, report.confirmations) == (State.STOPPED, ())
-    assert not world.ledger.groups
+    assert not world.ledger.confirmations
     assert len(world.run(plan).confirmations) == 2
 
 

@@ -24,19 +24,21 @@ def test_the_score_is_the_best_over_free_keys_where_there_are_any(tiny, tmp_path
     assert plan_of(tmp_path, knn, free).score == "knn_best/val/accuracy"
 
 
-def test_a_choice_that_the_data_does_not_have(tiny, tmp_path):
-    text = "space: {objective.heads.detail.labels: {choice: [detail, detial]}}"
-    with pytest.raises(UserError, match="did you mean detail"):
-        check_plan(plan_of(tmp_path, tiny_job(tiny), text), tmp_path)
-
-
-def test_a_baseline_on_other_data_or_targets(tiny, tmp_path):
+def test_what_is_refused(tiny, tmp_path):
+    job = tiny_job(tiny)
     other = tiny_job(text_dataset(tmp_path / "other", seed=1))
-    with pytest.raises(UserError, match="a baseline needs the swept job's"):
-        check_plan(plan_of(tmp_path, tiny_job(tiny), baselines=[("b", other)]), tmp_path)
     topic = tiny_job(tiny, "objective.classifier.labels=topic")
-    with pytest.raises(UserError, match=r"objective\.classifier\.labels"):
-        check_plan(plan_of(tmp_path, tiny_job(tiny), baselines=[("b", topic)]), tmp_path)
+    refused = {
+        "did you mean detail": {"text": "space: {objective.heads.detail.labels: {choice: [detail, detial]}}"},
+        "takes the other direction": {
+            "text": "space: {evaluation.knn.k: {choice: [1, 3]}}\nsearch: {mode: min}"
+        },
+        "a baseline needs the swept job's": {"baselines": [("b", other)]},
+        r"objective\.classifier\.labels": {"baselines": [("b", topic)]},
+    }
+    for message, how in refused.items():
+        with pytest.raises(UserError, match=message):
+            check_plan(plan_of(tmp_path, job, **how), tmp_path)
 
 
 def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 from builders import tiny_job
-from sweeps import World
 
 from mlcl.config import load_job
 from mlcl.tracking import State, params_of
@@ -12,11 +11,6 @@ from mlcl.tracking import State, params_of
 SPACE = (
     "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {reduction_factor: 2, MODE}"
 )
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path / "home", monkeypatch)
 
 
 def log_of(world):
@@ -55,10 +49,10 @@ def test_what_came_out(world, tiny):
 def test_pruned_and_complete_trials_compare_at_the_largest_rung_of_all(world, tiny):
     world.run(world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=7))
     trials = world.ledger.trials()
-    last = min(max(epoch for epoch, _ in trial.rungs) for trial in trials)
+    last = min(max(epoch for epoch, _ in trial.intermediate) for trial in trials)
     logs = world.everything()["logs"]
     figures = {trial.key: logs[f"SWEEP.{trial.key}"]["points"][f"rung/{last}/accuracy 0"] for trial in trials}
-    assert figures == {trial.key: dict(trial.rungs)[last] for trial in trials}
+    assert figures == {trial.key: dict(trial.intermediate)[last] for trial in trials}
     assert {trial.state for trial in trials} == {State.COMPLETE, State.PRUNED}
 
 

@@ -1,5 +1,6 @@
-"""Our functions between `mlcl sweep` and the optimiser's first step, as docs/architecture.md lists them."""
+"""The two ways of docs/architecture.md: from `mlcl sweep` to the first step, and from a score to MLflow."""
 
+import fcntl
 import sys
 from pathlib import Path
 
@@ -7,13 +8,15 @@ import pytest
 import torch
 import yaml
 from builders import job_tree
+from mlflow import MlflowClient
 from sweeps import World
 from typer.testing import CliRunner
 
 import mlcl
 from mlcl.cli.main import app
-from mlcl.service.engine import engine, trial, tune_executor
+from mlcl.service.engine import command, engine, trial, tune_executor
 from mlcl.service.search import search_source
+from mlcl.tracking.delivery import Delivery
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
@@ -64,26 +67,32 @@ class SimpleTrial:
 @pytest.fixture
 def ways(tiny, tmp_path, monkeypatch):
     """The functions of ours that were on the stack at the first of each of these moments."""
-    world, found = World(tmp_path / "home", monkeypatch), {}
+    home, found = tmp_path / "home", {}
+    World(home, monkeypatch, f"sqlite:///{home}/mlflow.db")
 
-    def watched(owner, name, moment):
+    def watched(owner, name, moment, within=""):
         original = getattr(owner, name)
 
         def wrapped(*args, **kwargs):
-            found.setdefault(moment, ours())
+            names = ours()
+            if any(each.endswith(within) for each in names):
+                found.setdefault(moment, names)
             return original(*args, **kwargs)
 
         monkeypatch.setattr(owner, name, wrapped)
 
+    monkeypatch.setattr(command, "Delivery", Delivery)
     monkeypatch.setattr(trial, "run_experiment", run_experiment)
     monkeypatch.setattr(trial, "JobData", JobData)
     monkeypatch.setattr(engine, "run_trainings", tune)
     watched(torch.optim.AdamW, "step", "step")
     watched(search_source, "draw_trial", "draw")
+    watched(fcntl, "flock", "log", within=":_validate")  # by `append`, before it writes
+    watched(MlflowClient, "log_batch", "delivery", within=":_metrics")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job_tree(tiny)))
     (tmp_path / "space.yaml").write_text(SPACE)
     words = ["sweep", tmp_path / "job.yaml", tmp_path / "space.yaml", "--trials", 1, "--no-baselines"]
-    answer = CliRunner().invoke(app, [*map(str, words), "--home", str(world.home)], catch_exceptions=False)
+    answer = CliRunner().invoke(app, [*map(str, words), "--home", str(home)], catch_exceptions=False)
     assert answer.exit_code == 0, answer.output
     return found
 
@@ -113,3 +122,22 @@ def test_from_the_command_to_the_first_step(ways):
         "training/loop.py:_step",
     ]
     assert len(ways["step"]) + 2 + len(DRAW) <= 15
+
+
+def test_from_a_validation_to_mlflow(ways):
+    log = [
+        "training/loop.py:_validate",
+        "training/loop.py:tell",
+        "tracking/listener.py:listen",
+        "tracking/log.py:metrics",
+        "tracking/jsonl.py:append",
+    ]
+    thread = [
+        "tracking/delivery.py:_work",
+        "tracking/delivery.py:deliver",
+        "tracking/sender.py:deliver",
+        "tracking/sender.py:_metrics",
+    ]
+    assert ways["log"][-len(log) :] == log
+    assert ways["delivery"] == thread
+    assert len(log) + len(thread) <= 9

@@ -65,7 +65,7 @@ def test_another_search_is_made_anew(world, change):
     report = part(home, "warm/all", "cold/all", tree={**WHOLE, "tune": {**TUNE, **change}})
     asked, ledger = {"trials": 4, "seeds": 2, **change}, Ledger(report.folder)
     assert len(ledger.trials(scope="warm_all")) == asked["trials"]
-    assert len([entry for entry in ledger.entries.values() if entry.group]) == asked["seeds"]
+    assert len([entry for entry in ledger.entries.values() if entry.confirmation]) == asked["seeds"]
 
 
 def test_a_search_with_a_failed_seed_is_made_anew(world):

@@ -43,9 +43,9 @@ def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown
     assert {trial.job["train"]["seed"] for trial in trials} == {0}
     assert not any("test/accuracy" in trial.metrics for trial in trials)
     best = max((t for t in trials if t.state is State.COMPLETE), key=lambda trial: trial.score)
-    (group,) = ledger(report).groups.values()
-    assert (group.label, group.settings) == (best.label, best.settings)
-    seeds = ledger(report).seeds_of(group.key)
+    (confirmation,) = ledger(report).confirmations.values()
+    assert (confirmation.label, confirmation.settings) == (best.label, best.settings)
+    seeds = ledger(report).seeds_of(confirmation.key)
     assert [seed.job["train"]["seed"] for seed in seeds] == [1, 2]
     cell = tuned(report)
     assert cell.figures[0].values == tuple(seed.metrics["test/accuracy"] for seed in seeds)
@@ -63,7 +63,7 @@ def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown
 def test_every_seed_key_gets_the_fresh_seed(tables):
     keys = {"seed_keys": ["train.seed", "data.subset.seed"], "set": {"data.subset": {"n": 24}}}
     report = tables.run(tables.plan({**TUNED, **keys}))
-    seeds = [entry.job for entry in ledger(report).entries.values() if entry.group]
+    seeds = [entry.job for entry in ledger(report).entries.values() if entry.confirmation]
     assert [(job["train"]["seed"], job["data"]["subset"]["seed"]) for job in seeds] == [(1, 1), (2, 2)]
 
 
@@ -77,7 +77,7 @@ def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(world, seed
     assert (report.state, tuned(report).figures[0].verdict) == (State.STOPPED, "missing")
     assert tables.run(tables.plan(TUNED)).state is State.COMPLETE
     mine, its = tables.everything()["ledger"], whole.everything()["ledger"]
-    assert (mine["entries"], mine["groups"]) == (its["entries"], its["groups"])
+    assert (mine["entries"], mine["confirmations"]) == (its["entries"], its["confirmations"])
 
 
 def test_more_trials_go_on_with_the_same_table_but_another_space_or_job_does_not(tables):
@@ -178,7 +178,7 @@ def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
     report = tables.run(tables.plan({**TUNED, "tune": every}))
     cell, trials = tuned(report), searched(report)
     scores = [trial.score for trial in trials if trial.state is State.COMPLETE]
-    seeds = [entry.score for entry in ledger(report).entries.values() if entry.group]
+    seeds = [entry.score for entry in ledger(report).entries.values() if entry.confirmation]
     its = cell.search
     assert (its.metric, its.mode) == ("val/accuracy", "max")
     assert sum(its.trials.values()) == 4

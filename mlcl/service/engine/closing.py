@@ -1,0 +1,62 @@
+"""The end of a training, a run, a sweep or a table: written to the ledger, the log and the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcl.service.engine.checkpoints import drop_checkpoint
+from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.store import RunFolder, State
+from mlcl.tracking import RunLog, log_parameters
+from mlcl.tracking.names import MAX_REASON, SCORE, Tag
+
+
+def write_end(
+    end: End,
+    log: RunLog | None,
+    folder: Path,
+    *,
+    ledger: Ledger | None = None,
+    key: str = "",
+    run: RunFolder | None = None,
+) -> None:
+    """Writes how a training, a run, a sweep or a table ended or was interrupted, and removes its checkpoint.
+
+    The order is that of a recovery: it takes the end of a training from the ledger, and closes again what the
+    home's database has as RUNNING, so that the record comes last. Repeating a call changes nothing.
+
+    Args:
+        end: State, reason and results. A state of RUNNING writes nothing.
+        log: Its log; None where a kill kept it from being started.
+        folder: Its folder. The checkpoint of a complete or pruned training is removed.
+        ledger: The ledger that has the training as the entry `key`; None for what has no entry.
+        run: The folder with its record; None for a training of a sweep, which has none.
+    """
+    if end.state is State.RUNNING:
+        return
+    entry = None if ledger is None else ledger.entries[key]
+    if ledger is not None and entry is not None and (entry.state, entry.reason) != (end.state, end.reason):
+        ledger.close(key, end)
+    if log is not None and (log.state, log.reason) != (end.state, end.reason[:MAX_REASON]):
+        if entry is not None and run is None:
+            _log_results(log, entry)
+        log.set_state(end.state, end.reason)
+    if run is not None:
+        run.set_state(end.state)
+    drop_checkpoint(folder, end.state)
+
+
+def _log_results(log: RunLog, entry: Entry) -> None:
+    if entry.state is State.COMPLETE:
+        log.params(log_parameters(entry.chosen))
+    if entry.ended and entry.score is not None:
+        log.metrics({SCORE: entry.score}, step=0)
+    cost = entry.cost  # over all sessions: as tags, which a later session replaces
+    log.tags(
+        {
+            Tag.SECONDS: f"{cost.seconds:.3f}",
+            Tag.CPU_SECONDS: f"{cost.cpu_seconds:.3f}",
+            Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
+        }
+    )

@@ -1,0 +1,148 @@
+"""The end of trainings is written everywhere, once, by their command or after a kill by another one."""
+
+import pytest
+from builders import tiny_job
+from ledgers import recorded
+from mortal import Killed
+from sweeps import World
+
+from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.entries import End, Training
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.recovery import KILLED, close_ledger, recover
+from mlcl.store import RunFolder, RunFolders
+from mlcl.tracking import RunLog, State
+from mlcl.tracking.log import LOG, log_folder
+
+SPACE = "space: {train.lr: {log_float: [0.001, 0.1]}}\nsearch: {scheduler: none}"
+
+
+def left(home, kind="runs", state=State.RUNNING, log_state=None):
+    """A run with its log, as a killed process leaves it."""
+    folder = RunFolders(home, kind).new()
+    id = folder.path.name
+    recorded(folder, state)
+    start(home, id, id).set_state(log_state or state)
+    return folder
+
+
+def start(home, id, owner):
+    return RunLog.start(
+        home, id, uri="sqlite:///x.db", experiment="exp", name=id, owner=owner, params={}, tags={}
+    )
+
+
+def in_log(home, id):
+    """State and reason that MLflow is sent."""
+    log = RunLog.attach(home, id)
+    return log.state, log.reason
+
+
+def with_trainings(folder, *keys, event="sweep"):
+    """The folder's ledger, with trainings that run."""
+    ledger = Ledger(folder.path)
+    ledger.append(event, id=folder.path.name)
+    for key in keys:
+        ledger.open(Training(key, key, {}, {}))
+        ledger.append("begin", key=key, cpus=1, gpus=0)
+    return ledger
+
+
+@pytest.mark.parametrize("state", State)
+def test_an_end_is_written_once(tmp_path, state):
+    folder = left(tmp_path, "sweeps")
+    ledger, log = with_trainings(folder, "t"), start(tmp_path, "log", "s")
+    chosen = {"evaluation.knn.k": 3, "evaluation.knn.temperature": 0.1} if state is State.COMPLETE else {}
+    end = End(state, "why" if state is State.FAILED else "", score=0.5, chosen=chosen)
+    write_end(end, log, folder.path, ledger=ledger, key="t")
+    once = (log_folder(tmp_path, "log") / LOG).read_text()
+    entry = ledger.entries["t"]
+    write_end(entry.last_end, RunLog.attach(tmp_path, "log"), folder.path, ledger=ledger, key="t")
+    assert (log_folder(tmp_path, "log") / LOG).read_text() == once
+    assert (log.state, log.reason) == (entry.state, entry.reason) == (state, end.reason)
+    assert ('"score"' in once) == entry.ended
+    assert ('"evaluation.knn.k":"3"' in once, '"log10.tau":"-1"' in once) == (bool(chosen), bool(chosen))
+
+
+def test_a_reason_does_not_outlive_its_state(tmp_path):
+    folder = left(tmp_path, "sweeps")
+    ledger, log = with_trainings(folder, "t"), start(tmp_path, "log", "s")
+    write_end(End(State.STOPPED, KILLED), log, folder.path, ledger=ledger, key="t")
+    ledger.append("begin", key="t", cpus=1, gpus=0)
+    write_end(ledger.entries["t"].last_end, log, folder.path, ledger=ledger, key="t")
+    assert (log.state, log.reason) == (State.STOPPED, KILLED)  # its own process says that it runs
+    write_end(End(State.PRUNED, score=0.5), log, folder.path, ledger=ledger, key="t")
+    assert (log.state, log.reason) == (State.PRUNED, "")
+    lines = (log_folder(tmp_path, "log") / LOG).read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines][-3:] == [
+        '{"kind":"metrics"', '{"kind":"tags"', '{"kind":"state"'
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("log_state", [State.RUNNING, State.COMPLETE])
+def test_a_killed_run_is_stopped_whatever_its_log_says(tmp_path, log_state):
+    folder, without_log = left(tmp_path, log_state=log_state), RunFolders(tmp_path).new()
+    recorded(without_log, log="none")
+    recover(tmp_path)
+    assert folder.record.state is without_log.record.state is State.STOPPED
+    assert in_log(tmp_path, folder.path.name) == (State.STOPPED, KILLED)
+
+
+@pytest.mark.parametrize("kind", ["runs", "sweeps", "tables"])
+def test_what_lives_or_has_ended_is_left_alone(tmp_path, kind):
+    living, ended = left(tmp_path, kind), left(tmp_path, kind, State.COMPLETE)
+    with living.owned():
+        recover(tmp_path)
+    assert living.record.state is in_log(tmp_path, living.path.name)[0] is State.RUNNING
+    assert ended.record.state is State.COMPLETE
+
+
+def test_a_killed_sweeps_trials_are_closed_as_its_ledger_says(tmp_path):
+    folder = left(tmp_path, "sweeps")
+    id = folder.path.name
+    ledger = with_trainings(folder, "ended", "running")
+    for log in (f"{id}.ended", f"{id}.running", "other"):
+        start(tmp_path, log, id)
+    ledger.close("ended", End(State.PRUNED))
+    recover(tmp_path)
+    assert folder.record.state is Ledger(folder.path).state is State.STOPPED
+    states = {"ended": (State.PRUNED, ""), "running": (State.STOPPED, KILLED)}
+    assert {key: (each.state, each.reason) for key, each in Ledger(folder.path).entries.items()} == states
+    assert {key: in_log(tmp_path, f"{id}.{key}") for key in states} == states
+    assert [in_log(tmp_path, log)[0] for log in (id, "other")] == [State.STOPPED, State.RUNNING]
+
+
+@pytest.mark.parametrize("state", [State.COMPLETE, State.FAILED])
+def test_a_killed_tables_run_is_what_the_ledger_says(tmp_path, state):
+    folder, ended, running = left(tmp_path, "tables"), left(tmp_path), left(tmp_path)
+    ledger = with_trainings(folder, ended.path.name, running.path.name, event="table")
+    ledger.close(ended.path.name, End(state, "why"))
+    recover(tmp_path)
+    assert (ended.record.state, in_log(tmp_path, ended.path.name)) == (state, (state, "why"))
+    assert running.record.state is Ledger(folder.path).entries[running.path.name].state is State.STOPPED
+
+
+def test_a_run_that_another_command_has_is_not_closed_for_a_killed_table(tmp_path):
+    folder, run = left(tmp_path, "tables"), left(tmp_path)
+    with_trainings(folder, run.path.name, event="table").close(run.path.name, End(State.FAILED))
+    with run.owned():
+        recover(tmp_path)
+    assert run.record.state is in_log(tmp_path, run.path.name)[0] is State.RUNNING
+
+
+def test_a_training_whose_log_was_never_started_is_closed_twice_as_once(tmp_path, tiny, monkeypatch):
+    world = World(tmp_path / "home", monkeypatch)
+
+    def die(*_, **__):
+        world.mortal.dead = True
+        raise Killed
+
+    plan = world.plan(tiny_job(tiny), SPACE)
+    with monkeypatch.context() as patch:
+        patch.setattr("mlcl.service.engine.nested_trials.NestedTrials.open", die)
+        assert world.killed(plan)
+    for _ in range(2):
+        close_ledger(world.home, RunFolder(world.folder))
+        entry = world.ledger.entries["trial-0000"]
+        assert (entry.state, entry.reason, world.ledger.state) == (State.STOPPED, KILLED, State.STOPPED)
+    assert world.run(plan).state is State.COMPLETE
