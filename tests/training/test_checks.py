@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from builders import tiny_job, tree_dataset
+from builders import dataset, tiny_job, tree_dataset
 
 from mlcl.config import HeadConfig
 from mlcl.data import Dataset
-from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.training.batches import build_sampler, sampler_labels
@@ -164,16 +162,8 @@ def test_the_labels_of_a_sampler(tiny, tmp_path, overrides, labels):
 
 
 def test_a_data_set_without_a_test_split(tmp_path):
-    folder = tmp_path / "set"
-    write_dataset(
-        folder,
-        name="toy",
-        modality="text",
-        label_spaces={"detail": LabelSpace(kind="single", classes=("a", "b"))},
-        batches=[{"id": ["0", "1"], "text": ["x", "y"], "split": ["train", "validation"], "detail": [0, 1]}],
-        source="made",
-        licence="none",
-    )
+    rows = {"text": ["x", "y"], "split": ["train", "validation"], "detail": [0, 1]}
+    folder = dataset(tmp_path / "set", "toy", {"detail": ("a", "b")}, rows)
     job = tiny_job(folder, "objective.heads={}")
     with pytest.raises(UserError, match=r"has no such split.*test"):
         JobData.of(job, tmp_path)
