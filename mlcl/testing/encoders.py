@@ -158,8 +158,8 @@ class EncoderTestCase(PluginTestCase):
     def test_steps_reduce_the_objective(self, model: tuple[ContrastiveModel, JobData]) -> None:
         """On one batch."""
         module, batch = model[0].train(), _batch(model[1], torch.float32)
-        optimizer, values = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 0.01), []
-        for _ in range(12):
+        optimizer, values = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 0.02), []
+        for _ in range(20):
             optimizer.zero_grad()
             values.append(float(Passes(module, module, CPU, "float32", 2, ROWS)(batch, ROWS).total))
             optimizer.step()
