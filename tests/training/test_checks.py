@@ -66,11 +66,33 @@ from mlcl.training.job_data import JobData
          "allowed: bands, clustering, retrieval"),
         (["evaluation.metric=val/tail_accuracy"], "evaluation.metric", "no such metric"),
         (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
+        (["data.subset={n: 1000}"], "data.subset.n", "more"),
+        (["train.drop_last=true", "train.batch_size=100"], "train.batch_size", "100"),
+        (["objective.classifier={loss: asl, labels: tags, pos_weight: sqrt}"], "objective.classifier",
+         "pos_weight is for"),
+        (["objective.classifier={loss: cross_entropy, labels: tags, pos_weight: sqrt}"],
+         "objective.classifier", "pos_weight is for"),
+        (["objective.classifier={loss: bce, labels: tags, class_weight: sqrt}"], "objective.classifier",
+         "class_weight is for"),
+        *((["objective.heads={}", "objective.classifier={loss: bce, labels: tags}",
+            "evaluation.metric=val/micro_f1", f"evaluation.threshold={its}"], "evaluation.threshold", its)
+          for its in ("0", "1.0", "best")),
+        (["evaluation.bands=[12, 10]"], "evaluation.bands", "first number is too large"),
+        (["data.hold_out={labels: path, share: 0.5}", "data.label_noise={rate: 0.1}"], "data",
+         "hold_out excludes label_noise"),
+        (["evaluation.transfer_to={path: =tiny, labels: nowhere, metric: accuracy}"],
+         "evaluation.transfer_to.labels", "tiny has no such label space"),
+        (["evaluation.transfer_to={path: =tiny, labels: path, metric: accuracy}"],
+         "evaluation.transfer_to.labels", "cannot be predicted; found: path"),
+        (["evaluation.transfer_to={path: =tiny, labels: tags, metric: accuracy}"],
+         "evaluation.transfer_to.metric", "no such metric for this task"),
+        (["encoder={name: features, inputs: [column]}"], "encoder.name",
+         "reads vectors, the data set tiny holds texts"),
     ],
 )  # fmt: skip
-def test_a_job_that_does_not_fit_the_data(tiny, overrides, key, text):
+def test_a_job_that_does_not_fit_the_data(tiny, tmp_path, overrides, key, text):
     with pytest.raises(UserError) as caught:
-        check_job(tiny_job(tiny, *overrides), Dataset.open(tiny).info)
+        JobData.of(tiny_job(tiny, *(each.replace("=tiny", str(tiny)) for each in overrides)), tmp_path)
     assert caught.value.key == key
     assert text in caught.value.line()
 
@@ -126,16 +148,6 @@ def test_a_head_on_several_paths_is_checked(tmp_path, overrides, message):
     with pytest.raises(UserError) as caught:
         check_job(tiny_job(tmp_path / "data", head, *bce, *overrides), info)
     assert message in caught.value.line()
-
-
-def test_more_samples_than_there_are(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"data\.subset\.n"):
-        JobData.of(tiny_job(tiny, "data.subset={n: 1000}"), tmp_path)
-
-
-def test_a_batch_that_drop_last_would_leave_out(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"train\.batch_size"):
-        JobData.of(tiny_job(tiny, "train.drop_last=true", "train.batch_size=100"), tmp_path)
 
 
 def test_rows_of_one_class_make_no_pk_batches(tiny, tmp_path):

@@ -11,7 +11,6 @@ from stored_runs import run
 from torch import nn
 
 from mlcl.config import ClassifierConfig, load_space
-from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 from mlcl.training.builders import build_model
 from mlcl.training.classifier import (
@@ -160,15 +159,6 @@ def test_a_weight_of_classes_has_the_mean_1_over_rows(balance, power, targets):
 
 def of(**keys):
     return ClassifierConfig(**{"loss": "cross_entropy", "labels": "x", **keys})
-
-
-@pytest.mark.parametrize(
-    ("key", "loss"), [("pos_weight", "asl"), ("pos_weight", "cross_entropy"), ("class_weight", "bce")]
-)
-def test_weights_of_another_loss_are_refused(tiny, key, loss):
-    classifier = f"objective.classifier={{loss: {loss}, labels: tags, {key}: sqrt}}"
-    with pytest.raises(UserError, match=rf"objective\.classifier: {key} is for"):
-        tiny_job(tiny, classifier)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from builders import tiny_job
 from stored_runs import TAGS, TASKS, run, trained
 
 from mlcl.data import Dataset
-from mlcl.errors import UserError
 from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
 from mlcl.training.export import load_model, write_export
 from mlcl.training.run_files import DECISIONS, MODEL
@@ -115,9 +114,3 @@ def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
         [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in half.probabilities
     ]
     assert "top_k" != threshold or "most probable" in (tmp_path / "model" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("threshold", ["0", "1.0", "best"])
-def test_no_threshold(threshold, tiny):
-    with pytest.raises(UserError, match=r"evaluation\.threshold"):
-        tiny_job(tiny, *TAGS, f"evaluation.threshold={threshold}")

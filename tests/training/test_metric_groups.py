@@ -140,11 +140,6 @@ def test_a_band_that_no_validation_row_is_of_chooses_nothing(tmp_path):
         JobData.of(tail, tmp_path)
 
 
-def test_a_label_in_two_bands_is_refused(tiny):
-    with pytest.raises(UserError, match="first number is too large"):
-        tiny_job(tiny, "evaluation.bands=[12, 10]")
-
-
 def test_a_baseline_has_the_groups_of_predictions(tiny, tmp_path):
     job = tiny_job(tiny, *JOBS["single"], "baseline=majority")
     job_data, metrics = run(job, tmp_path)

@@ -1,5 +1,6 @@
 """What each process does for tests/training/test_distributed.py; imported there by its name."""
 
+import itertools
 from contextlib import suppress
 from pathlib import Path
 from unittest import mock
@@ -21,13 +22,14 @@ from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 
 
-def loop_of(job, home, device="cpu", change=lambda model: model):
+def loop_of(job, home, device="cpu", change=lambda model: model, checkpoint=None, stop_at=0):
     """A loop of a job, its model changed, and its events."""
-    job_data, events = JobData.of(job, home), []
+    job_data, events, steps = JobData.of(job, home), [], itertools.count(1)
     seed_all(job.train.seed)
     model, context = change(build_model(job_data)), Context.current(device)
     seed_all(job.train.seed, context.rank)
-    return build_loop(job_data, model, context, Callbacks(events.append, dict, lambda: False)), events
+    callbacks = Callbacks(events.append, dict, lambda: next(steps) == stop_at)
+    return build_loop(job_data, model, context, callbacks, checkpoint), events
 
 
 def windows(events, *names):
@@ -131,18 +133,25 @@ class Limited(nn.Module):
         return z
 
 
+def limited(rows, with_graph=(False, True)):
+    """A change of a model: its encoder is Limited."""
+
+    def change(model):
+        model.encoder = Limited(model.encoder, rows, with_graph)
+        return model
+
+    return change
+
+
 def memory_rank(rank, folder, data):
     """A run in micro-batches of 2; then two of 4 that on rank 1 fit with 2 alone: in either pass."""
     answers = []
     for size, with_graph in ((2, ()), (4, (False,)), (4, (True,))):
-
-        def limited(model, with_graph=with_graph):
-            model.encoder = Limited(model.encoder, 4 if rank == 1 else 100, with_graph)
-            return model
-
-        loop, events = loop_of(
-            tiny_job(data, micro_batch_size=size, epochs=2), folder / "home", "cpu", limited
+        job, change = (
+            tiny_job(data, micro_batch_size=size, epochs=2),
+            limited(4 if rank == 1 else 100, with_graph),
         )
+        loop, events = loop_of(job, folder / "home", change=change)
         loop.run()
         weights, curve = loop.model.state_dict(), windows(events, "train/loss")
         answers.append({"weights": weights, "size": loop.micro_batch, "curve": curve})
