@@ -77,6 +77,8 @@ from mlcl.training.job_data import JobData
         *((["objective.heads={}", "objective.classifier={loss: bce, labels: tags}",
             "evaluation.metric=val/micro_f1", f"evaluation.threshold={its}"], "evaluation.threshold", its)
           for its in ("0", "1.0", "best")),
+        (["encoder={name: ldgn, max_length: 8}", "objective.heads={}", "objective.classifier.loss=guided"],
+         "objective.classifier.labels", "ldgn classifies"),
         (["evaluation.bands=[12, 10]"], "evaluation.bands", "first number is too large"),
         (["data.hold_out={labels: path, share: 0.5}", "data.label_noise={rate: 0.1}"], "data",
          "hold_out excludes label_noise"),

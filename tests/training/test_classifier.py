@@ -33,6 +33,16 @@ ASPECTS = torch.tensor([[0, 1], [2, -1], [1, 1], [0, 0], [-1, -1], [2, 2]])
 WEIGHTS = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
 
 
+def test_logits_are_float32_in_half_precision():
+    torch.manual_seed(0)
+    classifier = Classifier(nn.Linear(16, 4), 1.0, CrossEntropy())
+    features, targets = torch.randn(8, 16), torch.arange(8) % 4
+    expected = classifier(features, targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(classifier(features, targets), expected)
+        assert classifier(features.bfloat16(), targets).dtype == torch.float32
+
+
 def features(rows=6, columns=3):
     return 3 * torch.randn(rows, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 

@@ -7,7 +7,7 @@ from builders import tiny_job
 from stored_runs import TAGS, TASKS, run, trained
 
 from mlcl.data import Dataset
-from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
+from mlcl.evaluation import AT_HALF, Decision, choose, evaluate
 from mlcl.training.export import load_model, write_export
 from mlcl.training.run_files import DECISIONS, MODEL
 from mlcl.training.stored_run import StoredRun
@@ -49,14 +49,6 @@ def test_figures_at_one_half_stand_beside(finished):
         assert found == pytest.approx(
             {f"{name}/{key}": value for key, value in expected.items()}, nan_ok=True
         )
-
-
-def test_a_stored_run_gives_the_same_under_its_own_setting(finished):
-    folder, job_data, metrics = finished
-    knn = job_data.job.evaluation.knn
-    found = StoredRun.read(folder, job_data).metrics(Setting(knn.k, knn.lambda_, knn.temperature))
-    assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
-    assert found.keys() == {key for key in metrics if key.startswith("knn/")}
 
 
 @pytest.mark.parametrize("task", TASKS)

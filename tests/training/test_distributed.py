@@ -61,7 +61,6 @@ def check_weights(one, ranks, tolerance):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_two_ranks_on_one_gpu_train_as_one_process_there(tiny, tmp_path):
     one = float64_run(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
     ranks = run_ranks(equal_rank, (tmp_path, tiny, OVERRIDES, "cuda"), 2)

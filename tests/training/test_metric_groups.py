@@ -70,13 +70,6 @@ def sets(job_data, split):
     return LabelRows.from_lists([[a * 4 + c for a, c in enumerate(row) if c >= 0] for row in rows], 8)
 
 
-@pytest.mark.parametrize("task", JOBS)
-def test_a_table_knows_the_figures_of_a_run(tiny, tree, tmp_path, task):
-    job_data, metrics = run(job_of(task, tiny, tree), tmp_path)
-    found = {name for name in metrics if "/val/" in f"/{name}" or "/test/" in f"/{name}"}
-    assert found == set(run_metrics(job_data))
-
-
 @pytest.mark.parametrize("task", ["single", "aspects"])
 def test_a_group_changes_no_other_figure(tiny, tree, tmp_path, task):
     _, metrics = run(job_of(task, tiny, tree), tmp_path, tmp_path / "with")
