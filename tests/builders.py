@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from mlcl.config import JobConfig, load_job
 from mlcl.data.format import LabelSpace
@@ -25,6 +27,39 @@ HEADS_SPACE: dict[str, Any] = {
 """A search space of the tiny job."""
 
 
+def dataset(folder: Path, name: str, spaces: dict[str, Any], rows: dict[str, Any], **how: Any) -> Path:
+    """Writes a data set of texts; a space may be the classes of single labels, ids are numbers by default."""
+    made = {key: _space(its) for key, its in spaces.items()}
+    write_dataset(
+        folder,
+        name=name,
+        label_spaces=made,
+        batches=[{"id": [str(i) for i in range(len(rows["split"]))], **rows}],
+        **{"modality": "text", "source": "made for tests", "licence": "none", **how},
+    )
+    return folder
+
+
+def _space(its: Any) -> LabelSpace:
+    return its if isinstance(its, LabelSpace) else LabelSpace(kind="single", classes=its)
+
+
+def shades(folder: Path) -> Path:
+    """Images that are dark or bright, in turn."""
+    rows = {
+        "split": [split for split in SPLITS for _ in range(8)],
+        "image": [png(30 + 200 * (i % 2)) for i in range(24)],
+        "kind": [i % 2 for i in range(24)],
+    }
+    return dataset(folder, "shades", {"kind": ("dark", "bright")}, rows, modality="image")
+
+
+def png(shade: int) -> bytes:
+    with io.BytesIO() as file:
+        Image.new("RGB", (9, 9), (shade, shade, shade)).save(file, "PNG")
+        return file.getvalue()
+
+
 def text_dataset(folder: Path, seed: int = 0) -> Path:
     """Texts whose words tell their class: topic (2) > detail (4), tags (5), ratings of two aspects."""
     rng = np.random.default_rng(seed)
@@ -42,22 +77,14 @@ def text_dataset(folder: Path, seed: int = 0) -> Path:
             rows["detail"].append(detail)
             rows["tags"].append([] if i % 11 == 10 else sorted({detail, 4 if i % 2 else detail}))
             rows["ratings"].append([detail + 1, 0 if i % 7 == 6 else 1 + i % 4])
-    write_dataset(
-        folder,
-        name="tiny",
-        modality="text",
-        label_spaces={
-            "topic": LabelSpace(kind="single", classes=("sport", "state")),
-            "detail": LabelSpace(kind="single", classes=DETAILS),
-            "tags": LabelSpace(kind="multi_label", classes=("a", "b", "c", "d", "e")),
-            "ratings": LabelSpace(kind="aspects", aspects=("word", "other"), scale=(1, 2, 3, 4)),
-            "path": LabelSpace(kind="hierarchy", levels=("topic", "detail")),
-        },
-        batches=[rows],
-        source="made for tests",
-        licence="none",
-    )
-    return folder
+    spaces = {
+        "topic": ("sport", "state"),
+        "detail": DETAILS,
+        "tags": LabelSpace(kind="multi_label", classes=("a", "b", "c", "d", "e")),
+        "ratings": LabelSpace(kind="aspects", aspects=("word", "other"), scale=(1, 2, 3, 4)),
+        "path": LabelSpace(kind="hierarchy", levels=("topic", "detail")),
+    }
+    return dataset(folder, "tiny", spaces, rows)
 
 
 def unknown_dataset(folder: Path, unknown: bool = True) -> Path:
@@ -66,55 +93,32 @@ def unknown_dataset(folder: Path, unknown: bool = True) -> Path:
     splits = [split for split, count in SPLITS.items() for _ in range(count)]
     words = [sorted({int(word) for word in rng.integers(0, 5, 2)}) for _ in splits]
     left_open = [np.flatnonzero(rng.random(5) < 0.25 * unknown).tolist() for _ in splits]
-    write_dataset(
-        folder,
-        name="open",
-        modality="text",
-        label_spaces={
-            "findings": LabelSpace(
-                kind="multi_label", classes=tuple(f"word{i}" for i in range(5)), unknown=unknown
-            )
-        },
-        batches=[
-            {
-                "id": [f"r{i}" for i in range(len(splits))],
-                "text": [" ".join(f"word{word}" for word in row) for row in words],
-                "split": splits,
-                "findings": [sorted({*row} - {*its}) for row, its in zip(words, left_open, strict=True)],
-                "findings.unknown": left_open,
-            }
-        ],
-        source="made for tests",
-        licence="none",
-    )
-    return folder
+    findings = LabelSpace(kind="multi_label", classes=tuple(f"word{i}" for i in range(5)), unknown=unknown)
+    rows = {
+        "id": [f"r{i}" for i in range(len(splits))],
+        "text": [" ".join(f"word{word}" for word in row) for row in words],
+        "split": splits,
+        "findings": [sorted({*row} - {*its}) for row, its in zip(words, left_open, strict=True)],
+        "findings.unknown": left_open,
+    }
+    return dataset(folder, "open", {"findings": findings}, rows)
 
 
 def tree_dataset(folder: Path) -> Path:
     """Texts of one or two words, each a tag (6), in groups (3): several paths a row."""
     words = [[i % 6] if i % 3 else sorted({i % 6, (i // 6) % 6}) for i in range(72)]
-    write_dataset(
-        folder,
-        name="tree",
-        modality="text",
-        label_spaces={
-            "group": LabelSpace(kind="multi_label", classes=("x", "y", "z")),
-            "tags": LabelSpace(kind="multi_label", classes=tuple(f"word{i}" for i in range(6))),
-            "path": LabelSpace(kind="hierarchy", levels=("group", "tags"), parents=((0, 0, 1, 1, 2, 2),)),
-        },
-        batches=[
-            {
-                "id": [str(i) for i in range(72)],
-                "text": [" ".join(f"word{word}" for word in row) for row in words],
-                "split": [("train", "train", "validation", "test")[i // 18] for i in range(72)],
-                "group": [sorted({word // 2 for word in row}) for row in words],
-                "tags": words,
-            }
-        ],
-        source="made for tests",
-        licence="none",
-    )
-    return folder
+    spaces = {
+        "group": LabelSpace(kind="multi_label", classes=("x", "y", "z")),
+        "tags": LabelSpace(kind="multi_label", classes=tuple(f"word{i}" for i in range(6))),
+        "path": LabelSpace(kind="hierarchy", levels=("group", "tags"), parents=((0, 0, 1, 1, 2, 2),)),
+    }
+    rows = {
+        "text": [" ".join(f"word{word}" for word in row) for row in words],
+        "split": [("train", "train", "validation", "test")[i // 18] for i in range(72)],
+        "group": [sorted({word // 2 for word in row}) for row in words],
+        "tags": words,
+    }
+    return dataset(folder, "tree", spaces, rows)
 
 
 def job_tree(data: Path, **train: Any) -> dict[str, Any]:

@@ -26,6 +26,14 @@ def pytest_collection_modifyitems(items):
     tiers.mark(items)
 
 
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     if item.get_closest_marker("quick") is None:

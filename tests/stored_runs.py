@@ -26,6 +26,13 @@ RATINGS = (
     "data.subset.n=20",
     "data.subset.labels=detail",
 )
+UNKNOWN = (
+    "objective.heads={sets: {loss: jaccard, labels: findings, weight: 0.3, projection: {dim: 8}}}",
+    "objective.classifier={loss: bce, labels: findings}",
+    "evaluation.metric=val/micro_f1",
+    "evaluation.threshold=per_label",
+)
+"""For `builders.unknown_dataset`."""
 TASKS = {"single": (), "multi_label": TAGS, "aspects": RATINGS}
 """What makes each task of `builders.text_dataset`."""
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ from mlcl.models import ENCODERS, Encoder
 from mlcl.testing import PluginTestCase
 from mlcl.testing.datasets import TAGS, small_dataset
 from mlcl.training import experiment
+from mlcl.training.batches import Batch
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
@@ -126,6 +128,42 @@ class EncoderTestCase(PluginTestCase):
                 words = int(alone["attention_mask"].sum())
                 alone = {name: value[:, :words] for name, value in alone.items()}
             torch.testing.assert_close(module(**alone)[0], together[row])
+
+    def test_micro_batches_give_the_gradient_of_the_whole_batch(
+        self, model: tuple[ContrastiveModel, JobData]
+    ) -> None:
+        """In float64, without dropout."""
+        module, batch = model[0].double().eval(), _batch(model[1], torch.float64)
+        found = []
+        for size in (ROWS, 3):
+            module.zero_grad()
+            value = Passes(module, module, CPU, "float32", 2, ROWS)(batch, size).total.detach()
+            gradients = {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+            found.append({"value": value, **gradients})
+        assert sum(bool(gradient.any()) for gradient in found[0].values()) > 1
+        torch.testing.assert_close(found[1], found[0], rtol=1e-9, atol=1e-12)
+
+    def test_the_second_pass_of_a_micro_batch_repeats_the_first(
+        self, model: tuple[ContrastiveModel, JobData]
+    ) -> None:
+        """With its dropout, to the bit."""
+        module, outputs = model[0].train(), {False: list[Tensor](), True: list[Tensor]()}
+        module.encoder.register_forward_hook(
+            lambda _module, _inputs, z: outputs[torch.is_grad_enabled()].append(z.detach())
+        )
+        Passes(module, module, CPU, "float32", 2, ROWS)(_batch(model[1], torch.float32), 3)
+        assert len(outputs[False]) == 3
+        assert torch.equal(torch.cat(outputs[False]), torch.cat(outputs[True]))
+
+    def test_steps_reduce_the_objective(self, model: tuple[ContrastiveModel, JobData]) -> None:
+        """On one batch."""
+        module, batch = model[0].train(), _batch(model[1], torch.float32)
+        optimizer, values = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 0.02), []
+        for _ in range(20):
+            optimizer.zero_grad()
+            values.append(float(Passes(module, module, CPU, "float32", 2, ROWS)(batch, ROWS).total))
+            optimizer.step()
+        assert values[-1] < 0.97 * values[0]
 
     def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Trained parameters are float32, change and are saved; the others stay and are not saved."""
@@ -236,6 +274,15 @@ def _weights(run: Path) -> dict[str, Tensor]:
     return weights
 
 
+def _batch(job_data: JobData, dtype: torch.dtype) -> Batch:
+    """ROWS samples in two views."""
+    batch = job_data.rows(job_data.train).batch(torch.arange(ROWS), 2, CPU.device)
+    return replace(batch, inputs=_converted(batch.inputs, dtype))
+
+
 def _inputs(job_data: JobData, dtype: torch.dtype) -> dict[str, Tensor]:
-    inputs = job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device)
+    return _converted(job_data.rows(job_data.train).plain(torch.arange(ROWS), CPU.device), dtype)
+
+
+def _converted(inputs: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
     return {name: x.to(dtype) if x.is_floating_point() else x for name, x in inputs.items()}

@@ -186,11 +186,10 @@ class LossTestCase(PluginTestCase):
         assert z.grad.abs().sum() == 0
         assert temperature.log_tau.grad == 0
 
-    def test_two_processes_equal_one(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_two_processes_equal_one(self) -> None:
         """In value and gradient; all cases in one group of processes (gloo)."""
-        batch, folder = self._batch(), tmp_path_factory.mktemp("ranks")
-        cases = cases_of(self.names, self.more)
-        ranks = losses_on_ranks(cases, batch, SPLIT, folder, self.modules)
+        batch, cases = self._batch(), cases_of(self.names, self.more)
+        ranks = losses_on_ranks(cases, batch, SPLIT, self.modules)
         for number, case in enumerate(cases):
             value, gradient, _ = value_and_gradients(case, batch, "auto", TAU)
             answers = [rank[number] for rank in ranks]

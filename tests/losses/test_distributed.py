@@ -23,8 +23,7 @@ def job(rows, case, reduction, split, dense=False, **how):
     }
 
 
-@pytest.fixture(scope="module")
-def jobs(module_rows):
+def jobs_of_two(module_rows):
     every = [job(module_rows, case, "mean_valid", (5, 9)) for case in CASES]
     every += [job(module_rows, ("simdis", {}), r, s) for r in REDUCTIONS for s in SPLITS]
     every += [job(module_rows, ("knn", {}), r, (14, 0)) for r in REDUCTIONS]
@@ -41,8 +40,7 @@ def jobs(module_rows):
     return every
 
 
-@pytest.fixture(scope="module")
-def four_jobs(module_rows):
+def jobs_of_four(module_rows):
     """Four ranks, one of them without rows."""
     every = [job(module_rows, case, "mean", (6, 0, 5, 3)) for case in CASES]
     prototypes = (module_rows.width, 3)
@@ -50,21 +48,14 @@ def four_jobs(module_rows):
     return every
 
 
-@pytest.fixture(scope="module")
-def ranks(jobs, tmp_path_factory):
-    return run(2, jobs, tmp_path_factory)
+JOBS = {2: jobs_of_two, 4: jobs_of_four}
 
 
-@pytest.fixture(scope="module")
-def four_ranks(four_jobs, tmp_path_factory):
-    return run(4, four_jobs, tmp_path_factory)
-
-
-def run(world, jobs, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
-    torch.save(jobs, folder / "jobs.pt")  # more tensors than `run_ranks` takes
-    run_ranks(work, (world, str(folder)), world)
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(world)]
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
+def group(request, module_rows):
+    """The jobs, and the answers of each of two or four processes."""
+    jobs = JOBS[request.param](module_rows)
+    return jobs, run_ranks(work, (jobs,), request.param)
 
 
 def single(task):
@@ -78,7 +69,8 @@ def close(found, expected, name):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12, msg=lambda text: f"{name}: {text}")
 
 
-def check_ranks(jobs, ranks):
+def test_processes_equal_one(group):
+    jobs, ranks = group
     for number, task in enumerate(jobs):
         answers = [rank["answers"][number] for rank in ranks]
         value, gradients = single(task)
@@ -96,17 +88,8 @@ def check_ranks(jobs, ranks):
         assert [answer["anchors"] for answer in answers] == list(task["split"])
 
 
-def test_two_processes_equal_one(jobs, ranks):
-    check_ranks(jobs, ranks)
-
-
-@pytest.mark.slow
-def test_four_processes_equal_one(four_jobs, four_ranks):
-    check_ranks(four_jobs, four_ranks)
-
-
-def test_without_gather_nothing_is_sent(jobs, ranks):
-    task = jobs[0]
+def test_without_gather_nothing_is_sent(group):
+    (task, *_), ranks = group
     for rank, rows in enumerate(torch.arange(len(task["x"])).split(task["split"])):
         own = {**task, "x": task["x"][rows]}
         own |= {key: take(task[key], rows) for key in ("labels", "samples")}
@@ -116,17 +99,16 @@ def test_without_gather_nothing_is_sent(jobs, ranks):
             assert torch.equal(one, expected)
 
 
-@pytest.mark.parametrize("group", ["ranks", pytest.param("four_ranks", marks=pytest.mark.slow)])
-def test_embeddings_of_two_widths_may_be_gathered_at_once(group, request):
-    ranks = request.getfixturevalue(group)
-    for rank in ranks:
+def test_embeddings_of_two_widths_may_be_gathered_at_once(group):
+    for rank in group[1]:
         for one, other in zip(*rank["together"], strict=True):
             close(one, other, "gathered at once")
-    assert all(value.abs().sum() > 0 for value in ranks[0]["together"][0])
+    assert all(value.abs().sum() > 0 for value in group[1][0]["together"][0])
 
 
-def test_label_rows_of_different_widths_are_refused(ranks):
-    assert [rank["widths"] for rank in ranks] == ["label rows of different widths on the ranks: [1, 2]"] * 2
+def test_label_rows_of_different_widths_are_refused(group):
+    widths = list(range(1, len(group[1]) + 1))
+    assert {rank["widths"] for rank in group[1]} == {f"label rows of different widths on the ranks: {widths}"}
 
 
 def test_gather_without_processes_is_the_plain_loss(module_rows):

@@ -81,10 +81,14 @@ def test_good_options_pass():
 
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_a_loss_can_be_sent_to_another_process(name, rows):
+    """As it was built, whatever it has computed since."""
     loss = build_loss(name, temperature=0.3)
-    again = pickle.loads(pickle.dumps(loss))
+    sent = pickle.dumps(loss)
     arguments = rows.z, rows.labels(name), rows.sample_ids()
-    assert again(*arguments) == loss(*arguments) == copy.deepcopy(loss)(*arguments)
+    assert pickle.loads(sent)(*arguments) == loss(*arguments) == copy.deepcopy(loss)(*arguments)
+    assert len(pickle.dumps(loss)) == len(sent)
+    assert loss.stats is not None
+    assert pickle.loads(pickle.dumps(loss)).stats is None
 
 
 def test_an_unknown_reduction_is_refused():

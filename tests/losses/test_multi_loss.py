@@ -45,27 +45,21 @@ def test_together_as_one_by_one(reduction, normalize, make):
     assert_equal(together, apart, 1e-12)
 
 
-def test_learned_temperatures_keep_their_own_gradient(rows):
+@pytest.mark.parametrize("scene", ["temperatures", "distances"])
+def test_learned_temperatures_keep_their_own_gradient_and_distances_are_shared_too(scene, rows):
     """Two that start alike, one of them used twice, beside a constant of the same value."""
     shared, own = LearnedTemperature(0.25).double(), LearnedTemperature(0.25).double()
-    names, z = ["supcon", "any", "simdis", "mulsupcon"], rows.z.clone().requires_grad_()
+    names, weights = ["supcon", "any", "simdis", "mulsupcon"], [0.4, 0.3, 0.2, 0.1]
     losses = losses_of(names, [shared, shared, own, 0.25])
-    arguments = (losses, [0.4, 0.3, 0.2, 0.1], z, [rows.labels(n) for n in names], None)
-    together = gradients(lambda: joint_loss(*arguments), z, losses)
-    apart = gradients(lambda: one_by_one(*arguments), z, losses)
-    assert len(together) == 8
-    for one, other in zip(together, apart, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
-
-
-def test_distances_are_shared_too(rows):
-    losses = nn.ModuleList(
-        [build_loss("knn", temperature=0.5), build_loss("knn", temperature=2.0, dynamic=False)]
-    )
+    if scene == "distances":
+        names, weights = ["knn", "knn"], [0.4, 0.6]
+        knn = [build_loss("knn", temperature=0.5), build_loss("knn", temperature=2.0, dynamic=False)]
+        losses = nn.ModuleList(knn)
     z = rows.z.clone().requires_grad_()
-    arguments = (losses, [0.4, 0.6], z, [rows.labels("knn")] * 2, None)
+    arguments = (losses, weights, z, [rows.labels(n) for n in names], None)
     together = gradients(lambda: joint_loss(*arguments), z, losses)
     apart = gradients(lambda: one_by_one(*arguments), z, losses)
+    assert len(together) == (8 if scene == "temperatures" else 4)
     for one, other in zip(together, apart, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 

@@ -7,16 +7,14 @@ import pytest
 import torch
 from losses.devices import DEVICE, Device
 from losses.oracles import CASES
-from losses.waits import Waits
 
 from mlcl.losses import LOSSES, LearnedTemperature, build_loss, engine, joint_loss, sets, similarities, tiling
 from mlcl.testing.loss_batches import case_id
+from mlcl.testing.losses import assert_equal
 
 pytestmark = pytest.mark.usefixtures("small_tiles")
 TAU = 0.25
 """Its root is a power of two: dividing by it does not round."""
-BY_LABELS = ["all", "any", "himulcon", "jaccard", "jscl", "mulsupcon", "simclr", "simdis", "supcon"]
-"""Losses by dot products whose weights depend on the labels alone, without prototypes."""
 TILED = {"engine": "tiled", "normalize": True}
 HOW = {
     "few labels": (TILED, 256),
@@ -26,7 +24,6 @@ HOW = {
 }
 """Options of a loss, and `sets.FEW`. What the host does not know: temperature, lengths, who has positives."""
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
-by_labels = pytest.mark.parametrize("case", [c for c in CASES if c[0] in BY_LABELS], ids=case_id)
 
 
 @contextlib.contextmanager
@@ -113,42 +110,22 @@ def test_the_precision_holds_within_and_not_after(products_, device, amx, precis
     assert matmul.fp32_precision == before
 
 
-@by_labels
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
-    """Over many tiles, in both passes and the closed forms; and in the backward."""
-    found, solve = [], engine.solve
-
-    def watched(*arguments, **options):
-        with Waits() as waits:
-            solution = solve(*arguments, **options)
-        found.append(waits.count)
-        return solution
-
-    monkeypatch.setattr(engine, "solve", watched)
-    name, options = case
-    z = rows.z.to(dtype).requires_grad_()
-    value = build_loss(name, engine="tiled", normalize=True, **options)(
-        z, rows.labels(name), rows.sample_ids()
-    )
-    with Waits() as waits:
-        value.backward()
-    assert [*found, waits.count] == [{}, {}]
-
-
 @pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @every_case
-def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkeypatch):
-    """Every case, from the labels on."""
+def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, dtype, how, make, monkeypatch):
+    """Every case, from the labels on to the gradient, over many tiles."""
     (name, options), (how, few), rows = case, HOW[how], make(samples=3)
     monkeypatch.setattr(sets, "FEW", few)
     monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     with Device() as device:
         loss = build_loss(name, **copy.deepcopy(how), **options).to(DEVICE)
-        z = rows.z.float().to(DEVICE, non_blocking=True)
+        z = rows.z.to(dtype).to(DEVICE, non_blocking=True).requires_grad_()
         device.waits.clear()
-        assert loss(z, rows.labels(name), rows.sample_ids()).device == DEVICE
+        value = loss(z, rows.labels(name), rows.sample_ids())
+        value.backward()
+        assert value.device == z.grad.device == DEVICE
     assert device.waits == []
 
 
@@ -208,26 +185,6 @@ def test_a_device_without_values_tells_reads_from_the_hosts_own():
                 read()
 
 
-def test_a_learned_temperature_and_rows_of_any_length_are_one_number_each(rows):
-    """Beside what the labels' structure needs."""
-    labels, counts = rows.labels("supcon"), []
-    for normalize, tau in ((True, 0.1), (False, 0.1), (True, LearnedTemperature(0.1))):
-        loss = build_loss("supcon", temperature=tau, engine="tiled", normalize=normalize)
-        with Waits() as waits:
-            loss(rows.z, labels)
-        counts.append(waits.count["_local_scalar_dense"])
-    assert counts == [counts[0], counts[0] + 1, counts[0] + 1]
-
-
-def test_waits_are_seen():
-    z = torch.arange(4.0)
-    with Waits() as waits:
-        assert z[z > 1].sum().item() == 5
-        assert z.tolist()
-        torch.unique(z)
-    assert waits.count == {"index by bool": 1, "_local_scalar_dense": 1, "tolist": 1, "_unique2": 1}
-
-
 def test_tiles_of_a_gpu_fit_its_free_memory():
     gib = 1 << 30
     assert tiling.largest_tile(8 * gib) == 4096
@@ -236,3 +193,40 @@ def test_tiles_of_a_gpu_fit_its_free_memory():
         assert tile & (tile - 1) == 0
         assert tile == tiling.LEAST_DEVICE_TILE or tile**2 * tiling.BUFFERS <= free * tiling.SHARE
         assert (2 * tile) ** 2 * tiling.BUFFERS > free * tiling.SHARE
+
+
+@pytest.mark.gpu
+@every_case
+@pytest.mark.parametrize("tau", [0.001, 0.3])
+def test_a_gpu_gives_what_a_cpu_gives(case, tau, rows):
+    name, options = case
+    answers = []
+    for device in ("cpu", "cuda"):
+        z = rows.z.to(device).requires_grad_()
+        labels = rows.labels(name)
+        loss = build_loss(name, temperature=tau, engine="tiled", **options).to(device)
+        value = loss(z, None if labels is None else labels.to(device), rows.sample_ids().to(device))
+        value.backward()
+        answers.append((value.detach().cpu(), z.grad.cpu()))
+    cpu, gpu = answers
+    assert_equal(gpu, cpu, 1e-10)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", [c for c in CASES if LOSSES[c[0]].on_host], ids=case_id)
+def test_labels_in_the_hosts_memory_give_the_same_without_waiting(case, rows):
+    name, options = case
+    if name == "knn":
+        pytest.skip("distances are read in their tiles")
+    labels, samples = rows.labels(name), rows.sample_ids()
+    loss = build_loss(name, engine="tiled", normalize=True, **options)
+    expected = loss(rows.z, labels, samples)
+    z = rows.z.cuda().requires_grad_()
+    loss.cuda()(z, labels, samples)  # the first step asks for the free memory
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        value = loss(z, labels, samples)
+        value.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert value.item() == pytest.approx(expected.item(), rel=1e-10)

@@ -1,19 +1,16 @@
-"""What each process does for tests/losses/test_distributed.py; importable by another process."""
+"""What each process does for tests/losses/test_distributed.py; imported there by its name."""
 
 import contextlib
-from datetime import timedelta
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from patience import PATIENCE
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.labels import LabelRows
 from mlcl.losses import LearnedTemperature, build_loss, gather_rows, tiling
 from mlcl.testing.loss_batches import take
-from mlcl.testing.ranks import finish
 
 COLLECTIVES = ("all_gather", "all_reduce", "all_gather_into_tensor", "broadcast", "all_gather_object")
 
@@ -36,23 +33,11 @@ class Model(nn.Module):
         return [parameter.grad.clone() for parameter in self.parameters()]
 
 
-def work(rank, world, folder):
-    torch.set_num_threads(1)
-    jobs = torch.load(f"{folder}/jobs.pt", weights_only=False)
+def work(rank, jobs):
     tiling.TILE = 4
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/rendezvous",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=PATIENCE),
-    )
-    answers = [_answer(rank, job) for job in jobs]
     together = _together(rank, next(job for job in jobs if job["loss"][0] == "simdis"))
-    found = {"answers": answers, "alone": _alone(rank, jobs[0]), "widths": _widths(rank)}
-    torch.save(found | {"together": together}, f"{folder}/{rank}.pt")
-    dist.barrier()
-    finish(rank, world, folder)
+    answers = [_answer(rank, job) for job in jobs]
+    return {"answers": answers, "alone": _alone(rank, jobs[0]), "widths": _widths(rank), "together": together}
 
 
 def _local(rank, job):

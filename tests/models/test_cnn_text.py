@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from mlcl.models.encoders.cnn_text import CnnText
@@ -16,17 +15,6 @@ def batch(lengths, total):
     return ids, mask
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7])
-def test_padding_never_changes_an_output(length):
-    encoder = make(kernel_sizes=(3, 4, 5))
-    ids, mask = batch([length], 16)
-    expected = encoder(ids[:, : max(length, 1)], mask[:, : max(length, 1)])
-    for total in (length + 1, 9, 16):
-        torch.testing.assert_close(encoder(ids[:, :total], mask[:, :total]), expected)
-    other_padding = torch.where(mask, ids, 7)
-    torch.testing.assert_close(encoder(other_padding, mask), expected)
-
-
 def test_equals_the_plain_sum_over_windows():
     encoder = make(kernel_sizes=(3,))
     ids, mask = batch([5], 5)
@@ -34,10 +22,3 @@ def test_equals_the_plain_sum_over_windows():
     weight_FEk, bias_F = encoder.convolutions[0].weight, encoder.convolutions[0].bias
     windows = [(weight_FEk * x_TE[t : t + 3].T).sum((1, 2)) + bias_F for t in range(3)]
     torch.testing.assert_close(encoder(ids, mask)[0], torch.stack(windows).amax(0).relu())
-
-
-def test_no_gradient_reaches_padding():
-    encoder = make(kernel_sizes=(2,))
-    encoder(torch.tensor([[3, 4, 9]]), torch.tensor([[True, True, False]])).sum().backward()
-    assert encoder.embedding.weight.grad[9].abs().sum() == 0
-    assert encoder.embedding.weight.grad[3].abs().sum() > 0

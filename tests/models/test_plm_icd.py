@@ -71,10 +71,3 @@ def test_a_later_chunk_begins_at_the_first_position_and_sees_no_other(folders):
     ids, mask = token_batch([4], 4)
     once = encoder(ids, mask)
     torch.testing.assert_close(encoder(ids.repeat(1, 3), mask.repeat(1, 3)), once)
-
-
-@pytest.mark.parametrize("part", [slice(None, DIM), slice(DIM, None)], ids=["embedding", "logits"])
-def test_every_trained_parameter_has_a_gradient_whichever_part_is_used(folders, part):
-    encoder = make(folders["roberta"])
-    encoder(*token_batch([9, 3], 9))[:, part].square().sum().backward()
-    assert [n for n, p in encoder.named_parameters() if p.requires_grad and p.grad is None] == []

@@ -164,15 +164,6 @@ def test_a_model_that_cannot_recompute_its_layers(folders, monkeypatch):
         load_pretrained(folders["bert"], gradient_checkpointing=True)
 
 
-def test_learned_positions_end(folders):
-    for kind in ("bert", "roberta"):
-        network = make(folders[kind])
-        check_length(network, 32, "encoder.max_length")
-        with pytest.raises(UserError, match=r"encoder\.max_length.*found: 33; allowed: 32"):
-            check_length(network, 33, "encoder.max_length")
-    check_length(make(folders["llama"]), 1_000, "encoder.max_length")
-
-
 DECODERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 20}
 
 

@@ -1,18 +1,15 @@
-"""What each process does for tests/training/test_rank_evaluation.py; importable by a spawned child."""
+"""What each process does for tests/training/test_rank_evaluation.py; imported there by its name."""
 
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
 from builders import tiny_job
-from training.training_ranks import start
 
 from mlcl.evaluation import ProbeGrid, Scoring, linear_probe
 from mlcl.labels import LabelRows
-from mlcl.testing.ranks import finish
 from mlcl.training import embeddings, run_files
 from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import seed_all
@@ -112,7 +109,7 @@ def evaluated(data, folder, task, context):
     transfer = (f"evaluation.transfer_to.path={data}", "evaluation.transfer_to.labels=detail")
     if task == "unseen":  # its few words make rows equal, and the transfer's probe guess by rounding
         transfer = ()
-    job = tiny_job(Path(data), KNN, BATCHES, "evaluation.probe={epochs: 3}", *TASKS[task], *transfer)
+    job = tiny_job(data, KNN, BATCHES, "evaluation.probe={epochs: 3}", *TASKS[task], *transfer)
     job_data = JobData.of(job, folder / "home")
     seed_all(0)
     model = build_model(job_data)
@@ -128,21 +125,16 @@ def evaluated(data, folder, task, context):
     return {"quick": quick, "metrics": result.metrics, "rows": result.train.numbers}
 
 
-def rank_of(rank, world, folder, data):
-    start(rank, world, folder, "evaluation")
+def rank_of(_rank, folder, data):
     context = Context.current("cpu")
-    answer = found(context)
-    for task in TASKS:
-        answer[task] = evaluated(data, Path(folder), task, context)
-    answer["failures"] = failures(data, Path(folder) / "failed", context)
-    torch.save(answer, f"{folder}/{rank}.pt")
-    finish(rank, world, folder)
+    answer = found(context) | {task: evaluated(data, folder, task, context) for task in TASKS}
+    return answer | {"failures": failures(data, folder / "failed", context)}
 
 
 def failures(data, folder, context):
     """What a rank raises where the last one has a bad value, or cannot write."""
     last = context.rank == context.world_size - 1
-    job_data = JobData.of(tiny_job(Path(data), BATCHES), folder / "home")
+    job_data = JobData.of(tiny_job(data, BATCHES), folder / "home")
     model = build_model(job_data)
     evaluator = Evaluator(job_data, model, context)
     result = evaluator.final(test=False, tell=lambda _: None)

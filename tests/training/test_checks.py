@@ -2,12 +2,10 @@
 
 import pytest
 import torch
-from builders import tiny_job, tree_dataset
+from builders import dataset, tiny_job, tree_dataset
 
 from mlcl.config import HeadConfig
 from mlcl.data import Dataset
-from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.training.batches import build_sampler, sampler_labels
@@ -68,11 +66,35 @@ from mlcl.training.job_data import JobData
          "allowed: bands, clustering, retrieval"),
         (["evaluation.metric=val/tail_accuracy"], "evaluation.metric", "no such metric"),
         (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
+        (["data.subset={n: 1000}"], "data.subset.n", "more"),
+        (["train.drop_last=true", "train.batch_size=100"], "train.batch_size", "100"),
+        (["objective.classifier={loss: asl, labels: tags, pos_weight: sqrt}"], "objective.classifier",
+         "pos_weight is for"),
+        (["objective.classifier={loss: cross_entropy, labels: tags, pos_weight: sqrt}"],
+         "objective.classifier", "pos_weight is for"),
+        (["objective.classifier={loss: bce, labels: tags, class_weight: sqrt}"], "objective.classifier",
+         "class_weight is for"),
+        *((["objective.heads={}", "objective.classifier={loss: bce, labels: tags}",
+            "evaluation.metric=val/micro_f1", f"evaluation.threshold={its}"], "evaluation.threshold", its)
+          for its in ("0", "1.0", "best")),
+        (["encoder={name: ldgn, max_length: 8}", "objective.heads={}", "objective.classifier.loss=guided"],
+         "objective.classifier.labels", "ldgn classifies"),
+        (["evaluation.bands=[12, 10]"], "evaluation.bands", "first number is too large"),
+        (["data.hold_out={labels: path, share: 0.5}", "data.label_noise={rate: 0.1}"], "data",
+         "hold_out excludes label_noise"),
+        (["evaluation.transfer_to={path: =tiny, labels: nowhere, metric: accuracy}"],
+         "evaluation.transfer_to.labels", "tiny has no such label space"),
+        (["evaluation.transfer_to={path: =tiny, labels: path, metric: accuracy}"],
+         "evaluation.transfer_to.labels", "cannot be predicted; found: path"),
+        (["evaluation.transfer_to={path: =tiny, labels: tags, metric: accuracy}"],
+         "evaluation.transfer_to.metric", "no such metric for this task"),
+        (["encoder={name: features, inputs: [column]}"], "encoder.name",
+         "reads vectors, the data set tiny holds texts"),
     ],
 )  # fmt: skip
-def test_a_job_that_does_not_fit_the_data(tiny, overrides, key, text):
+def test_a_job_that_does_not_fit_the_data(tiny, tmp_path, overrides, key, text):
     with pytest.raises(UserError) as caught:
-        check_job(tiny_job(tiny, *overrides), Dataset.open(tiny).info)
+        JobData.of(tiny_job(tiny, *(each.replace("=tiny", str(tiny)) for each in overrides)), tmp_path)
     assert caught.value.key == key
     assert text in caught.value.line()
 
@@ -130,16 +152,6 @@ def test_a_head_on_several_paths_is_checked(tmp_path, overrides, message):
     assert message in caught.value.line()
 
 
-def test_more_samples_than_there_are(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"data\.subset\.n"):
-        JobData.of(tiny_job(tiny, "data.subset={n: 1000}"), tmp_path)
-
-
-def test_a_batch_that_drop_last_would_leave_out(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"train\.batch_size"):
-        JobData.of(tiny_job(tiny, "train.drop_last=true", "train.batch_size=100"), tmp_path)
-
-
 def test_rows_of_one_class_make_no_pk_batches(tiny, tmp_path):
     job = tiny_job(tiny, "train.sampler=pk")
     split = Dataset.open(tiny).split("train")
@@ -164,16 +176,8 @@ def test_the_labels_of_a_sampler(tiny, tmp_path, overrides, labels):
 
 
 def test_a_data_set_without_a_test_split(tmp_path):
-    folder = tmp_path / "set"
-    write_dataset(
-        folder,
-        name="toy",
-        modality="text",
-        label_spaces={"detail": LabelSpace(kind="single", classes=("a", "b"))},
-        batches=[{"id": ["0", "1"], "text": ["x", "y"], "split": ["train", "validation"], "detail": [0, 1]}],
-        source="made",
-        licence="none",
-    )
+    rows = {"text": ["x", "y"], "split": ["train", "validation"], "detail": [0, 1]}
+    folder = dataset(tmp_path / "set", "toy", {"detail": ("a", "b")}, rows)
     job = tiny_job(folder, "objective.heads={}")
     with pytest.raises(UserError, match=r"has no such split.*test"):
         JobData.of(job, tmp_path)

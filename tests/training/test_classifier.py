@@ -11,7 +11,6 @@ from stored_runs import run
 from torch import nn
 
 from mlcl.config import ClassifierConfig, load_space
-from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 from mlcl.training.builders import build_model
 from mlcl.training.classifier import (
@@ -32,6 +31,16 @@ NOTHING = replace(LabelRows.from_lists([[]] * 6, 3), unknown=LabelRows.from_list
 CLASSES = torch.tensor([0, -1, 2, 0, 1, 2])
 ASPECTS = torch.tensor([[0, 1], [2, -1], [1, 1], [0, 0], [-1, -1], [2, 2]])
 WEIGHTS = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+
+
+def test_logits_are_float32_in_half_precision():
+    torch.manual_seed(0)
+    classifier = Classifier(nn.Linear(16, 4), 1.0, CrossEntropy())
+    features, targets = torch.randn(8, 16), torch.arange(8) % 4
+    expected = classifier(features, targets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(classifier(features, targets), expected)
+        assert classifier(features.bfloat16(), targets).dtype == torch.float32
 
 
 def features(rows=6, columns=3):
@@ -160,15 +169,6 @@ def test_a_weight_of_classes_has_the_mean_1_over_rows(balance, power, targets):
 
 def of(**keys):
     return ClassifierConfig(**{"loss": "cross_entropy", "labels": "x", **keys})
-
-
-@pytest.mark.parametrize(
-    ("key", "loss"), [("pos_weight", "asl"), ("pos_weight", "cross_entropy"), ("class_weight", "bce")]
-)
-def test_weights_of_another_loss_are_refused(tiny, key, loss):
-    classifier = f"objective.classifier={{loss: {loss}, labels: tags, {key}: sqrt}}"
-    with pytest.raises(UserError, match=rf"objective\.classifier: {key} is for"):
-        tiny_job(tiny, classifier)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from builders import tiny_job
 from stored_runs import TAGS, TASKS, run, trained
 
 from mlcl.data import Dataset
-from mlcl.errors import UserError
-from mlcl.evaluation import AT_HALF, Decision, Setting, choose, evaluate
+from mlcl.evaluation import AT_HALF, Decision, choose, evaluate
 from mlcl.training.export import load_model, write_export
 from mlcl.training.run_files import DECISIONS, MODEL
 from mlcl.training.stored_run import StoredRun
@@ -50,14 +49,6 @@ def test_figures_at_one_half_stand_beside(finished):
         assert found == pytest.approx(
             {f"{name}/{key}": value for key, value in expected.items()}, nan_ok=True
         )
-
-
-def test_a_stored_run_gives_the_same_under_its_own_setting(finished):
-    folder, job_data, metrics = finished
-    knn = job_data.job.evaluation.knn
-    found = StoredRun.read(folder, job_data).metrics(Setting(knn.k, knn.lambda_, knn.temperature))
-    assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
-    assert found.keys() == {key for key in metrics if key.startswith("knn/")}
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -115,9 +106,3 @@ def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
         [name for name, p in zip("abcde", row, strict=True) if p >= 0.5] for row in half.probabilities
     ]
     assert "top_k" != threshold or "most probable" in (tmp_path / "model" / "README.md").read_text()
-
-
-@pytest.mark.parametrize("threshold", ["0", "1.0", "best"])
-def test_no_threshold(threshold, tiny):
-    with pytest.raises(UserError, match=r"evaluation\.threshold"):
-        tiny_job(tiny, *TAGS, f"evaluation.threshold={threshold}")

@@ -1,19 +1,10 @@
 """Two processes train as one: the same weights, and a stop that all of them follow."""
 
-import json
-
 import pytest
 import torch
 from builders import tiny_job
 from safetensors.torch import load_file
-from training.micro_ranks import memory_rank, rounds_rank
-from training.training_ranks import (
-    equal_rank,
-    float64_weights,
-    gradients_rank,
-    logged_gradients,
-    resume_rank,
-)
+from training.training_ranks import equal_rank, float64_run, memory_rank, resume_rank, rounds_rank
 
 from mlcl.testing.ranks import run_ranks
 
@@ -51,48 +42,46 @@ FEATURES = (
 )
 def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, classifier):
     overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")
-    one = float64_weights(tiny_job(tiny, *overrides), tmp_path / "home")
+    one = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
-    run_ranks(equal_rank, (world, str(tmp_path), str(tiny), overrides), world)
-    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(world)]
-    for name, expected in one["weights"].items():
-        for rank in ranks:
-            assert torch.allclose(rank["weights"][name], expected, rtol=0, atol=1e-11), name
-    assert ranks[0]["curve"] == pytest.approx(one["curve"], abs=1e-11)
+    ranks = run_ranks(equal_rank, (tmp_path, tiny, overrides), world)
+    check_weights(one, ranks, 1e-11)
+    curves = [[metrics["train/loss"] for metrics in each["windows"]] for each in (ranks[0], one)]
+    assert curves[0] == pytest.approx(curves[1], abs=1e-11)
     # Of all heads in one collective a step, whatever their projections; labels in one, sizes in another.
     assert len(ranks[0]["labels"]) == 2 * one["steps"]
     assert len(ranks[0]["embeddings"]) == one["steps"]
     assert len(set(ranks[0]["embeddings"])) == 1
 
 
+def check_weights(one, ranks, tolerance):
+    for name, expected in one["weights"].items():
+        for rank in ranks:
+            assert torch.allclose(rank["weights"][name], expected, rtol=0, atol=tolerance), name
+
+
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_two_ranks_on_one_gpu_train_as_one_process_there(tiny, tmp_path):
-    one = float64_weights(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
-    run_ranks(equal_rank, (2, str(tmp_path), str(tiny), OVERRIDES, "cuda"), 2)
-    for rank in range(2):
-        weights = torch.load(tmp_path / f"rank{rank}.pt")["weights"]
-        for name, expected in one["weights"].items():
-            assert torch.allclose(weights[name], expected, rtol=0, atol=1e-9), name
+    one = float64_run(tiny_job(tiny, *OVERRIDES), tmp_path / "home", "cuda")
+    ranks = run_ranks(equal_rank, (tmp_path, tiny, OVERRIDES, "cuda"), 2)
+    assert len(ranks) == 2
+    check_weights(one, ranks, 1e-9)
 
 
 @pytest.mark.parametrize("micro", [None, 3])
 def test_ranks_log_the_gradient_norms_of_the_whole_batch(tiny, tmp_path, micro):
     overrides = (*OVERRIDES, *LABELS, "train.log_gradients=true")
-    one = logged_gradients(tiny_job(tiny, *overrides), tmp_path / "home")["norms"]
+    one = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")["windows"]
     overrides = overrides if micro is None else (*overrides, f"train.micro_batch_size={micro}")
-    run_ranks(gradients_rank, (2, str(tmp_path), str(tiny), overrides), 2)
-    two = torch.load(tmp_path / "rank0.pt")["norms"]
-    assert len(one) == 2
+    two = run_ranks(equal_rank, (tmp_path, tiny, overrides), 2)[0]["windows"]
+    assert [len(metrics) for metrics in one] == [4, 4]  # three parts of the objective and the loss
     for left, right in zip(one, two, strict=True):
-        assert len(left) == 3
         assert left == pytest.approx(right, rel=1e-9)
 
 
 def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, tmp_path):
     """Also from the checkpoint before, where rank 0 alone finds the last one damaged."""
-    run_ranks(resume_rank, (2, str(tmp_path), str(tiny)), 2)
-    whole, *others = json.loads((tmp_path / "outcomes.json").read_text())
+    whole, *others = run_ranks(resume_rank, (tmp_path, tiny), 2)[0]
     timed = {name for name in whole if name.startswith("time/")}
     expected = load_file(tmp_path / "whole" / "model" / "weights.safetensors")
     for name, other in zip(("parts", "damaged"), others, strict=True):
@@ -104,8 +93,7 @@ def test_a_stop_asked_of_one_rank_stops_all_and_resumes_to_the_same_bits(tiny, t
 
 
 def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_has(tiny, tmp_path):
-    run_ranks(rounds_rank, (2, str(tmp_path), str(tiny)), 2)
-    first, second = (torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2))
+    first, second = run_ranks(rounds_rank, (tmp_path, tiny), 2)
     assert first["rounds"] == second["rounds"] == [1, 1]
     for name, gradient in first["gradients"].items():
         assert gradient.abs().sum() > 0, name
@@ -113,8 +101,7 @@ def test_gradients_are_averaged_once_a_step_however_many_micro_batches_a_rank_ha
 
 
 def test_memory_that_one_rank_lacks_halves_the_micro_batch_of_all(tiny, tmp_path):
-    run_ranks(memory_rank, (2, str(tmp_path), str(tiny)), 2)
-    ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+    ranks = run_ranks(memory_rank, (tmp_path, tiny), 2)
     wanted = ranks[0][0]
     for answer in (answer for answers in ranks for answer in answers):
         assert answer["size"] == 2

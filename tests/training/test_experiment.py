@@ -16,19 +16,18 @@ from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, PREVIOUS
-from mlcl.training.context import Context
+from mlcl.training.context import ONE_PROCESS, Context
 from mlcl.training.events import Diverged, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import Objective
 
-CPU = Context(torch.device("cpu"))
-
 
 def run(job, home, folder, events=None, **how):
     listener = (events if events is not None else []).append
-    return run_experiment(JobData.of(job, home), folder=folder, context=CPU, listener=listener, **how)
+    context = Context.current(job.train.device)
+    return run_experiment(JobData.of(job, home), folder=folder, context=context, listener=listener, **how)
 
 
 def stop_at(job, home, folder, step, events=None):
@@ -118,8 +117,9 @@ def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step,
     assert train_curve(events) == train_curve(whole_events)
 
 
-def test_a_deterministic_run_ends_with_the_same_bits_and_leaves_the_process_as_it_was(tiny, tmp_path):
-    job = tiny_job(tiny, "train.deterministic=true", checkpoint_every=2)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_deterministic_run_ends_with_the_same_bits_and_leaves_the_process_as_it_was(tiny, tmp_path, device):
+    job = tiny_job(tiny, "train.deterministic=true", checkpoint_every=2, device=device)
     before, steps = flags(), []
     whole = run(job, tmp_path, tmp_path / "whole")
 
@@ -182,9 +182,10 @@ def test_the_test_split_is_read_once_and_only_where_asked(tiny, tmp_path, monkey
     split, targets = Dataset.split, JobData.targets
     monkeypatch.setattr(Dataset, "split", lambda self, name: opened.append(name) or split(self, name))
     monkeypatch.setattr(JobData, "targets", lambda self, s: read.append(s.name) or targets(self, s))
-    outcome = run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "search", test=False)
+    transfer = f"evaluation.transfer_to={{path: {text_dataset(tmp_path / 'other')}, labels: detail}}"
+    outcome = run(tiny_job(tiny, transfer, epochs=1), tmp_path, tmp_path / "search", test=False)
     assert "test" not in opened
-    assert not any("test/" in name for name in outcome.metrics)
+    assert not any("test/" in name or name.startswith("transfer/") for name in outcome.metrics)
     read.clear()
     run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "final")
     # Rows carry targets along; the last reading is the measurement, after all of validation's.
@@ -248,11 +249,20 @@ def test_two_phases_train_the_encoder_then_probe(tiny, tmp_path):
             ),
             "test/accuracy",
         ),
+        (("train.precision=bf16",), "val/accuracy"),
+        (("objective.heads={}", "objective.classifier.loss=guided", "train.lr=0.05"), "test/accuracy"),
+        (("evaluation.transfer_to={path: =other, labels: detail}",), "transfer/test/accuracy"),
+        pytest.param(("train.device=cuda",), "test/accuracy", marks=pytest.mark.gpu),
+        pytest.param(("train.device=cuda", "train.precision=bf16"), "test/accuracy", marks=pytest.mark.gpu),
     ],
 )
-def test_every_kind_of_task_and_head(tiny, tmp_path, overrides, metric):
-    outcome = run(tiny_job(tiny, *overrides, epochs=12), tmp_path, tmp_path / "run")
+def test_every_kind_of_task_and_head_learns(tiny, tmp_path, overrides, metric):
+    other, events = text_dataset(tmp_path / "other", seed=7), []
+    job = tiny_job(tiny, *(each.replace("=other", str(other)) for each in overrides), epochs=12)
+    outcome = run(job, tmp_path, tmp_path / "run", events)
     assert outcome.metrics[metric] > 0.7
+    logged = [event.metrics["train/loss"] for event in events if "train/loss" in event.metrics]
+    assert logged[-1] < 0.8 * logged[0]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_reason(tiny, tmp_path):
@@ -327,11 +337,6 @@ def test_a_checkpoint_of_something_else_is_refused(tiny, tmp_path):
         run(tiny_job(tiny, epochs=2), tmp_path, tmp_path / "run")
 
 
-def test_bf16_trains(tiny, tmp_path):
-    outcome = run(tiny_job(tiny, precision="bf16", epochs=8), tmp_path, tmp_path / "run", test=False)
-    assert outcome.metrics["val/accuracy"] > 0.7
-
-
 def test_a_subset_is_what_is_trained_on(tiny, tmp_path):
     job = tiny_job(tiny, "data.subset={per_class: 3}", epochs=1)
     job_data = JobData.of(job, tmp_path)
@@ -374,7 +379,7 @@ def test_patience_by_the_number_of_validations(tiny, tmp_path, epochs, every, wa
 
 def _patience(job, home):
     job_data, callbacks = JobData.of(job, home), Callbacks(lambda _: None, dict, lambda: False)
-    return build_loop(job_data, build_model(job_data), CPU, callbacks).patience
+    return build_loop(job_data, build_model(job_data), ONE_PROCESS, callbacks).patience
 
 
 def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_path):
@@ -434,22 +439,3 @@ def test_noisy_labels_are_trained_on_and_clean_ones_tested(tiny, tmp_path):
         )
     outcome = run(tiny_job(tiny, *noise, epochs=8), tmp_path, tmp_path / "run")
     assert outcome.metrics["test/accuracy"] < 0.7
-
-
-def test_the_guided_baseline_learns(tiny, tmp_path):
-    events = []
-    job = tiny_job(tiny, "objective.heads={}", "objective.classifier.loss=guided", epochs=12, lr=0.05)
-    outcome = run(job, tmp_path, tmp_path / "run", events)
-    assert outcome.metrics["test/accuracy"] > 0.8
-    logged = [event.metrics["train/classifier/loss"] for event in events if "train/loss" in event.metrics]
-    assert logged[-1] < 0.7 * logged[0]
-
-
-def test_an_encoder_is_probed_on_another_data_set(tiny, tmp_path):
-    other = text_dataset(tmp_path / "other", seed=7)
-    transfer = (f"evaluation.transfer_to.path={other}", "evaluation.transfer_to.labels=detail")
-    outcome = run(tiny_job(tiny, *transfer, epochs=12), tmp_path, tmp_path / "run")
-    assert outcome.metrics["transfer/test/accuracy"] > 0.8
-    assert outcome.metrics["transfer/val/accuracy"] > 0.8
-    searched = run(tiny_job(tiny, *transfer, epochs=1), tmp_path, tmp_path / "search", test=False)
-    assert not any(name.startswith("transfer/") for name in searched.metrics)

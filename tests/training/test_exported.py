@@ -9,17 +9,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
-from builders import text_dataset, tiny_job
-from stored_runs import exported
+from builders import text_dataset, tiny_job, tree_dataset, unknown_dataset
+from stored_runs import UNKNOWN, exported
 from tiny_models import tiny_model
 
 import mlcl
 from mlcl.data import Dataset
 from mlcl.errors import UserError
+from mlcl.evaluation import Setting
+from mlcl.service.tables.table_checks import run_metrics
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
+from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,6 +39,7 @@ FEATURES = (
     "encoder={name: features, inputs: [tfidf, transformer], out: 6, "
     "transformer: {model: =bert, max_length: 8}}"
 )
+KNN = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
 CASES = {
     "classes": (),
     "labels": TAGS,
@@ -64,7 +68,34 @@ CASES = {
         "objective.classifier.weight=0",
         PROBE,
     ),
+    "groups of metrics": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
+    "groups of metrics, aspects": (*RATINGS, "evaluation.metrics=[bands, retrieval]"),
+    "groups of metrics, labels": (
+        *TAGS,
+        "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
+        "evaluation.bands=[8, 7]",
+        "evaluation.metric=val/tail_micro_f1",
+        "evaluation.threshold=0.5",
+    ),
+    "another setting": KNN,
+    "another setting, labels": (*TAGS, *KNN),
+    "another setting, aspects": (*RATINGS, *KNN),
+    "one threshold": (*TAGS, "evaluation.threshold=global"),
+    "a threshold a label": (*TAGS, "evaluation.threshold=per_label"),
+    "the most probable": (*TAGS, "evaluation.threshold=top_k"),
+    "unknown": UNKNOWN,
+    "unknown, asl": (*UNKNOWN, "objective.classifier.loss=asl", "evaluation.threshold=global"),
+    "unknown, two phases": (*UNKNOWN, "objective.classifier.weight=0", "evaluation.threshold=top_k"),
+    "unknown, noise and subset": (
+        *UNKNOWN,
+        "objective.classifier.pos_weight=balanced",
+        "data.label_noise.rate=0.2",
+        "data.subset.n=30",
+    ),
+    "unknown, groups": (*UNKNOWN, "evaluation.metrics=[ranking, retrieval, bands]", PROBE),
 }
+DATA = {"groups of metrics, labels": "tree"} | {name: "findings" for name in CASES if "unknown" in name}
+"""The data set of a case, by default `tiny`."""
 
 
 @pytest.fixture(scope="module")
@@ -72,22 +103,49 @@ def simple(tiny, tmp_path_factory):
     return exported(tiny_job(tiny, epochs=6), tmp_path_factory.mktemp("simple"))
 
 
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    return tree_dataset(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def findings(tmp_path_factory):
+    return unknown_dataset(tmp_path_factory.mktemp("unknown") / "data")
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_export_equals_evaluation(case, tiny, models, tmp_path):
+def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
+    case, request, models, tmp_path
+):
+    """And the probabilities, to the last bit."""
+    data = request.getfixturevalue(DATA.get(case, "tiny"))
     overrides = [
         text.replace("=bert", str(models["bert"])).replace("=roberta", str(models["roberta"]))
         for text in CASES[case]
     ]
-    metrics, folder = exported(tiny_job(tiny, *overrides, epochs=2), tmp_path)
+    job = tiny_job(data, *overrides, epochs=2)
+    metrics, folder = exported(job, tmp_path)
+    job_data = JobData.of(job, tmp_path)
+    assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
     model = load_model(folder, "cpu")
+    if job.evaluation.knn is not None:
+        knn, run = job.evaluation.knn, StoredRun.read(tmp_path / "run", job_data)
+        found = run.metrics(Setting(knn.k, knn.lambda_, knn.temperature))
+        assert found == pytest.approx({k: metrics[k] for k in metrics if k.startswith("knn/")}, nan_ok=True)
+    if list(model.index.ways)[:2] == ["classifier", "knn"] and job.evaluation.threshold == 0.5:
+        alone = run.metrics(Setting(5, 0.0, 1.0))[f"knn/test/{model.index.metric}"]
+        assert alone == metrics[f"test/{model.index.metric}"]
     left = pq.read_table(tmp_path / "run" / "embeddings.parquet")
     base = next(iter(model.index.ways))
     for split, name in (("validation", "val"), ("test", "test")):
-        told = Labelling(model, tiny, split).run(lambda _: None)
+        told = Labelling(model, data, split).run(lambda _: None)
         of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
+        if job.evaluation.metrics:  # a model scores without the groups
+            of_the_run = {key: of_the_run[key] for key in told.metrics}
+            assert f"{name}/macro_f1" in told.metrics
         assert told.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
         written = []
-        Labelling(model, tiny, split, way=base, probabilities=True).run(written.append)
+        Labelling(model, data, split, way=base, probabilities=True).run(written.append)
         rows = left.filter(pc.equal(left["split"], split))
         assert written[0]["id"] == rows["id"].to_pylist()
         flat = np.array(written[0]["probabilities"]).reshape(len(rows), -1)
@@ -131,15 +189,6 @@ def test_names_and_probabilities_of_classes(simple):
     np.testing.assert_array_equal(
         model.predict_proba(["vote noise1 noise2", "ball noise0", ""]), found.probabilities
     )
-
-
-def test_labels_follow_the_threshold(tiny, tmp_path):
-    _, folder = exported(tiny_job(tiny, *TAGS, epochs=2), tmp_path)
-    model, texts = load_model(folder, "cpu"), ["ball noise1", "law noise2"]
-    for threshold in (0.0, 0.4, 1.0):
-        found = model.predict(texts, way="classifier", threshold=threshold)
-        for labels, row in zip(found.labels, found.probabilities, strict=True):
-            assert labels == [c for c, p in zip("abcde", row, strict=True) if p >= np.float32(threshold)]
 
 
 def test_ratings_by_aspect(tiny, tmp_path):
@@ -226,7 +275,6 @@ def test_a_gpu_that_is_not_there(simple):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_predicts_as_a_cpu_does(simple, tiny):
     texts = Dataset.open(tiny).split("test").texts()
     cpu, gpu = (load_model(simple[1], device).predict(texts) for device in ("cpu", "cuda"))

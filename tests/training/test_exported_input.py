@@ -2,20 +2,16 @@
 
 import csv
 import hashlib
-import io
 import json
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from builders import text_dataset, tiny_job
-from PIL import Image
+from builders import dataset, png, shades, text_dataset, tiny_job
 from safetensors import SafetensorError
 from stored_runs import exported, run
 
-from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.training.export import load_model, model_writer, write_export
 from mlcl.training.export.labelling import Labelling
@@ -55,25 +51,10 @@ def model(finished, tmp_path_factory):
 @pytest.fixture(scope="module")
 def reader_of_images(tmp_path_factory):
     home = tmp_path_factory.mktemp("images")
-    splits = [split for split in ("train", "validation", "test") for _ in range(8)]
-    rows = {
-        "id": list(map(str, range(24))), "split": splits,
-        "image": [png(30 + 200 * (i % 2)) for i in range(24)], "kind": [i % 2 for i in range(24)],
-    }  # fmt: skip
-    write_dataset(
-        home / "data", name="shades", modality="image", batches=[rows], source="made", licence="none",
-        label_spaces={"kind": LabelSpace(kind="single", classes=("dark", "bright"))},
-    )  # fmt: skip
     settings = ("objective.heads={}", "objective.classifier.labels=kind", "evaluation.knn=null")
     encoder = "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}"
-    job = tiny_job(home / "data", *settings, encoder, epochs=12, batch_size=4)
+    job = tiny_job(shades(home / "data"), *settings, encoder, epochs=12, batch_size=4)
     return load_model(exported(job, home)[1], "cpu")
-
-
-def png(shade):
-    with io.BytesIO() as file:
-        Image.new("RGB", (9, 9), (shade, shade, shade)).save(file, "PNG")
-        return file.getvalue()
 
 
 def write_texts(file, texts=TEXTS, **columns):
@@ -191,10 +172,7 @@ def test_other_labels_are_not_scored(model, tiny, tmp_path):
         "more": ("ball", "run", "vote", "law", "new"),
         "unknown": ("ball", "run", "vote", "law"),
     }.items():
-        write_dataset(
-            tmp_path / name, name="other", modality="text", batches=[columns], source="made", licence="none",
-            label_spaces={"detail": LabelSpace(kind="single", classes=classes)}, allow_untrained=True,
-        )  # fmt: skip
+        dataset(tmp_path / name, "other", {"detail": classes}, columns, allow_untrained=True)
         told = Labelling(model, tmp_path / name).run(lambda _: None)
         assert (told.rows, told.metrics, told.unknown) == (1, {}, True)
     assert not Labelling(model, write_texts(tmp_path / "in.txt")).run(lambda _: None).unknown

@@ -46,11 +46,6 @@ def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
     ("overrides", "key", "text"),
     [
         (["encoder.transformer.model=./none"], "encoder.transformer.model", "no such folder"),
-        (
-            ["encoder={name: features, inputs: [column]}"],
-            "encoder.name",
-            "reads vectors, the data set tiny holds texts",
-        ),
         (["encoder.transformer.max_length=99"], "encoder.transformer.max_length", "more tokens"),
     ],
 )

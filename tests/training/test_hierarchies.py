@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from builders import DETAILS, tiny_job
+from builders import DETAILS, dataset, tiny_job
 from stored_runs import run
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import AT_HALF
 from mlcl.training.export import load_model, write_export
@@ -24,23 +23,13 @@ def written(folder, change=lambda rows: rows):
     """80 texts of four details below two topics; `change` gets rows of split, detail and topic."""
     splits = ["train"] * 48 + ["validation"] * 16 + ["test"] * 16
     rows = change([[split, i % 4, i % 4 // 2] for i, split in enumerate(splits)])
-    batch = {
-        "id": [str(i) for i in range(80)],
+    written = {
         "text": [f"{DETAILS[detail]} noise{i % 5}" for i, (_, detail, _) in enumerate(rows)],
-        "split": [split for split, _, _ in rows],
-        "detail": [detail for _, detail, _ in rows],
-        "topic": [topic for _, _, topic in rows],
+        **{name: [row[column] for row in rows] for column, name in enumerate(("split", "detail", "topic"))},
     }
-    spaces = {
-        "topic": LabelSpace(kind="single", classes=("sport", "state")),
-        "detail": LabelSpace(kind="single", classes=DETAILS),
-        "path": LabelSpace(kind="hierarchy", levels=("topic", "detail")),
-    }
-    write_dataset(
-        folder, name="odd", modality="text", label_spaces=spaces, batches=[batch],
-        source="made for tests", licence="none",
-    )  # fmt: skip
-    return folder
+    spaces = {"topic": ("sport", "state"), "detail": DETAILS}
+    spaces["path"] = LabelSpace(kind="hierarchy", levels=("topic", "detail"))
+    return dataset(folder, "odd", spaces, written)
 
 
 def blank(*numbers):

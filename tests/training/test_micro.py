@@ -6,16 +6,16 @@ import pytest
 import torch
 from builders import tiny_job
 from torch import nn
+from training.training_ranks import limited, loop_of, windows
 
 from mlcl.errors import UserError
 from mlcl.models.encoders.cnn_image import CnnImage
-from mlcl.training.builders import build_loop, build_model
+from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import rng_state, seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.grad_cache import Passes, check_micro_batch, fit
 from mlcl.training.job_data import JobData
-from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 
 CPU = Context(torch.device("cpu"))
@@ -145,40 +145,8 @@ def test_running_statistics_move_once_a_micro_batch(tiny, tmp_path):
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-class Limited(nn.Module):
-    """An encoder that runs out of memory in training above so many rows: in both passes, or in one."""
-
-    def __init__(self, encoder, rows, with_graph=(False, True)):
-        super().__init__()
-        self.encoder, self.rows, self.with_graph = encoder, rows, with_graph
-        self.failed = []
-
-    def forward(self, **inputs):
-        z = self.encoder(**inputs)
-        if self.training and len(z) > self.rows and torch.is_grad_enabled() in self.with_graph:
-            self.failed.append(len(z))
-            raise torch.OutOfMemoryError("made for the test")
-        return z
-
-
-def loop_of(job, home, wrap=lambda encoder: encoder, checkpoint=None, stop_at=0):
-    """The loop of a job, its encoder wrapped; and its events."""
-    job_data, events, asked = JobData.of(job, home), [], []
-    seed_all(job.train.seed)
-    model = build_model(job_data)
-    model.encoder = wrap(model.encoder)
-
-    def should_stop():
-        asked.append(1)
-        return len(asked) == stop_at
-
-    callbacks = Callbacks(events.append, dict, should_stop)
-    loop = build_loop(job_data, model, CPU, callbacks, checkpoint)
-    return loop, events
-
-
 def curve(events):
-    return [event.metrics["train/loss"] for event in events if "train/loss" in event.metrics]
+    return windows(events, "train/loss")
 
 
 def notes(events):
@@ -196,7 +164,7 @@ def test_a_run_out_of_memory_goes_on_as_with_the_smaller_micro_batch(tiny, tmp_p
     job, small = (tiny_job(tiny, micro_batch_size=size) for size in (start, 4))
     wanted, wanted_events = loop_of(small, tmp_path)
     wanted.run()
-    loop, events = loop_of(job, tmp_path, lambda encoder: Limited(encoder, 8, with_graph))
+    loop, events = loop_of(job, tmp_path, change=limited(8, with_graph))
     loop.run()
     assert loop.model.encoder.failed == ([32, 16] if start is None else [16])
     assert curve(events) == curve(wanted_events)
@@ -215,12 +183,12 @@ def test_a_run_out_of_memory_goes_on_as_with_the_smaller_micro_batch(tiny, tmp_p
 def test_a_run_in_micro_batches_is_resumed_to_the_same_bits(tiny, tmp_path, size, limit, stop_at):
     """Also with the micro-batch that fitted when memory ran out, which is not tried again."""
     job, path = tiny_job(tiny, "encoder.dropout=0.5", micro_batch_size=size), tmp_path / "checkpoint.pt"
-    whole, whole_events = loop_of(job, tmp_path, lambda encoder: Limited(encoder, limit))
+    whole, whole_events = loop_of(job, tmp_path, change=limited(limit))
     whole.run()
-    first, events = loop_of(job, tmp_path, lambda encoder: Limited(encoder, limit), path, stop_at=stop_at)
+    first, events = loop_of(job, tmp_path, change=limited(limit), checkpoint=path, stop_at=stop_at)
     with pytest.raises(Stopped):
         first.run()
-    second, more = loop_of(job, tmp_path, lambda encoder: Limited(encoder, limit), path)
+    second, more = loop_of(job, tmp_path, change=limited(limit), checkpoint=path)
     assert second.resume()
     second.run()
     assert second.model.encoder.failed == []
@@ -249,7 +217,7 @@ def test_a_failed_attempt_leaves_no_trace():
 
 
 def test_out_of_memory_at_the_smallest_micro_batch_is_the_users(tiny, tmp_path):
-    loop, _ = loop_of(tiny_job(tiny), tmp_path, lambda encoder: Limited(encoder, 1))
+    loop, _ = loop_of(tiny_job(tiny), tmp_path, change=limited(1))
     with pytest.raises(UserError, match="out of memory with the smallest micro-batch") as caught:
         loop.run()
     assert (caught.value.key, caught.value.found) == ("train.micro_batch_size", 1)
@@ -265,15 +233,12 @@ def test_out_of_memory_that_ranks_cannot_agree_on_is_said_clearly():
     assert isinstance(caught.value.__cause__, torch.OutOfMemoryError)
 
 
-class Normed(nn.Module):
-    """A text encoder with BatchNorm at its end."""
-
-    def __init__(self, encoder):
-        super().__init__()
-        self.encoder, self.norm, self.dim = encoder, nn.BatchNorm1d(encoder.dim), encoder.dim
-
-    def forward(self, **inputs):
-        return self.norm(self.encoder(**inputs))
+def normed(model):
+    """Puts BatchNorm at the end of a text encoder."""
+    encoder = model.encoder
+    encoder.norm = nn.BatchNorm1d(encoder.dim)
+    encoder.register_forward_hook(lambda _module, _inputs, z: encoder.norm(z))
+    return model
 
 
 SAID = "BatchNorm: statistics are those of micro-batches of {} samples"
@@ -281,10 +246,10 @@ SAID = "BatchNorm: statistics are those of micro-batches of {} samples"
 
 def test_batch_norm_is_said_once_where_it_sees_less_than_the_batch(tiny, tmp_path):
     for size, expected in ((None, []), (16, []), (4, [(0, SAID.format(4))])):
-        loop, events = loop_of(tiny_job(tiny, micro_batch_size=size), tmp_path, Normed)
+        loop, events = loop_of(tiny_job(tiny, micro_batch_size=size), tmp_path, change=normed)
         loop.run()
         assert notes(events) == expected
-    loop, events = loop_of(tiny_job(tiny), tmp_path, lambda encoder: Limited(Normed(encoder), 16))
+    loop, events = loop_of(tiny_job(tiny), tmp_path, change=lambda model: limited(16)(normed(model)))
     loop.run()
     assert [note for _, note in notes(events)][1:] == [SAID.format(8)]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from builders import tiny_job
-from training.training_ranks import logged_gradients
+from training.training_ranks import float64_run
 
 from mlcl.training.builders import build_model
 from mlcl.training.context import ONE_PROCESS
@@ -39,21 +39,22 @@ def test_norms_are_those_of_the_summands(tiny, tmp_path, encoder):
     assert all(p.grad is None for p in model.parameters())
 
 
+def windows(tiny, home, *settings):
+    run = float64_run(tiny_job(tiny, *LABELS, "train.epochs=2", *settings), home)
+    return run["windows"], run["weights"]
+
+
 def test_norms_are_logged_with_the_window_and_change_nothing(tiny, tmp_path):
-    on, off = (
-        logged_gradients(tiny_job(tiny, *LABELS, f"train.log_gradients={its}", epochs=2), tmp_path)
-        for its in (True, False)
+    (on, weights), (off, wanted) = (
+        windows(tiny, tmp_path, f"train.log_gradients={its}") for its in (True, False)
     )
-    assert len(on["norms"]) == 2
-    assert [sorted(norms) for norms in on["norms"]] == 2 * [sorted(f"train/{name}" for name in NAMES)]
-    assert off["norms"] == [{}, {}]
-    assert all(torch.equal(on["weights"][name], value) for name, value in off["weights"].items())
+    assert [{*norms} for norms in on] == 2 * [{"train/loss", *(f"train/{name}" for name in NAMES)}]
+    assert [{*norms} for norms in off] == 2 * [{"train/loss"}]
+    assert all(torch.equal(weights[name], value) for name, value in wanted.items())
 
 
 def test_micro_batches_log_the_same_norms(tiny, tmp_path):
-    whole = (*LABELS, "encoder.dropout=0", "train.log_gradients=true", "train.epochs=2")
-    one = logged_gradients(tiny_job(tiny, *whole), tmp_path)["norms"]
-    many = logged_gradients(tiny_job(tiny, *whole, "train.micro_batch_size=3"), tmp_path)["norms"]
-    assert len(one) == 2
-    for left, right in zip(one, many, strict=True):
-        assert left == pytest.approx(right, rel=1e-9)
+    settings = ("encoder.dropout=0", "train.log_gradients=true")
+    one, _ = windows(tiny, tmp_path, *settings)
+    many, _ = windows(tiny, tmp_path, *settings, "train.micro_batch_size=3")
+    assert many == [pytest.approx(norms, rel=1e-9) for norms in one]

@@ -27,8 +27,7 @@ def alone(tiny, tmp_path_factory):
 def ranks(request, tiny, tmp_path_factory):
     """The same of every rank of a group."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
-    run_ranks(rank_of, (request.param, str(folder), str(tiny)), request.param)
-    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(request.param)], folder
+    return run_ranks(rank_of, (folder, tiny), request.param), folder
 
 
 def test_the_neighbours_are_those_of_one_search_to_the_bit(ranks):

@@ -95,20 +95,6 @@ def test_a_run_that_never_read_the_test_split(tiny, tmp_path):
     assert 0 <= run.overlap((1,), "validation")[0] <= 1
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_any_setting_gives_what_the_run_logged_under_it(tiny, tmp_path, task):
-    knn = ("evaluation.knn.k=3", "evaluation.knn.lambda=0.7", "evaluation.knn.temperature=2.0")
-    folder, job_data, metrics = trained(tiny, tmp_path, *TASKS[task], *knn)
-    run = StoredRun.read(folder, job_data)
-    found = run.metrics(Setting(3, 0.7, 2.0))
-    logged = {name: value for name, value in metrics.items() if name.startswith("knn/")}
-    assert found == pytest.approx(logged, nan_ok=True)
-    assert ("knn/test/neighbour_overlap" in found) == (task == "multi_label")
-    assert ("knn/test/accuracy_topic" in found) == (task == "single")
-    alone = run.metrics(Setting(5, 0.0, 1.0))
-    assert alone[f"knn/test/{METRIC[task]}"] == metrics[f"test/{METRIC[task]}"]
-
-
 def test_missing_or_other_embeddings_are_refused(tiny, tmp_path):
     folder, job_data, _ = trained(tiny, tmp_path, epochs=1)
     with pytest.raises(UserError, match="embeddings of other train rows"):

@@ -71,16 +71,3 @@ def test_a_split_that_is_missing_is_told_before_the_start(tmp_path):
     (place / "dataset.json").write_text(json.dumps(info))
     with pytest.raises(UserError, match=r"set, key evaluation.transfer_to: a split is missing.*found: train"):
         transfer_to(place, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("labels", "metric", "problem"),
-    [
-        ("nowhere", "accuracy", r"key evaluation.transfer_to.labels: tiny has no such label space"),
-        ("path", "accuracy", r"key evaluation.transfer_to.labels: cannot be predicted; found: path"),
-        ("tags", "accuracy", r"key evaluation.transfer_to.metric: no such metric for this task"),
-    ],
-)
-def test_what_cannot_be_is_refused(tiny, tmp_path, labels, metric, problem):
-    with pytest.raises(UserError, match=problem):
-        transfer_to(tiny, tmp_path, labels, metric)

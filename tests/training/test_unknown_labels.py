@@ -4,17 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from builders import job_tree, unknown_dataset
-from stored_runs import exported, run
+from builders import tiny_job, unknown_dataset
+from stored_runs import UNKNOWN, exported, run
 
-from mlcl.config import load_job
 from mlcl.errors import UserError
-from mlcl.evaluation import METRICS, Setting
+from mlcl.evaluation import METRICS
 from mlcl.plugins import Registry
 from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.job_data import JobData
-from mlcl.training.stored_run import StoredRun
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -25,11 +23,7 @@ def findings(tmp_path_factory):
 
 
 def open_job(data, *overrides, **train):
-    tree = job_tree(data, **train)
-    head = {"loss": "jaccard", "labels": "findings", "weight": 0.3, "projection": {"dim": 8}}
-    tree["objective"] = {"heads": {"sets": head}, "classifier": {"loss": "bce", "labels": "findings"}}
-    tree["evaluation"] |= {"metric": "val/micro_f1", "threshold": "per_label"}
-    return load_job(tree, overrides)
+    return tiny_job(data, *UNKNOWN, *overrides, **train)
 
 
 def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(findings, tmp_path):
@@ -40,32 +34,6 @@ def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(finding
     batch = rows.batch(torch.tensor([3, 7]), 2, torch.device("cpu"))
     wanted = [job_data.train.labels("findings").unknown.lists()[i] for i in (3, 7, 3, 7)]
     assert batch.labels["classifier"].unknown.lists() == wanted
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("objective.classifier.loss=asl", "evaluation.threshold=global"),
-        ("objective.classifier.weight=0", "evaluation.threshold=top_k"),
-        ("objective.classifier.pos_weight=balanced", "data.label_noise.rate=0.2", "data.subset.n=30"),
-        ("evaluation.metrics=[ranking, retrieval, bands]", "evaluation.probe={epochs: 5}"),
-    ],
-    ids=["bce", "asl", "two phases", "noise and subset", "groups"],
-)
-def test_an_exported_model_scores_as_the_run_did(findings, tmp_path, overrides):
-    job = open_job(findings, *overrides, epochs=2)
-    metrics, folder = exported(job, tmp_path)
-    model = load_model(folder, "cpu")
-    for split, name in (("validation", "val"), ("test", "test")):
-        told = Labelling(model, findings, split).run(lambda _: None).metrics
-        assert f"{name}/micro_f1" in told
-        assert told == pytest.approx({key: metrics[key] for key in told}, rel=0, abs=0, nan_ok=True)
-    knn = job.evaluation.knn
-    found = StoredRun.read(tmp_path / "run", JobData.of(job, tmp_path)).metrics(
-        Setting(knn.k, knn.lambda_, knn.temperature)
-    )
-    assert found == pytest.approx({key: metrics[key] for key in found}, nan_ok=True)
 
 
 def test_a_model_scores_a_data_set_whose_rows_tell_all(findings, tmp_path):

@@ -120,11 +120,6 @@ def test_without_such_test_rows_the_figures_have_no_value(tiny, tmp_path, monkey
     assert math.isnan(metrics["unseen/5shot/test/accuracy"])
 
 
-def test_noise_would_draw_the_classes_again(tiny):
-    with pytest.raises(UserError, match="hold_out excludes label_noise"):
-        tiny_job(tiny, HELD, "data.label_noise={rate: 0.1}")
-
-
 def test_a_table_with_held_out_classes_finds_its_runs_again(tiny, tmp_path, monkeypatch):
     held = {"data.hold_out": {"labels": "path", "share": 0.5}}
     tables = Tables(tmp_path / "home", monkeypatch, tiny)

@@ -89,7 +89,6 @@ def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypat
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("how", HOW)
 @every_loss
 def test_a_step_keeps_no_gpu_waiting(name, labels, how, tiny, tree, tmp_path):

@@ -1,66 +1,53 @@
-"""What each process does for tests/training/test_distributed.py; importable by a spawned child."""
+"""What each process does for tests/training/test_distributed.py; imported there by its name."""
 
-import json
+import itertools
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from builders import tiny_job
-from patience import PATIENCE
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
-from mlcl.testing.ranks import finish
 from mlcl.training import checkpoint
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, DamagedCheckpointError, load_checkpoint, seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.experiment import run_experiment
+from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
 from mlcl.training.loop_settings import Callbacks
 
 
-def start(rank, world, folder, name):
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/{name}",
-        rank=rank,
-        world_size=world,
-        timeout=timedelta(seconds=PATIENCE),
-    )
+def loop_of(job, home, device="cpu", change=lambda model: model, checkpoint=None, stop_at=0):
+    """A loop of a job, its model changed, and its events."""
+    job_data, events, steps = JobData.of(job, home), [], itertools.count(1)
+    seed_all(job.train.seed)
+    model, context = change(build_model(job_data)), Context.current(device)
+    seed_all(job.train.seed, context.rank)
+    callbacks = Callbacks(events.append, dict, lambda: next(steps) == stop_at)
+    return build_loop(job_data, model, context, callbacks, checkpoint), events
 
 
-def float64_weights(job, home, device="cpu"):
-    """The weights after training in float64, and the loss of each logging window."""
-    answer = float64_run(job, home, device)
-    curve = [metrics["train/loss"] for metrics in answer["windows"]]
-    return {"weights": answer["weights"], "steps": answer["steps"], "curve": curve}
-
-
-def logged_gradients(job, home):
-    """The gradient norms of each logging window, and the weights after training."""
-    answer = float64_run(job, home)
-    norms = [{k: v for k, v in metrics.items() if "gradient" in k} for metrics in answer["windows"]]
-    return {"norms": norms, "weights": answer["weights"]}
+def windows(events, *names):
+    """The metrics of each logging window whose names have one of these in them."""
+    logged = [event.metrics for event in events if "train/loss" in event.metrics]
+    return [{k: v for k, v in metrics.items() if any(name in k for name in names)} for metrics in logged]
 
 
 def float64_run(job, home, device="cpu"):
-    """The weights after training in float64, from whatever process group is up; rank 0's logged metrics."""
-    context, job_data = Context.current(device), JobData.of(job, home)
-    seed_all(job.train.seed)
-    model, events = build_model(job_data).double(), []
-    loop = build_loop(job_data, model, context, Callbacks(events.append, dict, lambda: False))
+    """After training in float64, whatever process group is up: weights, windows and steps."""
+    loop, events = loop_of(job, home, device, lambda model: model.double())
     loop.run()
-    windows = [event.metrics for event in events if "train/loss" in event.metrics]
-    weights = {name: weight.cpu() for name, weight in model.state_dict().items()}
-    return {"weights": weights, "windows": windows, "steps": loop.position.step}
+    weights = {name: weight.cpu() for name, weight in loop.model.state_dict().items()}
+    logged = windows(events, "train/loss", "gradient")
+    return {"weights": weights, "windows": logged, "steps": loop.position.step}
 
 
-def equal_rank(rank, world, folder, data, overrides, device="cpu"):
-    start(rank, world, folder, "equal")
+def equal_rank(_rank, folder, data, overrides, device="cpu"):
     embeddings, labels, all_gather = [], [], dist.all_gather
 
     def counted(parts, own, **how):
@@ -71,33 +58,17 @@ def equal_rank(rank, world, folder, data, overrides, device="cpu"):
         return all_gather(parts, own, **how)
 
     with mock.patch.object(dist, "all_gather", counted):
-        answer = float64_weights(tiny_job(Path(data), *overrides), Path(folder) / "home", device)
-    answer |= {"embeddings": embeddings, "labels": labels}
-    torch.save(answer, f"{folder}/rank{rank}.pt")
-    finish(rank, world, folder)
+        answer = float64_run(tiny_job(data, *overrides), folder / "home", device)
+    return answer | {"embeddings": embeddings, "labels": labels}
 
 
-def gradients_rank(rank, world, folder, data, overrides):
-    start(rank, world, folder, "gradients")
-    answer = logged_gradients(tiny_job(Path(data), *overrides), Path(folder) / "home")
-    torch.save(answer, f"{folder}/rank{rank}.pt")
-    finish(rank, world, folder)
-
-
-def resume_rank(rank, world, folder, data):
+def resume_rank(rank, folder, data):
     """A whole run; one that rank 1 asks to stop; and one whose last checkpoint is damaged then."""
-    start(rank, world, folder, "resume")
-    job, home = tiny_job(Path(data), checkpoint_every=1), Path(folder) / "home"
-    context = Context.current("cpu")
+    job, context = tiny_job(data, checkpoint_every=1), Context.current("cpu")
 
     def run(name, **how):
-        return run_experiment(
-            JobData.of(job, home),
-            folder=Path(folder) / name,
-            context=context,
-            listener=lambda _: None,
-            **how,
-        )
+        job_data = JobData.of(job, folder / "home")
+        return run_experiment(job_data, folder=folder / name, context=context, listener=lambda _: None, **how)
 
     def stopped(name):
         asked = []
@@ -111,14 +82,77 @@ def resume_rank(rank, world, folder, data):
     stopped("damaged")
     with mock.patch.object(checkpoint, "load_checkpoint", damaged if rank == 0 else load_checkpoint):
         outcomes.append(run("damaged"))
-    if rank == 0:
-        metrics = [outcome.metrics for outcome in outcomes]
-        (Path(folder) / "outcomes.json").write_text(json.dumps(metrics))
-    finish(rank, world, folder)
+    return [outcome.metrics for outcome in outcomes] if rank == 0 else None
 
 
-def damaged(path, **identity):
+def damaged(path: Path, **identity):
     """What one rank finds damaged, others may not."""
     if path.name == CHECKPOINT:
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found="a bit")
     return load_checkpoint(path, **identity)
+
+
+def rounds_rank(rank, folder, data):
+    """Counts rounds of DDP's averaging over two steps; ranks have 4 and 2 micro-batches."""
+    context, job_data = Context.current("cpu"), JobData.of(tiny_job(data), folder / "home")
+    seed_all(0)
+    model = build_model(job_data)
+    wrapped, rounds, counts = DistributedDataParallel(model), [], []
+
+    def count(state, bucket):
+        rounds.append(bucket.is_last())
+        state.all_reduce(bucket.buffer().div_(context.world_size))
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    wrapped.register_comm_hook(torch.distributed, count)
+    passes = Passes(model, wrapped, context, "float32", 2, 7)
+    samples = torch.arange(11).split((7, 4))[rank]
+    for _ in range(2):
+        model.zero_grad()
+        passes(job_data.rows(job_data.train).batch(samples, 2, context.device), 2)
+        counts.append(sum(rounds))
+        rounds.clear()
+    return {"rounds": counts, "gradients": {name: p.grad for name, p in model.named_parameters()}}
+
+
+class Limited(nn.Module):
+    """An encoder that runs out of memory above so many rows, in passes with a graph, without, or both."""
+
+    def __init__(self, encoder, rows, with_graph=(False, True)):
+        super().__init__()
+        self.encoder, self.dim, self.rows, self.with_graph = encoder, encoder.dim, rows, with_graph
+        self.failed = []
+
+    def forward(self, **inputs):
+        z = self.encoder(**inputs)
+        if self.training and len(z) > self.rows and torch.is_grad_enabled() in self.with_graph:
+            self.failed.append(len(z))
+            raise torch.OutOfMemoryError("made for the test")
+        return z
+
+
+def limited(rows, with_graph=(False, True)):
+    """A change of a model: its encoder is Limited."""
+
+    def change(model):
+        model.encoder = Limited(model.encoder, rows, with_graph)
+        return model
+
+    return change
+
+
+def memory_rank(rank, folder, data):
+    """A run in micro-batches of 2; then two of 4 that on rank 1 fit with 2 alone: in either pass."""
+    answers = []
+    for size, with_graph in ((2, ()), (4, (False,)), (4, (True,))):
+        job, change = (
+            tiny_job(data, micro_batch_size=size, epochs=2),
+            limited(4 if rank == 1 else 100, with_graph),
+        )
+        loop, events = loop_of(job, folder / "home", change=change)
+        loop.run()
+        weights, curve = loop.model.state_dict(), windows(events, "train/loss")
+        answers.append({"weights": weights, "size": loop.micro_batch, "curve": curve})
+    return answers
