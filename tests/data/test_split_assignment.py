@@ -2,7 +2,16 @@ from collections import Counter
 
 import pytest
 
-from mlcl.data.split_assignment import assign, position, shares_note, train_every_class, twin_form
+from mlcl.data.split_assignment import (
+    assign,
+    draw,
+    halves,
+    position,
+    shares_note,
+    train_every_class,
+    twin_form,
+    words_of,
+)
 
 
 def test_positions_are_those_of_every_machine():
@@ -54,3 +63,23 @@ def test_twins_are_equal_but_for_digits_and_sides():
     assert twin_form("Pain in RIGHT hand, 12 days") == twin_form("pain in left hand: 3 days")
     assert twin_form("copyright 3") != twin_form("copyleft 3")
     assert twin_form("initial 3") != twin_form("sequela 3")
+
+
+def test_copies_of_a_text_have_the_same_words():
+    assert words_of("It's  GOOD,\nreally!") == words_of("it s good really") == "it s good really"
+    assert words_of("!?") == "!?"
+
+
+def test_halves_are_halves():
+    half = list(halves([f"k{i}" for i in range(101)], 3).values())
+    assert (half.count("validation"), half.count("test")) == (50, 51)
+
+
+def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():
+    keys = [f"k{i}" for i in range(100)]
+    drawn = draw(keys, 0, {"test": 10, "train": 30})
+    more = draw(reversed(keys), 0, {"test": 10, "train": 60, "validation": 5})
+    assert [list(drawn.values()).count(split) for split in ("test", "train")] == [10, 30]
+    assert drawn.items() <= more.items()
+    assert draw(keys, 1, {"test": 10, "train": 30}) != drawn
+    assert len(draw(keys, 0, {"test": 1, "train": 1_000})) == 100

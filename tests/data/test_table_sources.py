@@ -143,6 +143,9 @@ def test_hierarchies_go_through_single_spaces(csv_file, opened):
     assert data.info.space("fine").classes == ("blue", "test/red", "train/red")
     assert data.split("train").labels("path")[:, 1].tolist() == [2, 0, -1, 1, 0]
     assert data.info.notes[0].startswith("fine: 1 name below several classes of coarse are told apart by")
+    labels["fine"] = COLOUR["colour"] | {"classes": ["red", "blue"]}
+    with pytest.raises(UserError, match="a class of fine has two parents in coarse at line 2"):
+        opened("csv", csv_file(), labels=labels)
     labels["path"] = {"kind": "hierarchy", "levels": ["coarse", "tags"]}
     with pytest.raises(UserError, match=r"key labels.path.levels: not a single label space; found: tags"):
         opened("csv", csv_file(), labels=labels)
