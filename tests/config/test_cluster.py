@@ -64,14 +64,11 @@ def test_what_is_wrong_is_one_line_that_names_file_and_key(load, changes, key, t
     assert not any(secret in line for secret in ("hf_abc", "me:pw"))
 
 
-def test_references_are_read_where_they_are(tmp_path, monkeypatch):
+def test_references_are_read_where_they_are_and_a_missing_secret_is_named_by_its_place(tmp_path, monkeypatch):
     monkeypatch.setenv("LAB_TOKEN", "abc")
     (tmp_path / "token").write_text("def\nand a comment\n")
     assert Reference(env="LAB_TOKEN").resolve("ray.token") == "abc"
     assert Reference(file=tmp_path / "token").resolve("ray.token") == "def"
-
-
-def test_a_secret_that_is_not_there_is_named_by_its_place(tmp_path, monkeypatch):
     monkeypatch.delenv("LAB_TOKEN", raising=False)
     (tmp_path / "empty").touch()
     for reference, place in (

@@ -6,14 +6,9 @@ import sys
 import pytest
 import yaml
 from builders import job_tree
-from typer.main import get_command
 
-from mlcl.cli.main import app
-from mlcl.cli.submit_checks import check_words
 from mlcl.config import dump_job, job_hash, load_job, load_space
 from mlcl.config.plugin_files import MOST_BYTES
-from mlcl.config.table.cells import cells_of
-from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.plugins import only_reading
@@ -129,18 +124,14 @@ def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, foun
     assert not [name for name in sys.modules if name.startswith("mlcl_plugin_")]
 
 
-def test_a_changed_file_is_not_run_beside_the_first(job_file, tmp_path):
-    load_job(job_file)
-    (tmp_path / "dice.py").write_text(DICE.replace("2 *", "3 *"))
-    with pytest.raises(UserError, match=r"the name is taken by dice\.py sha256:.*a new process"):
-        load_job(job_file)
-
-
-def test_a_carried_text_must_fit_its_sum(job_file):
+def test_a_carried_text_must_fit_its_sum_and_a_changed_file_is_not_run_beside_the_first(job_file, tmp_path):
     tree = dump_job(load_job(job_file))
     tree["plugins"][0]["source"] += "\n"
     with pytest.raises(UserError, match=r"dice.py: the text has another SHA-256"):
         load_job(tree)
+    (tmp_path / "dice.py").write_text(DICE.replace("2 *", "3 *"))
+    with pytest.raises(UserError, match=r"the name is taken by dice\.py sha256:.*a new process"):
+        load_job(job_file)
 
 
 def test_reading_runs_nothing(job_file, tmp_path):
@@ -163,29 +154,3 @@ def test_a_space_may_choose_the_loss_but_not_the_plugins(job_file, tmp_path):
     space.write_text("space: {plugins: {choice: [a, b]}}")
     with pytest.raises(UserError, match="all trials share this key"):
         load_space(space, job)
-
-
-def test_the_jobs_of_a_table_have_their_plugins(job_file, tmp_path):
-    table = tmp_path / "table.yaml"
-    tree = {
-        "title": "t",
-        "experiment": "t",
-        "source": "s",
-        "job": job_file.name,
-        "tolerance": 1.0,
-        "metrics": {"Acc": "test/accuracy"},
-        "columns": {"Dice": {}},
-        "rows": {"ANY": {"set": {"objective.heads.tags.loss": "any"}}, "Dice": {}},
-    }
-    table.write_text(yaml.safe_dump(tree))
-    cells = cells_of(load_table(table), table)
-    assert [cell.jobs[0].plugins[0].file for cell in cells] == ["dice.py", "dice.py"]
-
-
-def test_plugins_are_uploaded_with_their_job(job_file, tmp_path):
-    folder = tmp_path / "jobs"
-    folder.mkdir()
-    for file in (job_file, tmp_path / "dice.py"):
-        file.rename(folder / file.name)
-    found = check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path)
-    assert [str(path) for path in found] == ["jobs/job.yaml", "jobs/dice.py"]

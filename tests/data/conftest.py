@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mlcl.data import Dataset
+from mlcl.data import Dataset, prepare
 from mlcl.data.format import LabelSpace
 from mlcl.data.validation import check
 from mlcl.data.writer import write_dataset
-from mlcl.testing.sources import put
+from mlcl.errors import UserError
+from mlcl.testing.sources import SourceTestCase, put
 
 SPACES = {
     "topic": LabelSpace(kind="single", classes=("sport", "news")),
@@ -95,6 +96,32 @@ def write_images(write):
         return write(batch, folder, modality="image", label_spaces=spaces, **options)
 
     return write_images
+
+
+ANY = {"check_counts": False}
+
+
+class DistributionTestCase(SourceTestCase):
+    """Of a distribution whose counts were published.
+
+    `counts` are what the error names of the counts of `files`, and `added` is a file that is not read but
+    changes the state, as an image in a folder of images does.
+    """
+
+    options = ANY
+    counts = ""
+    added = ""
+
+    def test_counts_are_compared_with_the_published_ones(self, settings, tmp_path):
+        with pytest.raises(UserError, match="not the published counts; check_counts=false") as caught:
+            prepare(self.name, tmp_path / "home", {**settings, "check_counts": True})
+        assert self.counts
+        assert self.counts in caught.value.line()
+
+    def test_its_state_changes_with_a_file_that_is_added(self, source, given, settings):
+        before = source.state(source.options(**settings))
+        (given / (self.added or "other")).write_bytes(b"another")
+        assert (source.state(source.options(**settings)) != before) == (self.added != "")
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mlcl.data import Dataset, LabelSpace, add_label_noise, class_parents, hold_out, prepare
+from mlcl.data import Dataset, LabelSpace, add_label_noise, class_parents, hold_out
 from mlcl.data.validation import check
 from mlcl.errors import UserError
 
@@ -12,6 +12,11 @@ SPACES = {
     "dept": LabelSpace(kind="single", classes=("kitchen", "garden")),
     "kind": LabelSpace(kind="single", classes=KINDS),
     "path": LabelSpace(kind="hierarchy", levels=("dept", "kind")),
+}
+LEVELS = ("dept", "group", "kind")
+THREE = SPACES | {
+    "group": LabelSpace(kind="single", classes=("x", "other")),
+    "path": LabelSpace(kind="hierarchy", levels=LEVELS),
 }
 
 
@@ -63,14 +68,8 @@ def test_validation_tells_what_training_does_not_and_test_never_does(written):
 
 
 def test_a_level_between_tells_a_parent_too(written):
-    spaces = {
-        "dept": SPACES["dept"],
-        "group": LabelSpace(kind="single", classes=("x", "y")),
-        "kind": SPACES["kind"],
-        "path": LabelSpace(kind="hierarchy", levels=("dept", "group", "kind")),
-    }
     rows = [("train", 0, 0, 0), ("train", None, 0, 1), ("train", 1, None, 2), ("train", 1, 1, None)]
-    data = Dataset.open(written(rows, spaces, ("dept", "group", "kind")))
+    data = Dataset.open(written(rows, THREE, LEVELS))
     found = class_parents(data, "kind")
     assert list(found) == ["dept", "group"]
     assert found["dept"].tolist() == [0, 0, 1, -1, -1]
@@ -99,36 +98,9 @@ def test_a_class_with_two_parents_is_refused_at_the_first_row_that_disagrees(wri
 
 
 def test_a_middle_class_with_two_parents_is_refused_where_each_finest_class_has_one(written):
-    spaces = {
-        "dept": SPACES["dept"],
-        "group": LabelSpace(kind="single", classes=("x", "other")),
-        "kind": SPACES["kind"],
-        "path": LabelSpace(kind="hierarchy", levels=("dept", "group", "kind")),
-    }
     rows = [("train", 0, 1, 0), ("train", 1, 1, 1), ("train", 0, 0, 2)]
     with pytest.raises(UserError, match="other has a second parent in dept"):
-        check(written(rows, spaces, ("dept", "group", "kind")))
-
-
-def test_a_table_with_such_a_class_gets_a_class_for_each_path(tmp_path):
-    (tmp_path / "t.csv").write_text(
-        "text,dept,kind\n" + "".join(f"text {i},{('a', 'b')[i % 2]},other\n" for i in range(30))
-    )
-    options = {
-        "path": str(tmp_path / "t.csv"),
-        "text": "text",
-        "labels": {
-            "dept": {"kind": "single", "column": "dept"},
-            "kind": {"kind": "single", "column": "kind"},
-            "path": {"kind": "hierarchy", "levels": ["dept", "kind"]},
-        },
-    }
-    data = Dataset.open(prepare("csv", tmp_path / "home", options))
-    assert data.info.space("kind").classes == ("a/other", "b/other")
-    assert class_parents(data, "kind")["dept"].tolist() == [0, 1]
-    options["labels"]["kind"] |= {"classes": ["other"]}
-    with pytest.raises(UserError, match="a class of kind has two parents in dept at line 2"):
-        prepare("csv", tmp_path / "home", options)
+        check(written(rows, THREE, LEVELS))
 
 
 def test_noise_draws_the_parents_that_all_rows_tell_and_leaves_other_rows_alone(written):

@@ -51,10 +51,12 @@ def test_twins_are_counted_and_copies_are_none(warnings):
     )
 
 
-def test_few_twins_are_not_told(warnings):
+def test_few_twins_and_names_that_other_rows_have_too_are_not_told(warnings):
     texts = [f"{words(row)} {'left' if row == 0 else ''}" for row in range(3000)]
     texts[7] = f"{words(0)} right"
     assert not warnings(texts, [i % 2 for i in range(3000)])
+    texts = [f"{words(row)} {'sport' if row % 3 == 0 or row % 5 == 0 else ''}" for row in range(300)]
+    assert not warnings(texts, [0 if i % 3 == 0 else 1 for i in range(300)])
 
 
 def test_texts_that_name_their_class_are_told(warnings):
@@ -71,11 +73,6 @@ def test_names_of_several_words_and_marks_are_found(warnings):
     assert "ice_cream is in 100 %" in note
     assert "rec.sport.hockey is in 100 %" in note
     assert " c " not in note
-
-
-def test_a_name_that_other_rows_have_too_is_no_leak(warnings):
-    texts = [f"{words(row)} {'sport' if row % 3 == 0 or row % 5 == 0 else ''}" for row in range(300)]
-    assert not warnings(texts, [0 if i % 3 == 0 else 1 for i in range(300)])
 
 
 def test_of_many_leaks_three_are_shown(warnings):

@@ -26,11 +26,6 @@ def test_label_spaces_of_the_training_split(text_set):
     assert found.rows == {"train": 24, "validation": 8, "test": 8}
 
 
-def test_text_lengths(text_set):
-    content = describe(text_set).content
-    assert content["words_q0"] == content["words_q100"] == 4
-
-
 def test_in_words(text_set, write_images, image_batch):
     lines = in_words(describe(text_set))
     assert lines[0] == "toy: texts, train 24, validation 8, test 8"
@@ -38,19 +33,10 @@ def test_in_words(text_set, write_images, image_batch):
     (tags,) = (line for line in lines if line.startswith("tags: 4 labels; "))
     assert tags.endswith("training rows without a label: 1")
     assert "path: the levels topic > detail" in lines
-    assert any(
-        "width in pixels: 12 in the median" in line for line in in_words(describe(write_images(image_batch)))
-    )
-
-
-def test_image_sizes(write_images, image_batch):
-    content = describe(write_images(image_batch)).content
-    assert (content["width_q50"], content["height_q50"]) == (12, 8)
-
-
-def test_it_is_plain_data(text_set):
-    found = describe(text_set)
-    assert json.loads(json.dumps(asdict(found)))["labels"]["tags"]["classes"] == 4
+    images = describe(write_images(image_batch))
+    assert any("width in pixels: 12 in the median" in line for line in in_words(images))
+    assert (images.content["width_q50"], images.content["height_q50"]) == (12, 8)
+    assert json.loads(json.dumps(asdict(images)))["content"] == images.content
 
 
 def test_held_out_labels_are_not_read(text_set, monkeypatch):

@@ -7,7 +7,6 @@ import zipfile
 import pytest
 
 from mlcl.data.sources.common.distribution import Distribution, compare_counts
-from mlcl.data.split_assignment import assign_validation
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
@@ -75,63 +74,60 @@ def test_no_path_out(tmp_path):
                 files.read(name)
 
 
-def test_links_in_archives_are_no_files(tmp_path):
-    path = tmp_path / "set.tar"
+def linked(path):
+    """An archive whose file is a link out of it."""
     with tarfile.open(path, "w") as file:
         link = tarfile.TarInfo("lists/names.txt")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
         file.addfile(link)
-    with pytest.raises(UserError, match=r"no lists/names\.txt"):
-        opened(path)
 
 
-def test_damaged_files_are_named(tmp_path):
-    cut = CONTENT["top/rows.csv.gz"][:-9]
-    with opened(as_folder(tmp_path / "set", {**CONTENT, "top/rows.csv.gz": cut})) as files:
-        with pytest.raises(UserError, match="is it whole") as error:
-            files.read("rows.csv.gz")
-        assert error.value.file.endswith("rows.csv.gz")
-    (tmp_path / "set.zip").write_bytes(b"no archive at all")
-    with pytest.raises(UserError, match=r"set.zip: cannot be read.*allowed: a folder, .tar"):
-        opened(tmp_path / "set.zip")
-    with pytest.raises(UserError, match="no such file or folder"):
-        opened(tmp_path / "none")
-
-
-def test_an_encrypted_file_is_told(tmp_path):
-    path = as_zip(tmp_path / "set.zip", {"lists/names.txt": b"one"})
-    data = bytearray(path.read_bytes())
-    # The flags of the file, in its own header and in the directory.
+def encrypted(path):
+    """The flags of the file say so, in its own header and in the directory."""
+    data = bytearray(as_zip(path, {"lists/names.txt": b"one"}).read_bytes())
     data[6] |= 1
     data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(bytes(data))
-    with opened(path) as files, pytest.raises(UserError, match=r"names.txt: cannot be read.*encrypted"):
-        files.read("lists/names.txt")
 
 
-def test_a_damaged_xz_archive_is_told(tmp_path):
-    path = tmp_path / "set.tar.xz"
+def damaged_xz(path):
     with tarfile.open(path, "w:xz") as file:
-        for name in ("lists/names.txt", "b"):
+        for name in ("a", "lists/names.txt"):
             member = tarfile.TarInfo(name)
             member.size = 1 << 20
             file.addfile(member, io.BytesIO(random.Random(0).randbytes(member.size)))
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2] + bytes(200) + data[len(data) // 2 + 200 :])
-    with pytest.raises(UserError, match=r"set.tar.xz.*: cannot be read"), opened(path) as files:
-        files.read("b")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "message"),
+    [
+        ("none", lambda path: None, "none, key data.options.path: no such file or folder"),
+        ("set.zip", lambda path: path.write_bytes(b"no archive"), r"set.zip: cannot be .* a folder, .tar"),
+        ("set.tar", linked, r"no lists/names\.txt"),
+        ("set.zip", encrypted, r"names.txt: cannot be read.*encrypted"),
+        ("set.tar.xz", damaged_xz, r"set.tar.xz.*: cannot be read"),
+        ("set", lambda path: as_folder(path, {"lists/names.txt": b"fine\nK\xe4se"}), "line 2 is no .*utf-8"),
+        (
+            "set",
+            lambda path: as_folder(path, {"lists/names.txt.gz": gzip.compress(b"one")[:-9]}),
+            "is it whole",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path, name, make, message):
+    make(tmp_path / name)
+    names = ("lists/names.txt", "lists/names.txt.gz")
+    with pytest.raises(UserError, match=message), opened(tmp_path / name, [names]) as files:
+        list(files.lines(*names))
 
 
 def test_class_names_and_json(tmp_path):
-    content = {
-        "names.txt": b"\xef\xbb\xbfone\n\n two \n",
-        "twice.txt": b"a\nb\na\n",
-        "a.json": b'{"x": {"y": 1}}',
-    }
+    content = {"names.txt": b"\xef\xbb\xbfone\n\n two \n", "a.json": b'{"x": {"y": 1}}', "latin": b"K\xe4se"}
     with opened(as_folder(tmp_path / "set", content), ["names.txt"]) as files:
         assert files.class_names("names.txt") == ("one", "two")
-        with pytest.raises(UserError, match=r"twice.txt: names a class twice; found: a"):
-            files.class_names("twice.txt")
+        assert list(files.lines("latin", encoding="latin-1")) == [(1, "Käse")]
         assert files.json("a.json", lambda entry: entry.get("x", 7)) == 7
         with pytest.raises(UserError, match=r"names.txt: not valid JSON"):
             files.json("names.txt")
@@ -141,13 +137,6 @@ def test_a_name_that_is_too_long_is_no_file(tmp_path):
     with opened(as_folder(tmp_path / "set", CONTENT)) as files:
         assert files.first("x" * 5_000) is None
         assert len(files.state("x" * 5_000)) == 1
-
-
-def test_a_line_that_is_no_text_is_named(tmp_path):
-    with opened(as_folder(tmp_path / "set", {"lists/names.txt": b"fine\nK\xe4se\n"})) as files:
-        assert [line for _, line in files.lines("lists/names.txt", encoding="latin-1")] == ["fine", "Käse"]
-        with pytest.raises(UserError, match=r"names.txt: line 2 is no text.*allowed: utf-8"):
-            list(files.lines("lists/names.txt"))
 
 
 def test_state_changes_with_files_and_with_folders_of_files(stored):
@@ -172,12 +161,6 @@ def test_counts_that_differ_are_all_named(tmp_path):
     with pytest.raises(UserError, match="found: train 0; allowed: train 1,000"):
         compare_counts(tmp_path, {"train": 1000}, {"test": 10})
     assert error.value.allowed == ["train 1,000", "labels a row 2.9"]
-
-
-def test_hold_out_takes_a_share():
-    splits = [assign_validation(str(i), 0, 0.25) for i in range(2000)]
-    assert set(splits) == {"train", "validation"}
-    assert 400 < splits.count("validation") < 600
 
 
 def test_batches_draw_the_content_as_it_is_wanted(monkeypatch):

@@ -15,6 +15,14 @@ from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
 ROWS = 600
+TWENTY = tuple(map(str, range(20)))
+SPACES = {
+    "coarse": LabelSpace(kind="single", classes=tuple("wxyz")),
+    "fine": LabelSpace(kind="single", classes=TWENTY),
+    "tags": LabelSpace(kind="multi_label", classes=TWENTY),
+    "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine")),
+    "flat": LabelSpace(kind="hierarchy", levels=("fine",)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,31 +33,16 @@ def data(tmp_path_factory):
     fine[:4] = 19
     split = np.where(np.arange(ROWS) < 400, "train", np.where(np.arange(ROWS) < 500, "validation", "test"))
     folder = tmp_path_factory.mktemp("held") / "data"
-    write_dataset(
-        folder,
-        name="held",
-        modality="text",
-        label_spaces={
-            "coarse": LabelSpace(kind="single", classes=tuple("wxyz")),
-            "fine": LabelSpace(kind="single", classes=tuple(map(str, range(20)))),
-            "tags": LabelSpace(kind="multi_label", classes=tuple(map(str, range(20)))),
-            "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine")),
-            "flat": LabelSpace(kind="hierarchy", levels=("fine",)),
-        },
-        batches=[
-            {
-                "id": [str(i) for i in range(ROWS)],
-                "text": [f"text {i}" for i in range(ROWS)],
-                "split": split.tolist(),
-                "coarse": (fine // 5).tolist(),
-                "fine": fine.tolist(),
-                "tags": [sorted({int(c), int(rng.integers(0, 20))}) for c in fine],
-            }
-        ],
-        source="made for tests",
-        licence="none",
-        shard_rows=70,
-    )
+    batch = {
+        "id": [str(i) for i in range(ROWS)],
+        "text": [f"text {i}" for i in range(ROWS)],
+        "split": split.tolist(),
+        "coarse": (fine // 5).tolist(),
+        "fine": fine.tolist(),
+        "tags": [sorted({int(c), int(rng.integers(0, 20))}) for c in fine],
+    }
+    about = {"name": "held", "modality": "text", "source": "made for tests", "licence": "none"}
+    write_dataset(folder, **about, label_spaces=SPACES, batches=[batch], shard_rows=70)
     return Dataset.open(folder)
 
 
@@ -131,19 +124,13 @@ def test_what_cannot_be_held_out(data, labels, share, key, text):
     assert caught.value.key == f"data.hold_out.{key}"
 
 
-def test_aspects_have_no_classes(tmp_path):
-    with pytest.raises(UserError, match="aspects have no classes"):
-        hold_out(Dataset.open(text_dataset(tmp_path / "tiny")), "ratings", 0.2, 0)
-
-
-def test_a_split_needs_a_row_that_stays(tmp_path):
-    data = Dataset.open(text_dataset(tmp_path / "tiny")).without(HeldOut("detail", (0, 1, 2, 3)))
-    with pytest.raises(UserError, match="every row has a held-out class"):
-        data.split("validation")
-
-
-def test_a_file_holds_nothing_out(tmp_path):
+def test_aspects_and_files_hold_nothing_out_and_a_split_needs_a_row_that_stays(tmp_path):
     folder = text_dataset(tmp_path / "tiny")
+    data = Dataset.open(folder)
+    with pytest.raises(UserError, match="aspects have no classes"):
+        hold_out(data, "ratings", 0.2, 0)
+    with pytest.raises(UserError, match="every row has a held-out class"):
+        data.without(HeldOut("detail", (0, 1, 2, 3))).split("validation")
     tree = json.loads((folder / "dataset.json").read_text())
     tree["_held_out"] = {"labels": "detail", "classes": [0]}
     (folder / "dataset.json").write_text(json.dumps(tree))

@@ -3,7 +3,6 @@ from data.conftest import png
 from PIL import Image
 
 from mlcl.data import Dataset, prepare
-from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, Wart
 
 
@@ -56,25 +55,6 @@ def test_every_class_is_trained(tree, opened):
     assert data.info.rows == {"train": 30}
 
 
-def test_other_files_are_left_out(tree, opened):
-    root = tree("cat/1.png", "dog/1.png")
-    (root / "cat" / "notes.txt").write_text("no image")
-    assert sum(opened(root).info.rows.values()) == 2
-
-
-def test_uneven_depths_no_images_and_corrupt_ones_are_refused(tree, opened, tmp_path):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no image files"):
-        opened(tmp_path / "empty")
-    root = tree("cat/1.png", "dog/1.png")
-    (root / "dog" / "2.png").write_bytes(b"no image")
-    with pytest.raises(UserError, match=r"image cannot be decoded .* id dog/2.png"):
-        opened(root)
-    with pytest.raises(UserError, match="equally deep") as error:
-        opened(tree("cat/1.png", "dog/small/1.png"))
-    assert error.value.file.endswith("dog/small/1.png")
-
-
 def test_copies_lie_in_one_split_and_are_counted(tree, opened, tmp_path, make_png):
     root = tree(*(f"{kind}/{i}.png" for kind in ("cat", "dog") for i in range(40)))
     for kind in ("cat", "dog"):
@@ -121,6 +101,7 @@ class TestImageFolder(SourceTestCase):
     name = "image_folder"
     files = {f"{kind}/{i}.png": png(i) for kind in ("cat", "dog") for i in range(20)}
     warts = (
-        Wart({"cat/0.png": b"no image"}, "cat/0.png"),
-        Wart({"dog/small/0.png": png(0)}, "equally deep"),
+        Wart({"cat/0.png": b"no image"}, "id cat/0.png"),
+        Wart({"dog/small/0.png": png(0)}, "dog/small/0.png: every image must lie equally deep"),
+        Wart({f"{kind}/{i}.png": None for kind in ("cat", "dog") for i in range(20)}, "no image files"),
     )

@@ -37,13 +37,10 @@ def test_pixels_of_more_than_eight_bits_are_refused(mode):
         decode(file.getvalue(), 4)
 
 
-def test_the_centre_of_a_wide_image_is_kept():
+def test_the_centre_of_a_wide_image_is_kept_and_a_camera_on_its_side_is_set_upright():
     image = Image.new("RGB", (48, 16))
     image.paste((0, 255, 0), (16, 0, 32, 16))
     assert decode(encoded(image), 16)[1].min() == 255
-
-
-def test_a_camera_on_its_side_is_set_upright():
     image = Image.new("RGB", (16, 16))
     image.paste((255, 0, 0), (0, 0, 16, 8))
     exif = Image.Exif()
@@ -67,11 +64,8 @@ def test_lazy_images_come_in_order_from_any_shard(write_images, image_batch, mon
     data = Dataset.open(write_images(image_batch, shard_rows=5))
     split = data.split("train")
     column = split.images()
-    wanted = [
-        image
-        for image, name in zip(image_batch["image"], image_batch["split"], strict=True)
-        if name == "train"
-    ]
+    named = zip(image_batch["image"], image_batch["split"], strict=True)
+    wanted = [image for image, name in named if name == "train"]
     assert list(column) == wanted
     assert column[3:6] == wanted[3:6]
     assert column[-1] == wanted[-1]

@@ -21,9 +21,8 @@ def notes(write):
             "split": [splits[i % len(splits)] for i in range(len(rows))],
             "it": rows,
         }
-        for name, (space, values) in more.items():
-            spaces[name] = space
-            batch |= {} if values is None else {name: values}
+        spaces |= {name: space for name, (space, _) in more.items()}
+        batch |= {name: values for name, (_, values) in more.items() if values is not None}
         made.append(write(batch, f"set{len(made)}", label_spaces=spaces))
         return label_notes(label_tables(Dataset.open(made[-1])))
 
@@ -35,18 +34,12 @@ def cycle(classes, rows):
     return [i // 10 % classes for i in range(rows)]
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Ka\u0308se", "K\u00e4se"),
-        ("Sun", "sun"),
-        ("ice cream", "ice\u00a0 cream"),
-        ("ice\u200bcream", "icecream"),
-        ("sun.", "sun"),
-        ("\uff33un", "sun"),
-    ],
-)
-def test_names_that_look_alike_are_told_by_what_differs(notes, one, other):
+ALIKE = "Ka\u0308se|K\u00e4se Sun|sun ice_cream|ice\u00a0_cream ice\u200bcream|icecream sun.|sun \uff33un|sun"
+
+
+@pytest.mark.parametrize("pair", ALIKE.split(" "))
+def test_names_that_look_alike_are_told_by_what_differs(notes, pair):
+    one, other = pair.replace("_", " ").split("|")
     assert notes((one, "rain", other), cycle(3, 90)) == [f"it: {one!a} and {other!a} look alike"]
 
 
@@ -67,11 +60,8 @@ def test_a_name_that_goes_on_from_another_is_told_where_rows_lack_that_one(notes
     assert note == f"it: 1 classes go on from another one, such as cs.ir from cs: {what}"
 
 
-def test_a_name_that_goes_on_from_another_is_not_told_where_all_rows_have_both(notes):
+def test_rows_with_both_levels_of_a_hierarchy_and_numbers_go_on_from_nothing(notes):
     assert not notes(("cs", "cs.ir", "x"), [[0, 1] if i % 3 else [2] for i in range(60)], "multi_label")
-
-
-def test_levels_of_a_hierarchy_and_numbers_go_on_from_nothing(notes):
     assert not notes(("1", "1.5", "2"), cycle(3, 90))
     path = LabelSpace(kind="hierarchy", levels=("top", "it"))
     top = (LabelSpace(kind="single", classes=("x", "y")), cycle(2, 90))

@@ -1,10 +1,9 @@
 import csv
 import gzip
 import io
-from types import MappingProxyType
 
 import pytest
-from data.conftest import rows_of, splits_of
+from data.conftest import DistributionTestCase, rows_of, splits_of
 
 from mlcl.data.sources import mimic3, mimic4
 from mlcl.data.sources.common.clinical import clean_text
@@ -18,7 +17,7 @@ from mlcl.data.sources.common.icd_codes import (
 )
 from mlcl.data.validation import check
 from mlcl.errors import UserError
-from mlcl.testing.sources import SourceTestCase, Wart
+from mlcl.testing.sources import Wart
 
 NOTES_3 = [
     *("ROW_ID", "SUBJECT_ID", "HADM_ID", "CHARTDATE", "CHARTTIME", "STORETIME"),
@@ -83,10 +82,8 @@ def mimic3_files(end="", folder="", header=lambda names: names):
     return {f"{folder}{name}{end}": packed(content) for name, content in tables.items()}
 
 
-class ClinicalTestCase(SourceTestCase):
+class ClinicalTestCase(DistributionTestCase):
     """With the lists of admissions beside the tables."""
-
-    options = MappingProxyType({"check_counts": False})
 
     @pytest.fixture
     def settings(self, given):
@@ -97,6 +94,7 @@ def labels_of(data):
     return {row: labels for row, (_, _, labels) in rows_of(data, "codes").items()}
 
 
+EVENTS, PACKED = "NOTEEVENTS.csv", "NOTEEVENTS.csv.gz"
 DEV, TEST = "lists/dev_full_hadm_ids.csv", "lists/test_full_hadm_ids.csv"
 
 
@@ -107,25 +105,23 @@ class TestMimic3(ClinicalTestCase):
         **lists("100003 100001 99999", "100007", "100009 123456"),
         **lists("100003 100001 99999", "100007", "100009 123456", codes="50"),
     }
+    counts = (
+        "found: train 3, validation 1, test 1, codes 7, codes a row 2.0; allowed: train 47,723, validation"
+    )
     touched = ("NOTEEVENTS.csv", "DIAGNOSES_ICD.csv", "PROCEDURES_ICD.csv", DEV)
     warts = (
-        Wart({"NOTEEVENTS.csv": None}, "no NOTEEVENTS.csv.gz or NOTEEVENTS.csv"),
+        Wart({EVENTS: None}, "no NOTEEVENTS.csv.gz or NOTEEVENTS.csv"),
         Wart(
-            {"NOTEEVENTS.csv": None, "NOTEEVENTS.csv.gz": mimic3_files(".gz")["NOTEEVENTS.csv.gz"][:-20]},
-            "NOTEEVENTS.csv.gz: cannot be read; is it whole?",
+            {EVENTS: None, PACKED: mimic3_files(".gz")[PACKED][:-20]},
+            f"{PACKED}: cannot be read; is it whole",
         ),
-        Wart({"NOTEEVENTS.csv": quoted(NOTES_3, [[1, 2]])}, "ends at line 2; found: 2; allowed: 11"),
+        Wart({EVENTS: quoted(NOTES_3, [[1, 2]])}, "ends at line 2; found: 2; allowed: 11"),
         Wart(
-            {"NOTEEVENTS.csv": quoted(NOTES_3, []) + b'1,2,3,"a'},
-            "NOTEEVENTS.csv: cannot be read at or after line 2",
+            {EVENTS: quoted(NOTES_3, []) + b'1,2,3,"a'}, "NOTEEVENTS.csv: cannot be read at or after line 2"
         ),
+        Wart({EVENTS: quoted(NOTES_3, []) + b"\xff\n"}, "NOTEEVENTS.csv: cannot be read at or after line"),
         Wart(
-            {"NOTEEVENTS.csv": quoted(NOTES_3, []) + b"\xff\n"},
-            "NOTEEVENTS.csv: cannot be read at or after line",
-        ),
-        Wart(
-            {"DIAGNOSES_ICD.csv": '"ROW_ID","HADM_ID"\n'},
-            "the header line lacks a column; found: row_id, hadm_id; allowed: SUBJECT_ID",
+            {"DIAGNOSES_ICD.csv": "ROW_ID,HADM_ID\n"}, "lacks a column; found: row_id, hadm_id; allowed: SUB"
         ),
         Wart({"PROCEDURES_ICD.csv": ""}, "PROCEDURES_ICD.csv: the header line lacks a column"),
         Wart({TEST: None}, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3 are missing"),
@@ -133,12 +129,6 @@ class TestMimic3(ClinicalTestCase):
         Wart({DEV: "100001\n"}, "dev_full_hadm_ids.csv: the admission of line 1 is in the list of train too"),
         Wart({"lists/train_full_hadm_ids.csv": "99999\n"}, "no training one has a note and a code"),
         Wart({}, "dev_full_hadm_ids.csv, test_full_hadm_ids.csv; or seeded", {"splits": None}),
-        Wart(
-            {},
-            "check_counts=false accepts them; found: train 3, validation 1, test 1, codes 7, codes a row 2.0"
-            "; allowed: train 47,723, validation 1,631, test 3,372, codes 8,692",
-            {"check_counts": True},
-        ),
     )
 
     def test_every_listed_summary_has_its_codes(self, read, tmp_path):
@@ -231,17 +221,13 @@ LISTS_4 = {
 class TestMimic4(ClinicalTestCase):
     name = "mimic4"
     files = {**mimic4_files(), **{name: ids.lstrip("\n") for name, ids in LISTS_4.items()}}
+    counts = "allowed: train 110,442, validation 4,017, test 7,851, codes 25,230"
     touched = ("hosp/diagnoses_icd.csv.gz", "note/discharge.csv.gz")
     warts = (
         Wart({"hosp/diagnoses_icd.csv.gz": None}, "diagnoses_icd"),
         Wart({"note/discharge.csv.gz": None}, "files of MIMIC-IV-Note v2.2 (PhysioNet) are missing"),
         Wart({}, "or TOP_50_CODES.csv", {"version": 9, "codes": 50}),
         Wart({}, "MIMIC-IV-ICD by Nguyen et al. (2023)", {"splits": None}),
-        Wart(
-            {},
-            "allowed: train 110,442, validation 4,017, test 7,851, codes 25,230",
-            {"check_counts": True},
-        ),
     )
 
     def test_icd10_codes_stay_as_they_are_written(self, read):
@@ -263,10 +249,9 @@ class TestMimic4(ClinicalTestCase):
         fifty = {"22595853": ["427.31", "54.91"], "22841357": ["427.31"]}
         assert labels_of(read(top, version=9, codes=50)) == fifty
 
-    def test_the_lists_of_the_other_version_name_no_admission(self, source, settings, given, tmp_path):
-        options = {**settings, "version": 9, "splits": given / "lists/mimic4_icd10"}
+    def test_the_lists_of_the_other_version_name_no_admission(self, read, given):
         with pytest.raises(UserError, match="no training one has a note and a code"):
-            source.write(tmp_path / "none", source.options(**options), 0)
+            read(version=9, splits=given / "lists/mimic4_icd10")
 
     def test_notes_may_lie_elsewhere(self, read, given, tmp_path):
         (given / "note").rename(tmp_path / "notes")

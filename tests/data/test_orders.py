@@ -45,10 +45,11 @@ def epoch(order, seed=0, size=SIZE):
     return [rows[at : at + size] for at in range(0, len(rows), size)]
 
 
+SIZES = [(203, 16), (208, 16), (205, 16), (40, 33), (17, 17), (9, 17), (203, 10)]
+
+
 @pytest.mark.parametrize("name", orders())
-@pytest.mark.parametrize(
-    ("rows", "size"), [(203, 16), (208, 16), (205, 16), (40, 33), (17, 17), (9, 17), (203, 10)]
-)
+@pytest.mark.parametrize(("rows", "size"), SIZES)
 def test_no_row_is_twice_in_a_batch_and_an_epoch_is_as_long_as_uniform(name, rows, size):
     batches = epoch(orders(rows, size)[name], size=size)
     uniform = list(EpochSampler(rows, size, seed=0, drop_last=False).batches(0))
@@ -111,13 +112,10 @@ def test_pk_has_k_rows_of_each_of_p_classes():
         assert max(of_class) - min(of_class) <= 1
 
 
-def test_pk_of_few_classes_takes_more_rows_of_each():
+def test_pk_takes_more_rows_of_few_classes_and_completes_a_batch_of_small_ones():
     classes = np.repeat(np.arange(3), [20, 100, 180])
     for batch in epoch(Grouped(single_tree(classes), 300, 16, k=2))[:-1]:
         assert sorted(Counter(classes[row] for row in batch).values()) == [5, 5, 6]
-
-
-def test_pk_completes_a_batch_whose_classes_have_too_few_rows():
     classes = np.repeat(np.arange(30), [1, 2, 3] * 10)
     for batch in epoch(Grouped(single_tree(classes), 60, 16, k=4))[:-1]:
         found = Counter(classes[row] for row in batch)

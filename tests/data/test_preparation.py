@@ -7,6 +7,7 @@ from mlcl.data import SOURCES, Dataset, prepare, sources
 from mlcl.errors import UserError
 
 SMALL = {"scenes": 100}
+SINGLE = {"kind": "single", "column": "c"}
 
 
 @pytest.fixture
@@ -69,14 +70,8 @@ def test_an_error_leaves_no_folder(tmp_path, reading):
     [
         ("digit", {}, "key data.source: unknown source; did you mean digits?; found: digit"),
         ("digits", {"scens": 5}, "key data.options.scens: unknown key; did you mean scenes?"),
-        ("digits", {"scenes": 5}, "key data.options.scenes"),
-        ("icd10cm", {"anything": 1}, "key data.options.anything: unknown key"),
         ("csv", {}, "key data.options.path: missing key"),
-        (
-            "csv",
-            {"path": "nowhere.csv", "text": "t", "labels": {"x": {"kind": "single", "column": "c"}}},
-            "no such file",
-        ),
+        ("csv", {"path": "nowhere.csv", "text": "t", "labels": {"x": SINGLE}}, "no such file"),
         ("image_folder", {"path": "nowhere"}, "nowhere, key data.options.path: no such folder"),
     ],
 )

@@ -2,7 +2,16 @@ from collections import Counter
 
 import pytest
 
-from mlcl.data.split_assignment import assign, position, shares_note, train_every_class, twin_form
+from mlcl.data.split_assignment import (
+    assign,
+    draw,
+    halves,
+    position,
+    shares_note,
+    train_every_class,
+    twin_form,
+    words_of,
+)
 
 
 def test_positions_are_those_of_every_machine():
@@ -14,13 +23,8 @@ def test_shares_are_about_the_fractions():
     counts = Counter(assign(str(i), 0) for i in range(10_000))
     assert abs(counts["train"] - 8_000) < 150
     assert abs(counts["validation"] - 1_000) < 120
-
-
-@pytest.mark.parametrize(
-    ("fractions", "allowed"), [((1, 0, 0), {"train"}), ((0.5, 0, 0.5), {"train", "test"})]
-)
-def test_a_fraction_of_zero_gets_nothing(fractions, allowed):
-    assert {assign(str(i), 0, fractions) for i in range(500)} == allowed
+    for fractions, some in (((1, 0, 0), {"train"}), ((0.5, 0, 0.5), {"train", "test"})):
+        assert {assign(str(i), 0, fractions) for i in range(500)} == some
 
 
 def test_every_class_gets_a_training_row_and_no_more_rows_move():
@@ -37,15 +41,12 @@ def test_every_class_gets_a_training_row_and_no_more_rows_move():
     assert again == moved
 
 
-def test_shares_that_are_far_from_the_wanted_are_said_with_the_reason():
+def test_shares_far_from_the_wanted_and_splits_without_rows_are_said_with_the_reason():
     splits = ["train"] * 827 + ["validation"] * 88 + ["test"] * 85
     assert shares_note(splits, (0.8, 0.1, 0.1), "groups are large") == [
         "the splits have 82.7 / 8.8 / 8.5 % of the rows where 80 / 10 / 10 were wanted: groups are large"
     ]
     assert shares_note(splits, (0.82, 0.09, 0.09), "") == []
-
-
-def test_a_wanted_split_without_rows_is_said_however_small():
     assert shares_note(["train"] * 100, (0.99, 0.01, 0), "")
     assert not shares_note(["train"] * 100, (1, 0, 0), "")
 
@@ -54,3 +55,20 @@ def test_twins_are_equal_but_for_digits_and_sides():
     assert twin_form("Pain in RIGHT hand, 12 days") == twin_form("pain in left hand: 3 days")
     assert twin_form("copyright 3") != twin_form("copyleft 3")
     assert twin_form("initial 3") != twin_form("sequela 3")
+
+
+def test_copies_of_a_text_have_the_same_words():
+    assert words_of("It's  GOOD,\nreally!") == words_of("it s good really") == "it s good really"
+    assert words_of("!?") == "!?"
+
+
+def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():
+    half = list(halves([f"k{i}" for i in range(101)], 3).values())
+    assert (half.count("validation"), half.count("test")) == (50, 51)
+    keys = [f"k{i}" for i in range(100)]
+    drawn = draw(keys, 0, {"test": 10, "train": 30})
+    more = draw(reversed(keys), 0, {"test": 10, "train": 60, "validation": 5})
+    assert [list(drawn.values()).count(split) for split in ("test", "train")] == [10, 30]
+    assert drawn.items() <= more.items()
+    assert draw(keys, 1, {"test": 10, "train": 30}) != drawn
+    assert len(draw(keys, 0, {"test": 1, "train": 1_000})) == 100

@@ -3,6 +3,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from data.conftest import png, splits_of
 
 from mlcl.data import Dataset, prepare
@@ -94,21 +95,9 @@ def assert_as_written(data):
     assert names_of(data, "tags", "test") == [["x", "z"]]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_csv(csv_file, opened, encoding):
-    assert_as_written(opened("csv", csv_file(encoding=encoding)))
-
-
-def test_csv_in_another_encoding_and_with_another_delimiter(tmp_path, opened):
-    file = tmp_path / "data.csv"
-    file.write_bytes("key;body;part;colour\n1;Käse;train;gelb\n".encode("latin-1"))
-    options = {"labels": COLOUR, "encoding": "latin-1", "delimiter": ";"}
-    assert opened("csv", file, **options).split("train").texts() == ["Käse"]
-    with pytest.raises(UserError, match=r"no text in utf-8-sig at or after line 1.*encoding cp1252"):
-        opened("csv", file, **(options | {"encoding": "utf-8-sig"}))
-
-
-def test_parquet_with_lists_numbers_and_nulls(tmp_path, opened):
+def test_csv_and_parquet_with_lists_numbers_and_nulls(tmp_path, opened, csv_file):
+    for encoding in ("utf-8", "utf-8-sig"):
+        assert_as_written(opened("csv", csv_file(encoding=encoding)))
     rows = [dict(zip(HEADER, row, strict=True)) for row in ROWS]
     for row in rows:
         row["tags"] = [tag.strip() for tag in row["tags"].split(";") if tag] or None
@@ -143,54 +132,38 @@ def test_hierarchies_go_through_single_spaces(csv_file, opened):
     assert data.info.space("fine").classes == ("blue", "test/red", "train/red")
     assert data.split("train").labels("path")[:, 1].tolist() == [2, 0, -1, 1, 0]
     assert data.info.notes[0].startswith("fine: 1 name below several classes of coarse are told apart by")
+    labels["fine"] = COLOUR["colour"] | {"classes": ["red", "blue"]}
+    with pytest.raises(UserError, match="a class of fine has two parents in coarse at line 2"):
+        opened("csv", csv_file(), labels=labels)
     labels["path"] = {"kind": "hierarchy", "levels": ["coarse", "tags"]}
     with pytest.raises(UserError, match=r"key labels.path.levels: not a single label space; found: tags"):
         opened("csv", csv_file(), labels=labels)
 
 
-@pytest.mark.parametrize(
-    ("row", "cells", "options", "message"),
-    [
-        (2, {"key": ""}, {}, "key key: empty at line 5"),
-        (4, {"key": "a1"}, {}, "id of line 7 stands in line 2 too; found: a1"),
-        (
-            4,
-            {"part": "dev2"},
-            {},
-            "key part: unknown split at line 7; found: dev2; allowed: train, validation",
-        ),
-        (4, {"room": "6"}, {}, "key room: not a rating at line 7; found: 6; allowed: 1, 2, 3, 4, 5"),
-        (4, {"room": "good"}, {}, "key room: not a rating at line 7; found: good"),
-        (0, {}, {"text": "bodi"}, "key text: no such column; did you mean body?; found: bodi; allowed: key"),
-        (
-            0,
-            {},
-            {"labels": {"c": {"kind": "single", "column": "color"}}},
-            "key labels.c.column: no such column",
-        ),
-        (
-            4,
-            {"colour": "bleu"},
-            {"labels": {"c": {**COLOUR["colour"], "classes": ["red", "blue"]}}},
-            "key colour: unknown class at line 7; did you mean blue?; found: bleu; allowed: red, blue",
-        ),
-        (3, {"tags": "w"}, {}, "label in the test split only"),
-    ],
-)
-def test_the_first_bad_value_is_named_with_file_line_and_column(
-    tmp_path, csv_file, opened, row, cells, options, message
-):
-    file = csv_file(changed(row, **cells))
+# A row of the file, one other cell of it, other options, and the error.
+BAD = """
+2 | key: "" | | key key: empty at line 5
+4 | key: a1 | | id of line 7 stands in line 2 too; found: a1
+4 | part: dev2 | | key part: unknown split at line 7; found: dev2; allowed: train, validation
+4 | room: "6" | | key room: not a rating at line 7; found: 6; allowed: 1, 2, 3, 4, 5
+4 | room: good | | key room: not a rating at line 7; found: good
+0 | | text: bodi | key text: no such column; did you mean body?; found: bodi; allowed: key
+0 | | labels: {c: {kind: single, column: color}} | key labels.c.column: no such column
+4 | colour: bleu | labels: {c: {kind: single, column: colour, classes: [red, blue]}} | \
+key colour: unknown class at line 7; did you mean blue?; found: bleu; allowed: red, blue
+3 | tags: w | | label in the test split only
+"""
+
+
+@pytest.mark.parametrize("case", BAD.strip().splitlines())
+def test_the_first_bad_value_is_named_with_file_line_and_column(tmp_path, csv_file, opened, case):
+    row, cells, options, message = case.split("|")
+    file = csv_file(changed(int(row), **yaml.safe_load(f"{{{cells}}}")))
     with pytest.raises(UserError) as error:
-        opened("csv", file, **options)
+        opened("csv", file, **yaml.safe_load(f"{{{options}}}"))
     assert error.value.file == str(file)
-    assert message in error.value.line()
+    assert message.strip() in error.value.line()
     assert [entry for entry in (tmp_path / "home").iterdir() if entry.is_dir()] == []
-
-
-def test_columns_without_a_name_are_left_alone(csv_file, opened):
-    rows = [(*row[:5], "", "") for row in ROWS]
-    assert opened("csv", csv_file(rows, (*HEADER[:5], "", "")), labels=COLOUR).info.rows["train"] == 3
 
 
 SUN = [["extra", "sun"], ["sun"], ["extra"], []]
@@ -278,6 +251,13 @@ def test_a_single_label_is_one_and_what_cannot_be_seen_makes_no_other(csv_file, 
 
 
 def test_columns_of_0_and_1(csv_file, opened):
+    blank = rows_with("food", ["1", ""], room=["", "1"].__getitem__)
+    data = opened("csv", csv_file(blank), labels={"f": {"kind": "multi_label", "columns": ["food", "room"]}})
+    assert names_of(data, "f") == [["food"], ["room"]]
+    assert data.info.notes[-1] == "labels: 2 of 4 cells (50.0%) are missing: no label, as no cell has 0"
+    single = csv_file(rows_with("tags", ["1", "0", "", "1"]))
+    with pytest.raises(UserError, match=r"1 of 4 cells of 0 and 1 are missing, the first at line 4"):
+        opened("csv", single, labels=TAGS, fractions=[1, 0, 0])
     rows = [("a", "one", "train", "", "", "1", "0.0"), ("b", "two", "train", "", "", "yes", "True")]
     labels = {"stars": {"kind": "multi_label", "columns": ["room", "food"]}}
     data = opened("csv", csv_file(rows), labels=labels)
@@ -322,22 +302,6 @@ def test_what_a_blank_and_a_minus_one_among_0_and_1_mean_is_the_users_choice(
         "labels: 2 of 15 cells (13.3%)",
         "labels: 1 of 15 cells (6.7%)",
     ]
-
-
-def test_one_column_of_0_and_1_treats_blanks_as_is_said(csv_file, opened):
-    file = csv_file(rows_with("tags", ["1", "0", "", "1"]))
-    with pytest.raises(UserError, match=r"1 of 4 cells of 0 and 1 are missing, the first at line 4"):
-        opened("csv", file, labels=TAGS, fractions=[1, 0, 0])
-    data = opened("csv", file, labels={"tags": {**TAGS["tags"], "missing": "ignore"}}, fractions=[1, 0, 0])
-    assert names_of(data, "tags") == [["tags"], [], [], ["tags"]]
-    assert data.split("train").labels("tags").unknown.lists() == [[], [], [0], []]
-
-
-def test_a_blank_is_0_where_no_cell_has_0_and_that_is_said(csv_file, opened):
-    rows = rows_with("food", ["1", ""], room=["", "1"].__getitem__)
-    data = opened("csv", csv_file(rows), labels={"f": {"kind": "multi_label", "columns": ["food", "room"]}})
-    assert names_of(data, "f") == [["food"], ["room"]]
-    assert data.info.notes[-1] == "labels: 2 of 4 cells (50.0%) are missing: no label, as no cell has 0"
 
 
 def test_without_a_split_column_a_seeded_hash_decides_and_every_class_is_trained(csv_file, opened):
@@ -470,8 +434,21 @@ SIMPLE = [(key, body.replace('"', ""), *cells) for key, body, *cells in ROWS]
 WRONG = [*SIMPLE[:-1], ("a5", "Fifth", "train", "blue", "z", "9", "5")]
 
 
-def label(**options):
-    return {"labels": {"x": options}}
+OPTIONS_REFUSED = {
+    "text: null": "say which column it is; found: the columns key, body",
+    "labels: {}": "say which column it is; found: the columns key, body",
+    "labels: {x: {kind: single, columns: colour}}": "unknown key; did you mean column",
+    "delimiter: ;;": "key data.options.delimiter: string should have at most 1 character",
+    "image: body": "key data.options",
+    "fractions: [0.5, 0.1, 0.1]": "key data.options",
+    "encoding: utf-9": "key data.options.encoding: unknown encoding",
+    "labels: {x: {kind: double, column: c}}": "key data.options.labels.x",
+    "labels: {x: {kind: single, column: c, classes: ['1', '1', '2']}}": "key data.options.labels.x",
+    "labels: {x: {kind: aspects, columns: [c, c]}}": "key data.options.labels.x",
+    "labels: {x: {kind: aspects, columns: [c], scale: [5, 1]}}": "key data.options.labels.x",
+    "labels: {x: {kind: hierarchy, levels: [y, y]}}": "key data.options",
+    "labels: {text: {kind: single, column: c}}": "key data.options.labels",
+}
 
 
 class TestCsv(SourceTestCase):
@@ -485,31 +462,14 @@ class TestCsv(SourceTestCase):
         Wart({"data.csv": as_csv([])}, "no rows"),
         Wart({"data.csv": as_csv(SIMPLE[:1]) + '\n"open'}, "no CSV at or after line 3"),
         Wart({"data.csv": as_csv([SIMPLE[0], SIMPLE[2], ("x", "y")])}, "wrong number of fields at line 4"),
-        Wart(
-            {"data.csv": as_csv(SIMPLE, (*HEADER[:6], "food"))},
-            "labels.stars.columns.0: this column occurs twice",
-        ),
-        Wart({}, "say which column it is; found: the columns key, body", {"text": None}),
-        Wart({}, "say which column it is; found: the columns key, body", {"labels": {}}),
-        Wart({}, "unknown key; did you mean column", label(kind="single", columns="colour")),
-        Wart({}, "key data.options.delimiter", {"delimiter": ";;"}),
-        Wart({}, "key data.options", {"image": "body"}),
-        Wart({}, "key data.options", {"fractions": [0.5, 0.1, 0.1]}),
-        Wart({}, "key data.options", {"encoding": "utf-9"}),
-        Wart({}, "key data.options", label(kind="double", column="c")),
-        Wart({}, "key data.options", label(kind="single", column="c", classes=["1", "1", "2"])),
-        Wart({}, "key data.options", label(kind="aspects", columns=["c", "c"])),
-        Wart({}, "key data.options", label(kind="aspects", columns=["c"], scale=[5, 1])),
-        Wart({}, "key data.options", label(kind="hierarchy", levels=["y", "y"])),
-        Wart({}, "key data.options", {"labels": {"text": {"kind": "single", "column": "c"}}}),
+        Wart({"data.csv": as_csv(SIMPLE, (*HEADER[:6], "food"))}, "columns.0: this column occurs twice"),
+        *(Wart({}, message, yaml.safe_load(f"{{{wrong}}}")) for wrong, message in OPTIONS_REFUSED.items()),
     )
 
 
 class TestJsonl(SourceTestCase):
     name = "jsonl"
-    files = {
-        "data.jsonl": "".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in SIMPLE),
-    }
+    files = {"data.jsonl": "".join(json.dumps(dict(zip(HEADER, row, strict=True))) + "\n" for row in SIMPLE)}
     path = "data.jsonl"
     options = OPTIONS
     warts = (
@@ -525,18 +485,13 @@ class TestParquet(SourceTestCase):
     options = OPTIONS
     warts = (
         Wart({"data.parquet": as_parquet(WRONG)}, "food"),
-        Wart(
-            {"data.parquet": as_parquet(SIMPLE)[:-9]},
-            "data.parquet: not a whole Parquet file; was it truncated?",
-        ),
+        Wart({"data.parquet": as_parquet(SIMPLE)[:-9]}, "data.parquet: not a whole Parquet file; was it"),
     )
 
 
 class TestTxt(SourceTestCase):
     name = "txt"
-    files = {
-        "data.txt": "".join(f"__label__{'ab'[i % 2]} __label__c some words {i}\n" for i in range(60)),
-    }
+    files = {"data.txt": "".join(f"__label__{'ab'[i % 2]} __label__c some words {i}\n" for i in range(60))}
     path = "data.txt"
     options = {"text": "text", "labels": {"labels": {"kind": "multi_label", "column": "labels"}}}
     warts = (

@@ -16,13 +16,10 @@ def test_words_are_kept_by_frequency_and_lower_cased():
     assert tokenizer.encode("THE gnu").ids == [2, 1]
 
 
-def test_the_same_texts_give_the_same_vocabulary():
+def test_the_same_texts_give_the_same_vocabulary_which_survives_its_json():
     texts = [f"word{i} word{i % 50}" for i in range(500)]
-    assert train_word_tokenizer(texts, 100).to_str() == train_word_tokenizer(texts, 100).to_str()
-
-
-def test_a_tokenizer_survives_its_json():
-    tokenizer = train_word_tokenizer(TEXTS, vocabulary=10)
+    tokenizer = train_word_tokenizer(texts, 100)
+    assert tokenizer.to_str() == train_word_tokenizer(texts, 100).to_str()
     again = load_tokenizer(tokenizer.to_str())
     assert again.to_str() == tokenizer.to_str()
     with pytest.raises(UserError, match="not a tokenizer"):
@@ -30,7 +27,8 @@ def test_a_tokenizer_survives_its_json():
 
 
 def test_batches_are_padded_to_their_longest():
-    rows = encode(train_word_tokenizer(TEXTS, vocabulary=20), TEXTS, max_length=5)
+    tokenizer = train_word_tokenizer(TEXTS, vocabulary=20)
+    rows = encode(tokenizer, TEXTS, max_length=5)
     batch = rows.batch(torch.tensor([2, 0, 0]))
     assert batch["input_ids"].dtype == torch.int64
     assert batch["attention_mask"].dtype == torch.bool
@@ -38,13 +36,8 @@ def test_batches_are_padded_to_their_longest():
     assert batch["input_ids"][0].tolist() == [1, 0, 0, 0]
     assert batch["attention_mask"].sum(1).tolist() == [1, 4, 4]
     assert torch.equal(batch["input_ids"][1], batch["input_ids"][2])
-    assert rows.batch(torch.tensor([3]))["input_ids"].shape == (1, 5)
-    assert rows.batch(torch.tensor([1]))["input_ids"].shape == (1, 5)
-
-
-def test_lengths_are_cut():
-    rows = encode(train_word_tokenizer(TEXTS, vocabulary=20), ["a dog " * 50, "a"], max_length=7)
-    assert np.diff(rows.offsets).tolist() == [7, 1]
+    assert np.diff(encode(tokenizer, ["a dog " * 50, "a"], 7).offsets).tolist() == [7, 1]
+    assert [rows.batch(torch.tensor([row]))["input_ids"].shape for row in (3, 1)] == [(1, 5)] * 2
 
 
 def test_the_cache_is_used_for_the_same_tokenizer_rows_and_length_only(text_set, tmp_path, monkeypatch):
@@ -67,12 +60,6 @@ def test_the_cache_is_used_for_the_same_tokenizer_rows_and_length_only(text_set,
     encode(tokenizer, Dataset.open(text_set).split("validation"), 8, tmp_path / "cache")
     encode(train_word_tokenizer(split.texts(), vocabulary=9), split, 8, tmp_path / "cache")
     assert len(calls) == count + 4
-
-
-def test_a_cached_split_is_not_even_read(text_set, tmp_path, monkeypatch):
-    split = Dataset.open(text_set).split("train")
-    tokenizer = train_word_tokenizer(split.texts(), vocabulary=50)
-    encode(tokenizer, split, 8, tmp_path / "cache")
     monkeypatch.setattr(type(split), "texts", lambda self: pytest.fail("texts were read"))
     assert len(encode(tokenizer, split, 8, tmp_path / "cache")) == len(split)
 
@@ -97,13 +84,10 @@ def test_a_hugging_face_tokenizer_keeps_its_special_tokens(tmp_path):
     assert batch["attention_mask"].tolist() == [[True, True, False, False], [True] * 4]
 
 
-def test_a_missing_hugging_face_tokenizer_is_a_user_error(tmp_path, monkeypatch):
+def test_without_files_or_transformers_the_error_says_so(tmp_path, monkeypatch):
     pytest.importorskip("transformers")
     with pytest.raises(UserError, match="no tokenizer there"):
         hugging_face_tokenizer(str(tmp_path / "nothing"))
-
-
-def test_without_transformers_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
     with pytest.raises(UserError, match=r"pip install 'mlcl\[transformers\]'"):
         hugging_face_tokenizer("any")

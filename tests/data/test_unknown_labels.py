@@ -108,49 +108,46 @@ def test_noise_keeps_unknown_entries_unknown(place, rate):
 
 def test_a_space_without_unknown_has_none_and_dataset_json_does_not_name_it(write, findings):
     place = write(findings, label_spaces={"findings": PLAIN})
-    split = Dataset.open(place).split("train")
-    assert split.labels("findings").unknown is None
-    assert split.labels("findings").unknown is None
+    assert Dataset.open(place).split("train").labels("findings").unknown is None
     assert "unknown" not in json.loads((place / "dataset.json").read_text())["label_spaces"]["findings"]
 
 
-def test_the_fingerprint_is_that_of_before_unless_a_space_has_unknown():
-    def info(space):
-        shards = [{"file": "train-00000.parquet", "rows": 1, "sha256": "0" * 64}]
-        return DatasetInfo(
-            name="n",
-            modality="text",
-            rows={"train": 1},
-            source="s",
-            licence="l",
-            label_spaces={"tags": space},
-            shards=shards,
-        )
+def info(**spaces):
+    shards = [{"file": "train-00000.parquet", "rows": 1, "sha256": "0" * 64}]
+    about = {"name": "n", "modality": "text", "rows": {"train": 1}, "source": "s", "licence": "l"}
+    return DatasetInfo(**about, label_spaces=spaces, shards=shards)
 
+
+def test_the_fingerprint_is_that_of_before_unless_a_space_has_unknown():
     space = {"kind": "multi_label", "classes": ["a", "b"]}
-    assert info(space).fingerprint == info({**space, "unknown": False}).fingerprint == "9518196175b2fb84"
-    assert info({**space, "unknown": True}).fingerprint != "9518196175b2fb84"
+    assert info(tags=space).fingerprint == info(tags={**space, "unknown": False}).fingerprint
+    assert info(tags=space).fingerprint == "9518196175b2fb84"
+    assert info(tags={**space, "unknown": True}).fingerprint != "9518196175b2fb84"
 
 
 def test_unknown_is_of_multi_label_spaces_alone_and_of_no_level():
     with pytest.raises(ValueError, match="unknown is of multi_label spaces alone, this one is single"):
         LabelSpace(kind="single", classes=("a",), unknown=True)
-    spaces = {
-        "coarse": LabelSpace(kind="multi_label", classes=("x",)),
-        "fine": LabelSpace(kind="multi_label", classes=("a", "b"), unknown=True),
-        "path": LabelSpace(kind="hierarchy", levels=("coarse", "fine"), parents=((0, 0),)),
-    }
-    shards = [{"file": "train-00000.parquet", "rows": 1, "sha256": "0" * 64}]
+    coarse = LabelSpace(kind="multi_label", classes=("x",))
+    path = LabelSpace(kind="hierarchy", levels=("coarse", "fine"), parents=((0,) * 6,))
     with pytest.raises(ValueError, match="level fine of path has unknown entries, which no level may have"):
-        DatasetInfo(
-            name="n",
-            modality="text",
-            rows={"train": 1},
-            source="s",
-            licence="l",
-            label_spaces=spaces,
-            shards=shards,
-        )
+        info(coarse=coarse, fine=SPACE, path=path)
+
+
+@pytest.mark.parametrize("read", [check, read_validation])
+@pytest.mark.parametrize(
+    ("row", "known", "unknown", "problem", "found"),
+    [
+        (6, [], [6], "class index outside the classes at row 1", [6]),
+        (10, [0, 3], [1, 3], "class both known and unknown at row 2", "d"),
+    ],
+)
+def test_wrong_unknown_classes_are_refused(write, findings, read, row, known, unknown, problem, found):
+    findings["findings"][row], findings["findings.unknown"][row] = known, unknown
+    with pytest.raises(UserError, match=problem) as error:
+        read(write(findings, label_spaces={"findings": SPACE}))
+    assert (error.value.key, error.value.found) == ("findings.unknown", found)
+    assert error.value.file.endswith("validation-00000.parquet")
 
 
 def test_a_missing_column_of_unknown_classes_is_named(write, findings):
@@ -160,41 +157,13 @@ def test_a_missing_column_of_unknown_classes_is_named(write, findings):
     assert error.value.key == "findings.unknown"
 
 
-@pytest.mark.parametrize(
-    "read", [check, lambda place: Dataset.open(place).split("validation").labels("findings")]
-)
-def test_an_unknown_class_outside_the_space_is_refused(write, findings, read):
-    findings["findings.unknown"][6] = [6]
-    place = write(findings, label_spaces={"findings": SPACE})
-    with pytest.raises(UserError, match="class index outside the classes at row 1") as error:
-        read(place)
-    assert error.value.key == "findings.unknown"
-    assert error.value.file.endswith("validation-00000.parquet")
-
-
-@pytest.mark.parametrize(
-    "read", [check, lambda place: Dataset.open(place).split("validation").labels("findings")]
-)
-def test_a_class_both_known_and_unknown_is_refused(write, findings, read):
-    findings["findings"][10], findings["findings.unknown"][10] = [0, 3], [1, 3]
-    place = write(findings, label_spaces={"findings": SPACE})
-    with pytest.raises(UserError, match="class both known and unknown at row 2") as error:
-        read(place)
-    assert (error.value.key, error.value.found) == ("findings.unknown", "d")
-    assert error.value.file.endswith("validation-00000.parquet")
-
-
-def test_the_check_counts_unknown_entries(place, findings):
+def test_the_check_counts_unknown_entries(place, findings, write):
     count = sum(map(len, findings["findings.unknown"]))
     share = f"{count / (ROWS * 6):.1%}"
     assert f"findings: {count} of 720 entries are unknown ({share})" in check(place).warnings
-
-
-def test_the_check_of_rows_that_tell_all_has_no_note(write, findings):
     findings["findings.unknown"] = [[] for _ in range(ROWS)]
-    assert not any(
-        "unknown" in line for line in check(write(findings, label_spaces={"findings": SPACE})).warnings
-    )
+    told = check(write(findings, "told", label_spaces={"findings": SPACE})).warnings
+    assert not any("unknown" in line for line in told)
 
 
 def test_the_description_counts_unknown_entries_of_the_training_rows(place, findings):

@@ -27,16 +27,8 @@ def write(folder, vectors, dim=3):
         "vectors": vectors,
         "kind": [i % 2 for i in range(rows)],
     }
-    write_dataset(
-        folder,
-        name="v",
-        modality="vectors",
-        dim=dim,
-        label_spaces=SPACES,
-        batches=[batch],
-        source="s",
-        licence="l",
-    )
+    about = {"name": "v", "modality": "vectors", "source": "s", "licence": "l"}
+    write_dataset(folder, **about, dim=dim, label_spaces=SPACES, batches=[batch])
     return folder
 
 
