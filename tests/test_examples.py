@@ -49,6 +49,7 @@ def test_several_heads_and_a_classifier_learn_the_sections(capsys):
     assert float(accuracy) > 0.7
 
 
+@pytest.mark.slow
 def test_a_sweep_and_its_results_in_pandas(tmp_path):
     swept = command("sweep.py", str(tmp_path))
     assert len(re.findall(r"^trial \d+ 0\.\d+ {'objective", swept, re.MULTILINE)) == 4

@@ -90,7 +90,7 @@ class Cli:
 
 @pytest.fixture(scope="session")
 def tables(tmp_path_factory):
-    """A home whose MLflow store has its tables, and nothing in them: a first command takes seconds for them."""
+    """A home whose MLflow store has empty tables, which take a first command seconds."""
     return Tracker(tmp_path_factory.mktemp("tables")).home
 
 
