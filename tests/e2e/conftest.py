@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -14,6 +15,8 @@ from builders import job_tree
 from e2e.fork_server import ForkServer
 from mlflow import MlflowClient
 from patience import PATIENCE
+
+from mlcl.tracking import Tracker
 
 fork_server = cache(ForkServer)
 """One for all tests of this process."""
@@ -85,6 +88,14 @@ class Cli:
         return list(self.client.search_runs(ids, where))
 
 
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory):
+    """A home whose MLflow store has empty tables, which take a first command seconds."""
+    return Tracker(tmp_path_factory.mktemp("tables")).home
+
+
 @pytest.fixture
-def mlcl(tmp_path, tiny):
-    return Cli(tmp_path, tiny)
+def mlcl(tmp_path, tiny, tables):
+    made = Cli(tmp_path, tiny)
+    shutil.copytree(tables, made.home)
+    return made

@@ -13,6 +13,8 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.local.processes import free_port
 from mlcl.store import RunFolders
 
+pytestmark = pytest.mark.slow
+
 SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
@@ -104,7 +106,6 @@ def test_a_run_is_submitted_watched_stopped_and_resumed(mlcl, service, monkeypat
     assert mlcl("down").status == 0
 
 
-@pytest.mark.slow
 def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
     submit(mlcl, "sweep", "job.yaml", "space.yaml", "--trials", "2", "--fresh")
     # Either trial may be the first that the log names.

@@ -55,13 +55,13 @@ def test_a_sweep_end_to_end(mlcl):
     tree = yaml.safe_load(mlcl.job.read_text())
     tree["objective"]["heads"] = {}
     baseline.write_text(yaml.safe_dump(tree))
-    options = ("--trials", 5, "--seeds", 2, "--baseline", baseline, "--json")
+    options = ("--trials", 3, "--seeds", 2, "--baseline", baseline, "--json")
     answer = mlcl("sweep", mlcl.job, space, *options, "train.epochs=6")
     assert answer.status == 0, answer.err
     report = answer.json
     assert (report["state"], report["name"], report["undelivered"]) == ("COMPLETE", "job-space", 0)
     assert report["score"] == "knn_best/val/accuracy"
-    assert [trial["key"] for trial in report["trials"]] == [f"trial-{n:04d}" for n in range(5)]
+    assert [trial["key"] for trial in report["trials"]] == [f"trial-{n:04d}" for n in range(3)]
     assert {json.loads(line)["kind"] for line in answer.err.splitlines() if line.startswith("{")} >= {
         "note", "stage", "begin", "rung", "close", "end"
     }  # fmt: skip
@@ -135,20 +135,15 @@ def check_baselines(report):
     assert verdict["paired"]["n"] == 2
 
 
-def test_stopped_then_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
-    """Killed, it is closed by any command; on its way on a worker dies. No epoch is lost or logged twice."""
-    command = (
-        "sweep",
-        mlcl.job,
-        write_space(mlcl, ONE_KEY),
-        "--trials",
-        2,
-        "--json",
-        f"train.epochs={EPOCHS}",
-    )
-    stopped = stop(mlcl, command, signal.SIGTERM)
+def sweep_of_two(mlcl):
+    space = write_space(mlcl, ONE_KEY)
+    return ("sweep", mlcl.job, space, "--trials", 2, "--json", f"train.epochs={EPOCHS}")
 
-    process = start_again(mlcl, command)
+
+def test_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
+    """Killed, it is closed by any command; on its way on a worker dies. No epoch is lost or logged twice."""
+    command = sweep_of_two(mlcl)
+    process = start_and_train(mlcl, command)
     os.killpg(process.pid, signal.SIGKILL)
     process.answer()
     zombies = [run for run in mlcl.runs() if run.info.status == "RUNNING"]
@@ -159,31 +154,25 @@ def test_stopped_then_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
         assert (closed.info.status, closed.data.tags["mlcl.state"]) == ("KILLED", "STOPPED")
         assert closed.data.tags["mlcl.reason"] == "its process was killed"
     assert "RUNNING" not in statuses(mlcl)
-    assert [record.state for _, record in RunFolders(mlcl.home, "sweeps").records()] == ["STOPPED"]
+    ((_, killed),) = RunFolders(mlcl.home, "sweeps").records()
+    assert killed.state == "STOPPED"
 
-    process = start_again(mlcl, command)
+    process = start_and_train(mlcl, command)
     until(lambda: worker_of(process)).kill()
     again = process.answer()
     assert again.status == 0, again.err
-    check_gone_on(mlcl, stopped, again.json)
+    check_gone_on(mlcl, killed.id, again.json)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
-    command = (
-        "sweep",
-        mlcl.job,
-        write_space(mlcl, ONE_KEY),
-        "--trials",
-        2,
-        "--json",
-        f"train.epochs={EPOCHS}",
-    )
+    command = sweep_of_two(mlcl)
     stopped = stop(mlcl, command, number)
     again = mlcl(*command)
     assert again.status == 0, again.err
-    check_gone_on(mlcl, stopped, again.json)
+    check_gone_on(mlcl, stopped["id"], again.json)
+    assert again.json["trials"][0]["settings"] == stopped["trials"][0]["settings"]
     assert statuses(mlcl) == {"FINISHED"}
     assert len(mlcl.runs()) == 3
 
@@ -219,7 +208,7 @@ def stop(mlcl, command, number):
     return stopped
 
 
-def start_again(mlcl, command):
+def start_and_train(mlcl, command):
     """The command's process, once it trains."""
     known = len(values(mlcl))
     process = mlcl.start(*command)
@@ -227,11 +216,10 @@ def start_again(mlcl, command):
     return process
 
 
-def check_gone_on(mlcl, stopped, report):
+def check_gone_on(mlcl, id, report):
     """It is the same sweep, and its two trials have every epoch once."""
-    assert report["id"] == stopped["id"]
+    assert report["id"] == id
     assert [trial["state"] for trial in report["trials"]] == ["COMPLETE", "COMPLETE"]
-    assert report["trials"][0]["settings"] == stopped["trials"][0]["settings"]
     for key in ("trial-0000", "trial-0001"):
         history = mlcl.client.get_metric_history(by_key(mlcl)[key].info.run_id, "train/loss")
         assert sorted(point.step for point in history) == [3 * epoch for epoch in range(1, EPOCHS + 1)]

@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves
 from mlcl.losses import build_loss, tiling
 from mlcl.testing.loss_batches import case_id
 
-TILE = 64
+TILE = 40
 
 
 class Largest(TorchDispatchMode):
@@ -39,11 +39,11 @@ def largest(loss, rows, name):
     ids=lambda value: case_id(value) if isinstance(value, tuple) else str(value),
 )
 def test_no_tensor_grows_with_the_pairs(case, several_paths, monkeypatch, make):
-    """640 rows of 8 numbers in tiles of 64: at most some tiles, or some numbers a row; not 409,600 pairs."""
+    """320 rows of 8 numbers in tiles of 40: at most some tiles, or some numbers a row; not 102,400 pairs."""
     monkeypatch.setattr(tiling, "TILE", TILE)
     monkeypatch.setattr(tiling, "KEPT", 0)
     name, options = case
-    rows = make(samples=320, dim=8, width=12, several_paths=several_paths)
+    rows = make(samples=160, dim=8, width=12, several_paths=several_paths)
     pairs = len(rows.z) ** 2
     assert largest(build_loss(name, engine="dense", **options), rows, name) >= pairs
     assert largest(build_loss(name, engine="tiled", **options), rows, name) < pairs / 16

@@ -3,6 +3,7 @@
 import random
 import shutil
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from builders import tiny_job
@@ -29,7 +30,7 @@ ENDED = {"COMPLETE", "PRUNED", "FAIL"}
 class Sweeps:
     """A sweep that prunes; one of its trials fails, the best is confirmed."""
 
-    counts = (10, 3)
+    counts = (8, 2)
     """Kills without and with a store."""
     statuses = frozenset({"FINISHED", "KILLED", "FAILED"})
     again = 150
@@ -72,7 +73,7 @@ class Sweeps:
 class BaselineKind(Sweeps):
     """A sweep of which a baseline is searched, too."""
 
-    counts = (6, 2)
+    counts = (5, 1)
 
     def make(self, name, mlflow=False):
         world, plan = super().make(name, mlflow)
@@ -89,7 +90,7 @@ class BaselineKind(Sweeps):
 class TablesKind(Sweeps):
     """A table of two cells with two seeds."""
 
-    counts, statuses, again, last = (10, 2), frozenset({"FINISHED"}), 60, 1
+    counts, statuses, again, last = (8, 1), frozenset({"FINISHED"}), 60, 1
 
     def make(self, name, mlflow=False):
         tables = Tables(self.folder / name, self.patch, self.data, self.store if mlflow else None)
@@ -112,7 +113,7 @@ class TablesKind(Sweeps):
 class TunedKind(TablesKind):
     """A table with a plain and a tuned cell."""
 
-    counts, statuses, again, last = (10, 2), frozenset({"FINISHED", "KILLED"}), 150, 2
+    counts, statuses, again, last = (8, 1), frozenset({"FINISHED", "KILLED"}), 150, 2
 
     def make(self, name, mlflow=False):
         tables = Tables(self.folder / name, self.patch, self.data, self.store if mlflow else None)
@@ -158,11 +159,20 @@ BUT_A_BASELINE = pytest.mark.parametrize(
 """make test-slow has the searched baseline, too."""
 
 
-def unbroken(kind, mlflow=False):
-    world, plan = kind.make("unbroken", mlflow)
-    points = world.points(plan)
-    kind.check_whole(world)
-    return points, world.everything()
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory, tiny, store):
+    """Of a kind that is not killed: its points, those in the middle of files, and what it comes to."""
+
+    @cache
+    def run(kind, mlflow):
+        with pytest.MonkeyPatch.context() as patch:
+            made = kind(tmp_path_factory.mktemp("unbroken"), patch, tiny, store)
+            world, plan = made.make("unbroken", mlflow)
+            points = world.points(plan)
+            made.check_whole(world)
+            return points, world.mortal.halves, world.everything()
+
+    return lambda kind, mlflow=False: run(type(kind), mlflow)
 
 
 def harmed(kind, points, whole, mlflow=False, **how):
@@ -179,24 +189,22 @@ def harmed(kind, points, whole, mlflow=False, **how):
     return found
 
 
-def test_killed_at_some_points(kind):
-    count, whole = unbroken(kind)
+def test_killed_at_some_points(kind, unbroken):
+    count, _, whole = unbroken(kind)
     assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), whole) == {}
 
 
 @BUT_A_BASELINE
-def test_killed_in_the_middle_of_a_file(kind):
-    world, plan = kind.make("unbroken")
-    world.points(plan)
-    halves = world.mortal.halves
+def test_killed_in_the_middle_of_a_file(kind, unbroken):
+    _, halves, whole = unbroken(kind)
     assert halves
     points = {point for its in halves.values() for point in (its[0], its[-1])}
-    assert harmed(kind, sorted(points), world.everything()) == {}
+    assert harmed(kind, sorted(points), whole) == {}
 
 
 @BUT_A_BASELINE
-def test_killed_at_some_points_with_mlflow(kind):
-    count, whole = unbroken(kind, mlflow=True)
+def test_killed_at_some_points_with_mlflow(kind, unbroken):
+    count, _, whole = unbroken(kind, mlflow=True)
     assert {run["status"] for run in whole["mlflow"].values()} == kind.statuses
     points = random.Random(1).sample(range(count), kind.counts[1])
     assert harmed(kind, points, whole, mlflow=True) == {}
@@ -204,20 +212,20 @@ def test_killed_at_some_points_with_mlflow(kind):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_at_every_point(kind):
-    count, whole = unbroken(kind)
+def test_killed_at_every_point(kind, unbroken):
+    count, _, whole = unbroken(kind)
     assert harmed(kind, range(count), whole) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_killed_at_many_points_with_mlflow(kind):
-    count, whole = unbroken(kind, mlflow=True)
+def test_killed_at_many_points_with_mlflow(kind, unbroken):
+    count, _, whole = unbroken(kind, mlflow=True)
     assert harmed(kind, range(0, count, 23 if isinstance(kind, TablesKind) else 11), whole, True) == {}
 
 
-def test_killed_again_and_again(kind):
-    _, whole = unbroken(kind)
+def test_killed_again_and_again(kind, unbroken):
+    *_, whole = unbroken(kind)
     world, plan = kind.make("killed")
     kills = 0
     while world.killed(plan, kind.again):  # each command gets a little further
@@ -259,8 +267,8 @@ def _unordered(told):
     return {**told, "ledger": {**told["ledger"], "history": sorted(told["ledger"]["history"])}}
 
 
-def test_a_killed_one_is_closed_by_any_command_and_goes_on_by_its_own(kind):
-    _, whole = unbroken(kind, mlflow=True)
+def test_a_killed_one_is_closed_by_any_command_and_goes_on_by_its_own(kind, unbroken):
+    *_, whole = unbroken(kind, mlflow=True)
     world, plan = kind.make("killed", mlflow=True)
     world.kill_when(lambda job, epoch: job.train.seed == kind.last and epoch == 3)
     assert world.killed(plan)
