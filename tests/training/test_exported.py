@@ -17,7 +17,7 @@ import mlcl
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
-from mlcl.service.tables.table_checks import run_metrics
+from mlcl.service.tables.plan import run_metrics
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
