@@ -168,7 +168,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 
 def _metrics(run: Run) -> Table:
-    """A row for each figure, on validation and on test."""
+    """A row for each metric, on validation and on test."""
     found: dict[str, dict[str, str]] = {}
     for metric in sorted(run.data.metrics):
         parts = metric.split("/")

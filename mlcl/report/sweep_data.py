@@ -156,10 +156,10 @@ class SweepConclusion:
                 comparison = compare_settings(settings)
             except UserError as error:
                 problem = f"No test: {error.line()}."
-        return cls(tuple(settings), _chosen(data, verdict), verdict, comparison, problem)
+        return cls(tuple(settings), _setting_to_use(data, verdict), verdict, comparison, problem)
 
 
-def _chosen(data: SweepData, verdict: BaselineVerdict | None) -> str | None:
+def _setting_to_use(data: SweepData, verdict: BaselineVerdict | None) -> str | None:
     if verdict is not None:
         return verdict.baseline if verdict.result == "loses to" else verdict.model
     if data.best is None:
@@ -205,7 +205,7 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
 
 
 def next_command(data: SweepData, conclusion: SweepConclusion) -> tuple[str, str]:
-    """What to do next and the command for it; JOB and SPACE stand for the sweep's files."""
+    """The next step in words, and its command, in which JOB and SPACE stand for the sweep's files."""
     name, asked, verdict = data.result.name, data.result.asked, conclusion.verdict
     trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
     sweep = f"mlcl sweep JOB SPACE --name {name}"

@@ -30,7 +30,7 @@ class CellGroup:
     title: str
     cells: Mapping[str, CellResult]
 
-    def chosen(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
+    def runs_to_draw(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
         """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds.
 
         Cells of which MLflow lacks a run are left out.
@@ -81,7 +81,7 @@ def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Hi
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
         for made, reasons in (
             _learning(group, history),
-            draw_embeddings(group.chosen(table.higher, MOST_SETTINGS)),
+            draw_embeddings(group.runs_to_draw(table.higher, MOST_SETTINGS)),
         ):
             several = len(found) > 1
             plots += [_of_group(plot, number, group.title) for plot in made] if several else made

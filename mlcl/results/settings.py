@@ -175,7 +175,7 @@ def setting_keys(run: Run) -> dict[str, str]:
 
 
 def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
-    """The settings that the words name, in their order.
+    """Finds the settings that the words name, in their order, for `compare_settings` and `score_posthoc`.
 
     A sweep names all settings that it has confirmed on fresh seeds; a run of one of them names that setting;
     any other run names itself and the complete runs of its experiment that differ only in the seed, the

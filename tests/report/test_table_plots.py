@@ -163,10 +163,10 @@ def test_groups_are_what_cells_share(store):
     table = read_table(runs, runs.require_group("groups"))
     found = comparable_cells(table)
     assert [group.title for group in found] == ["BERT", "CNN, CE and others"]
-    chosen = found[0].chosen(table.higher, 3)
+    chosen = found[0].runs_to_draw(table.higher, 3)
     assert {name: len(runs) for name, runs in chosen.items()} == {"CE": 2, "a": 2, "b": 2}
     assert chosen["CE"][0] == ids["BERT", "CE", 1]
-    worst = found[0].chosen({"accuracy": False}, 3)
+    worst = found[0].runs_to_draw({"accuracy": False}, 3)
     assert list(worst) == ["CE", "a", "b"]
     assert list(found[1].cells) == ["CNN, CE", "BERT, topics"]
 
