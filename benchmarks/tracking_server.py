@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 
 from mlcl.service.local.processes import end_processes, free_port, process_tree, start_process
 from mlcl.service.local.servers import Server, mlflow_server
-from mlcl.service.local.settings import ServiceFolder, Settings, check_store, read_secret, store_uri
+from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, read_secret, store_uri
 
 Points = Counter[tuple[str, int, float]]
 """How often a store has a metric's value at a step."""
@@ -60,7 +60,7 @@ def tracking_server(home: Path, store: str) -> Iterator[TrackingServer]:
     folder = ServiceFolder(home)
     folder.make()
     settings = Settings(store_uri(store, folder), str(home / "artifacts"), mlflow_port=free_port())
-    check_store(settings.store)
+    check_storage(settings)
     server = mlflow_server(settings, folder)
     server.prepare()
     process = start_process(server.command, server.environment, server.log)

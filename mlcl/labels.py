@@ -57,9 +57,9 @@ class LabelRows:
 
     @classmethod
     def of_levels(cls, parts: Sequence[LabelRows]) -> LabelRows:
-        """Several paths through a hierarchy a row, from the rows of each level (B, L_l), the coarsest first.
+        """Rows of nodes of a hierarchy, from the label rows of each level (B, L_l), the coarsest level first.
 
-        A row has the parents of its labels too: each level holds those of the next finer one.
+        A row may have several paths. The rows of a level must have the parents of the next finer labels.
         """
         levels = tuple(part.width for part in parts)
         first = accumulate(levels, initial=0)
@@ -99,7 +99,7 @@ class LabelRows:
         return torch.repeat_interleave(self.counts(), output_size=len(self.columns))
 
     def cells(self) -> Tensor:
-        """The place row * L + label of every stored entry (N,) in the dense matrix, ascending int64."""
+        """The index row * L + label of every stored entry (N,) in the flat dense matrix, ascending int64."""
         return self.row_index() * self.width + self.columns
 
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -115,7 +115,7 @@ class LabelRows:
         return ~self.unknown.dense(torch.bool)
 
     def without_unknown(self) -> LabelRows:
-        """The labels alone, for what counts an unknown entry as absent."""
+        """The rows with unknown entries counted as absent."""
         return self if self.unknown is None else replace(self, unknown=None)
 
     def take(self, rows: Tensor) -> LabelRows:
@@ -152,11 +152,11 @@ class LabelRows:
 
     @property
     def known_offsets(self) -> Tensor:
-        """The offsets where the host reads them without waiting, of rows that have been there."""
+        """The offsets in the host's memory if the rows were moved from there, else on the device."""
         return self.offsets if self.on_host is None else self.on_host
 
     def part(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """The labels of a slice of rows, and where each row's begin among them."""
+        """The labels of a slice of rows, and the offset of each of these rows in them."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         if not len(offsets):
             return self.columns[:0], self.offsets[:1]
@@ -171,7 +171,7 @@ class LabelRows:
 
 
 def sent(value: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, to which it is copied, from the host's memory, without waiting for it."""
+    """Copies a tensor to a device; a copy from the host's memory to a GPU is not waited for."""
     if device.type == "cuda" and value.device.type == "cpu":
         value = value.pin_memory()
     return value.to(device, non_blocking=device.type == "cuda")

@@ -23,6 +23,17 @@ def statuses(results):
     return [str(result.status) for result in results]
 
 
+def mended(home, name):
+    """The findings of a check: all are repaired with --fix, and nothing is changed without it."""
+    before, found = tree(home), look(home, name)
+    assert set(statuses(found)) == {"FOUND"}
+    assert all(result.mendable and result.why and result.cure for result in found)
+    assert tree(home) == before
+    assert statuses(look(home, name, fix=True)) == ["MENDED"] * len(found)
+    assert look(home, name) == []
+    return [result.what for result in found]
+
+
 def tree(folder):
     """Every file with its content and its time, every folder with its time."""
     return {

@@ -1,6 +1,5 @@
 """Records and ledgers of a home, written and read as commands do."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +13,6 @@ def events(home: Path) -> list[dict[str, Any]]:
         if record.kind != "runs":
             return Database(home).events(record.number)[0]
     return []
-
-
-def rewrite(home: Path, changed: list[dict[str, Any]]) -> None:
-    """Replaces the events of the one sweep or table of a home."""
-    (number,) = (record.number for _, record in home_records(home) if record.kind != "runs")
-    database, last = Database(home), ""
-    with database._connected("rw") as connection:
-        connection.execute("DELETE FROM events WHERE run = ?", (number,))
-    with database.transaction() as write:
-        write.change_run(number, last_event="")
-    for event in changed:
-        with database.transaction() as write:
-            last = write.add_event(number, json.dumps(event), after=last)
 
 
 def recorded(folder: RunFolder, state: State = State.RUNNING, **fields: str) -> RunFolder:

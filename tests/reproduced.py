@@ -15,21 +15,16 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import job_tree
-from mlflow import MlflowClient
-from mortal import Killed, Mortal, tear_file
-from sweep_contents import TIME_TAGS, document, half_files
+from sweep_contents import document, half_files, logged, stored
 from sweeps import World
 
-from mlcl.config.table import load_table
-from mlcl.files import replace_text
+from mlcl.config.table.schema import load_table
 from mlcl.results import documents
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.tables import TablePlan, run_table, table_log
 from mlcl.store import RunFolders
-from mlcl.tracking.jsonl import decode, read_lines
-from mlcl.tracking.log import LOG
 
 TABLE = {
     "title": "A small table",
@@ -59,6 +54,8 @@ TUNED = {"rows": {"Cold": {"tune": False, **TABLE["rows"]["Cold"]}, "Warm": {}},
 class Tables(World):
     """A home with tables. `mlflow`: a store to copy, or a URI, None to deliver nowhere."""
 
+    writers = (documents, table_log)
+
     def __init__(
         self, home: Path, patch: pytest.MonkeyPatch, data: Path, mlflow: Path | str | None = None
     ) -> None:
@@ -85,23 +82,6 @@ class Tables(World):
         """One command."""
         return run_table(plan, home=self.home, watch=self.events.append)
 
-    def killed(self, plan: TablePlan, at: int = -1) -> bool:
-        """One command that is killed at a point; whether it got there."""
-        mortal = self.mortal = Mortal()
-        mortal.at = at
-        with self._patch.context() as patch:
-            mortal.install(patch)
-            for module in (table_log, documents):
-                patch.setattr(module, "replace_text", mortal.write(replace_text, tear_file))
-            self.formula.write = mortal.write(replace_text)
-            try:
-                self.run(plan)
-            except Killed:
-                return True
-            finally:
-                self.formula.write = replace_text
-        return False
-
     def states(self, kind: str = "runs") -> list[str]:
         """Of all records, the first one first."""
         return [str(its.state) for _, its in RunFolders(self.home, kind).records()][::-1]
@@ -114,7 +94,7 @@ class Tables(World):
         """What the logs add up to, by cell and seed; the table's own as `table`."""
         found: dict[str, dict] = {}
         for folder in sorted((self.home / "logs").iterdir()):
-            its = _logged(folder)
+            its = logged(folder)
             name = _name(its["tags"])
             assert name not in found, f"{name} has two logs"
             found[name] = its
@@ -126,7 +106,7 @@ class Tables(World):
         readers = {"table.md": Path.read_text, "table.tex": Path.read_text, "table.json": document}
         files = {name: read(folder / name) for name, read in readers.items() if (folder / name).exists()}
         found: dict = {"tables": self.states("tables"), "runs": sorted(self.states()), "files": files}
-        found |= {"logs": self.logs(), "mlflow": self.mlflow and _stored(self.mlflow)}
+        found |= {"logs": self.logs(), "mlflow": self.mlflow and stored(self.mlflow, _name)}
         found |= {"ledger": _told(Ledger(folder)), "half files": half_files(self.home)}
         text = json.dumps(found).replace(str(self.home), "HOME")
         for path in [*self.home.glob("runs/mlcl-*"), folder]:
@@ -160,48 +140,3 @@ def _told(ledger: Ledger) -> dict:
             for key, confirmation in ledger.confirmations.items()
         },
     }
-
-
-def _logged(folder: Path) -> dict:
-    """What a log adds up to. Fails where a point is in it twice."""
-    found: dict = {"tags": {}, "points": {}, "end": None}
-    for line, _ in read_lines(folder / LOG):
-        entry = decode(line)
-        if entry["kind"] == "start":
-            found |= {"params": entry["params"], "nested": entry["parent"] is not None}
-        if entry["kind"] in ("start", "tags"):
-            tags = entry.get("tags", entry.get("values"))
-            found["tags"] |= {name: value for name, value in tags.items() if name not in TIME_TAGS}
-        if entry["kind"] == "metrics":
-            points = {f"{name} {entry['step']}": value for name, value in entry["values"].items()}
-            assert not points.keys() & found["points"].keys(), f"{folder.name} has a point twice"
-            found["points"] |= points
-        if entry["kind"] == "state":
-            ended = entry["state"] != "RUNNING"
-            found["end"] = [entry["state"], entry.get("reason", "")] if ended else None
-    return found
-
-
-def _stored(uri: str) -> dict:
-    """The store's runs by cell and seed. Fails where one is there twice."""
-    client = MlflowClient(uri)
-    runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
-    found: dict = {}
-    for run in runs:
-        name, tags = _name(run.data.tags), dict(run.data.tags)
-        assert name not in found, f"{name} is there twice"
-        parent = tags.pop("mlflow.parentRunId", None)
-        points = [
-            [each.key, each.step, each.value]
-            for key in run.data.metrics
-            for each in client.get_metric_history(run.info.run_id, key)
-        ]
-        found[name] = {
-            "parent": parent and client.get_run(parent).data.tags["mlcl.kind"],
-            "status": run.info.status,
-            "params": run.data.params,
-            "tags": {key: value for key, value in tags.items() if value and key not in TIME_TAGS},
-            "points": sorted(points),
-            "artifacts": sorted(each.path for each in client.list_artifacts(run.info.run_id)),
-        }
-    return found

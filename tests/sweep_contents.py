@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import optuna
@@ -23,11 +24,12 @@ TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep
 
 def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
     """What all say about the sweep, but for times and ids that no two sweeps share."""
-    logs = {path.name: _logged(path) for path in sorted((home / "logs").iterdir())}
+    logs = {path.name: logged(path) for path in sorted((home / "logs").iterdir())}
     found = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
     found["document"] = document(folder / "sweep.json")
     if mlflow is not None:
-        found["mlflow"] = _stored(mlflow, folder.name)
+        where = f"tags.`mlcl.owner` = '{folder.name}'"
+        found["mlflow"] = stored(mlflow, lambda tags: tags["mlcl.log"], where)
     text = json.dumps(found, default=str)
     return json.loads(text.replace(folder.name, "SWEEP").replace(str(home), "HOME"))
 
@@ -81,11 +83,11 @@ def _studied(study: optuna.Study) -> list[dict]:
     ]
 
 
-def _stored(uri: str, owner: str) -> dict:
+def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") -> dict:
+    """The runs of a store, named by their tags. Fails where two runs have one name."""
     client = MlflowClient(uri)
-    experiments = [each.experiment_id for each in client.search_experiments()]
-    runs = client.search_runs(experiments, f"tags.`mlcl.owner` = '{owner}'")
-    names = {run.info.run_id: run.data.tags["mlcl.log"] for run in runs}
+    runs = client.search_runs([each.experiment_id for each in client.search_experiments()], where)
+    names = {run.info.run_id: name(run.data.tags) for run in runs}
     found: dict = {}
     for run in runs:
         id, tags = run.info.run_id, dict(run.data.tags)
@@ -115,7 +117,7 @@ def _paths(client: MlflowClient, run_id: str, under: str | None = None) -> list[
     return found
 
 
-def _logged(folder: Path) -> dict:
+def logged(folder: Path) -> dict:
     """What a log adds up to. Fails where a point is in it twice."""
     found: dict = {"params": {}, "tags": {}, "points": {}, "texts": {}, "artifacts": [], "end": None}
     for line, _ in read_lines(folder / LOG):
@@ -143,7 +145,7 @@ def _logged(folder: Path) -> dict:
                 found["artifacts"] = sorted({*found["artifacts"], entry["path"]})
             case "state":
                 ended = entry["state"] != "RUNNING"
-                found["end"] = (entry["state"], entry.get("reason", "")) if ended else None
+                found["end"] = [entry["state"], entry.get("reason", "")] if ended else None
     return found
 
 

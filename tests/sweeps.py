@@ -97,6 +97,9 @@ def _version(tracker, plan, best, folder, run_id, _stop):
 class World:
     """A home with a sweep. `mlflow`: the URI of a store that has its tables, None to deliver nowhere."""
 
+    writers = (documents,)
+    """Modules that write whole files of a sweep."""
+
     def __init__(self, home: Path, patch: pytest.MonkeyPatch, mlflow: str | None = None) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.home, self.mlflow, self.formula, self.mortal = home, mlflow, Formula(), Mortal()
@@ -175,7 +178,8 @@ class World:
         mortal.at = at
         with self._patch.context() as patch:
             mortal.install(patch)
-            patch.setattr(documents, "replace_text", mortal.write(replace_text, tear_file))
+            for module in self.writers:
+                patch.setattr(module, "replace_text", mortal.write(replace_text, tear_file))
             self.formula.write = mortal.write(replace_text)
             try:
                 self.run(plan)

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json
-from mlcl.cli.output import (
-    EXIT_OF,
-    Exit,
-    print_json,
-    print_tree,
-    results,
-    say,
-    say_undelivered,
-    say_unfinished,
-)
+from mlcl.cli.output import boxed_table, finish, print_json, print_tree, results, say
 from mlcl.config import JobConfig, default_mode, load_job
+from mlcl.errors import UserError
 
 if TYPE_CHECKING:
     from mlcl.service.run_baselines import BaselinePlan
@@ -29,6 +20,9 @@ if TYPE_CHECKING:
 
 FIGURES = ("micro_f1", "macro_f1", "accuracy")
 """Metrics that are shown beside the one that selects, where the task has them."""
+OPTIONS = "baseline/"
+"""Begins the metrics that are the chosen options of a baseline, and what its fit took."""
+REPORTED = ("id", "state", "reason", "folder", "mlflow_run_id", "metrics")
 
 
 def baseline(
@@ -58,8 +52,7 @@ def baseline(
 
 
 def read(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
-    """The job of a file, or of a prepared data set's folder. Raises UserError."""
-    from mlcl.errors import UserError
+    """Loads a job file, or makes a job of baselines for the folder of a prepared data set."""
     from mlcl.training.baselines.jobs import dataset_job
 
     if what.is_dir():
@@ -78,30 +71,25 @@ def _run(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
     metric = next(iter(plan.jobs.values())).evaluation.metric
     best = best_of(reports, metric)
     if as_json:
-        print_json(_document(plan, reports, metric, best))
+        found = {name: {key: getattr(its, key) for key in REPORTED} for name, its in reports.items()}
+        print_json({"metric": metric, "best": best, "baselines": found, "left_out": plan.left_out})
     else:
         results.print(_table(reports, metric))
         for name, reason in plan.left_out.items():
             typer.echo(f"{name} left out: {reason}")
         if best is not None:
-            typer.echo(_sentence(reports[best], best, metric))
+            both = (metric, metric.replace("val/", "test/"))
+            figures = ", ".join(f"{each} {reports[best].metrics[each]:.4f}" for each in both)
+            typer.echo(f"best on validation: {best}, {figures}")
     last = list(reports.values())[-1]
-    say_undelivered(last.undelivered, home)
-    say_unfinished(last.state, last.reason, last.id)
-    failed = last.state == "COMPLETE" and len(reports) < len(plan.jobs)
-    raise typer.Exit(Exit.FAILED if failed else EXIT_OF[last.state])
+    finish(last, last.id, home, failed=len(reports) < len(plan.jobs))
 
 
 def best_of(reports: Mapping[str, RunReport], metric: str) -> str | None:
-    """The baseline with the best figure on validation; None where none has one."""
+    """The baseline with the best score on validation; None where none has one."""
     sign = 1 if default_mode(metric) == "max" else -1
     known = [name for name, report in reports.items() if metric in report.metrics]
     return max(known, key=lambda name: sign * reports[name].metrics[metric], default=None)
-
-
-def _sentence(report: RunReport, name: str, metric: str) -> str:
-    figures = (f"{each} {report.metrics[each]:.4f}" for each in (metric, metric.replace("val/", "test/")))
-    return f"best on validation: {name}, {', '.join(figures)}"
 
 
 def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
@@ -109,31 +97,13 @@ def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
     lead = metric.rpartition("/")[2]
     names = [lead, *(name for name in FIGURES if name != lead and f"val/{name}" in known)]
     columns = [f"{split}/{name}" for name in names for split in ("val", "test")]
-    table = Table(title="Baselines", title_justify="left")
-    for column in ("baseline", *columns, "chosen", "CPU s", "state"):
-        table.add_column(column, justify="right" if column in columns or column == "CPU s" else "left")
+    rows = []
     for name, report in reports.items():
         its = report.metrics
+        fitted = {key[len(OPTIONS) :]: value for key, value in its.items() if key.startswith(OPTIONS)}
+        seconds = fitted.pop("fit_cpu_seconds", None)
         figures = (f"{its[column]:.4f}" if column in its else "" for column in columns)
-        fit = its.get("baseline/fit_cpu_seconds")
-        seconds = "" if fit is None else f"{fit:.1f}"
-        table.add_row(escape(name), *figures, _chosen(its), seconds, str(report.state))
-    return table
-
-
-def _chosen(metrics: Mapping[str, float]) -> str:
-    kinds = (name.partition("/") for name in metrics)
-    names = [name for kind, _, name in kinds if kind == "baseline" and name != "fit_cpu_seconds"]
-    return ", ".join(f"{name} {metrics[f'baseline/{name}']:g}" for name in names)
-
-
-def _document(
-    plan: BaselinePlan, reports: Mapping[str, RunReport], metric: str, best: str | None
-) -> dict[str, Any]:
-    told = ("id", "state", "reason", "folder", "mlflow_run_id", "metrics")
-    return {
-        "metric": metric,
-        "best": best,
-        "baselines": {name: {key: getattr(its, key) for key in told} for name, its in reports.items()},
-        "left_out": plan.left_out,
-    }
+        chosen = ", ".join(f"{key} {value:g}" for key, value in fitted.items())
+        rows.append([name, *figures, chosen, "" if seconds is None else f"{seconds:.1f}", str(report.state)])
+    heads = ("baseline", *columns, "chosen", "CPU s", "state")
+    return boxed_table(heads, rows, "Baselines", right=(*columns, "CPU s"))

@@ -1,15 +1,33 @@
-"""`mlcl compare`: settings against the first one, over the seeds that they share."""
+"""`mlcl compare`, `mlcl posthoc` and `mlcl effect`: statistics of finished trainings."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.completion import local_names, metric_names
-from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import Column, fitted_table, print_json, results, tell
-from mlcl.errors import UserError
+from mlcl.cli.options import DEFAULT_HOME, Home, Json, check_writable, local_names, metric_names
+from mlcl.cli.output import boxed_table, fitted_table, print_json, results, tell
+from mlcl.cli.runs import local_run, trial_keys
+from mlcl.config import flatten, parse_override
+from mlcl.errors import UserError, did_you_mean
+from mlcl.files import replace_text
+from mlcl.tracking import State
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mlcl.results.sweep_result import TrainingResult
+
+ROWS = 9
+"""Values of the key that `mlcl effect` prints."""
+BARS = "▏" + 16 * "█"
+"""The bar of the largest expected score."""
+SCORE = "score"
+WIDE_RANGE = 10.0
+"""The ratio of largest and smallest value from which on a key is taken by its logarithm."""
 
 What = Annotated[
     list[str],
@@ -51,8 +69,135 @@ def compare(
     elif markdown or latex:
         typer.echo(as_markdown(found) if markdown else as_latex(found))
     else:
-        cells = zip(HEADS, RANKS, zip(*grid(found), strict=True), strict=True)
-        columns = [Column(head, its, rank, texts=not place) for place, (head, rank, its) in enumerate(cells)]
-        results.print(fitted_table(columns, title(found)))
+        results.print(fitted_table(HEADS, grid(found), title(found), ranks=RANKS))
         for line in notes(found):
             tell(line)
+
+
+def posthoc(
+    what: What,
+    csv: Annotated[Path | None, typer.Option("--csv", help="Write every point to this file.")] = None,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
+    from mlcl.results.posthoc import score_posthoc
+    from mlcl.results.runs import Runs
+    from mlcl.results.settings import find_settings
+    from mlcl.tracking import Tracker
+
+    if csv is not None:
+        check_writable(csv, "--csv")
+    runs = Runs(Tracker.existing(home))
+    found = score_posthoc(runs, find_settings(runs, what), home)
+    if csv is not None:
+        replace_text(csv, found.points.to_csv(index=False))
+    if json:
+        chosen = found.chosen.astype(object).where(found.chosen.notna(), None)
+        print_json({"metric": found.metric, "chosen": chosen.to_dict("records")})
+        return
+    heads = ("setting", "seeds", "which", "k", "lambda", "tau", "threshold", "validation", "test")
+    rows = [
+        (str(setting), str(seeds), str(which), f"{k:g}", f"{share:g}", f"{tau:g}",
+         "" if threshold != threshold else f"{threshold:.3g}", _figure(*figures[:2]), _figure(*figures[2:]))
+        for setting, seeds, which, k, share, tau, threshold, *figures in found.chosen.itertuples(index=False)
+    ]  # fmt: skip
+    title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
+    results.print(boxed_table(heads, rows, title, right={*heads} - {"setting", "which"}))
+
+
+def _figure(mean: float, spread: float) -> str:
+    if mean != mean:
+        return ""
+    return f"{mean:.4f}" + ("" if spread != spread else f" ± {spread:.4f}")
+
+
+def effect(
+    sweep: Annotated[str, typer.Argument(help="A sweep of `mlcl list`.", autocompletion=local_names)],
+    key: Annotated[
+        str,
+        typer.Argument(help="A key that varies, or its end: section.temperature.", autocompletion=trial_keys),
+    ],
+    at: Annotated[
+        list[str] | None, typer.Option("--at", help="KEY=VALUE of another key, held there.")
+    ] = None,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """The score expected over a key: a Gaussian process through the complete trials."""
+    from mlcl.results.documents import local_sweep
+
+    its = local_run(home, sweep)
+    if its.kind != "sweep":
+        raise UserError("is no sweep", key="SWEEP", found=its.name)
+    found = local_sweep(its.folder)
+    score, mode = found.score, found.mode
+    frame = _frame([each for each in found.trials if each.state is State.COMPLETE])
+    own = _key(key, frame)
+    held = {_key(name, frame): float(value) for name, value in map(parse_override, at or [])}
+    names = [own, *(name for name in held if name != own)]
+    curve, count = _curve(frame, names, held)
+    if json:
+        rows = curve.to_dict("records")
+        print_json({"key": own, "at": held, "score": score, "mode": mode, "trials": count, "curve": rows})
+        return
+    where = "".join(f", at {name} {value:g}" for name, value in held.items())
+    low, high = curve["expected"].min(), curve["expected"].max()
+    lines = [
+        (f"{x:.4g}", f"{mean:.4f}", f"{deviation:.4f}",
+         BARS[: round((len(BARS) - 1) * (mean - low) / ((high - low) or 1.0)) + 1])
+        for x, mean, deviation in curve.itertuples(index=False)
+    ]  # fmt: skip
+    title = f"{score} ({mode}) over {own}{where}; {count} complete trials"
+    results.print(fitted_table((own, "expected", "± sd", ""), lines, title, ranks=(0, 0, 1, 2), texts=(3,)))
+    best = curve.sort_values("expected", ascending=mode == "min").iloc[0]
+    tell(f"best near {own} {best['value']:.4g}: {best['expected']:.4f} ± {best['deviation']:.4f}")
+
+
+def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
+    """A row for each trial with a score: the numbers among its settings that vary, and SCORE."""
+    import pandas as pd
+
+    rows = [
+        {SCORE: each.score}
+        | {
+            key: float(value)
+            for key, value in flatten({**each.settings, **each.chosen}).items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        for each in trials
+        if each.score is not None
+    ]
+    frame = pd.DataFrame(rows)
+    return frame[[str(name) for name in frame if name == SCORE or frame[str(name)].nunique() > 1]]
+
+
+def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
+    """The expected score over the first of the keys, the others held. Raises UserError for few trials."""
+    import numpy as np
+    import pandas as pd
+
+    from mlcl.results.gaussian_process import FEWEST, expected_scores
+
+    known = frame[[*names, SCORE]].dropna()
+    if len(known) < FEWEST:
+        raise UserError("too few complete trials", key="SWEEP", found=len(known), allowed=f"{FEWEST} or more")
+    x_ND = known[names].to_numpy(float)
+    log = [bool(x.min() > 0 and x.max() / x.min() >= WIDE_RANGE) for x in x_ND.T]
+    ends = x_ND[:, 0].min(), x_ND[:, 0].max()
+    grid = np.geomspace(*ends, ROWS) if log[0] else np.linspace(*ends, ROWS)
+    at_GD = np.column_stack([grid, *(np.full(ROWS, fixed[name]) for name in names[1:])])
+    mean, deviation = expected_scores(x_ND, known[SCORE], at_GD, log=log)
+    return pd.DataFrame({"value": grid, "expected": mean, "deviation": deviation}), len(known)
+
+
+def _key(word: str, frame: pd.DataFrame) -> str:
+    """The whole key that ends so. Raises UserError for none and for several."""
+    known = [str(name) for name in frame if name != SCORE]
+    found = [key for key in known if key == word or key.endswith(f".{word}")]
+    if len(found) != 1:
+        hint = did_you_mean(word, known) if not found else "; ends several keys"
+        raise UserError(
+            f"is no number that varies{hint}", key="KEY", found=word, allowed=sorted(found or known)
+        )
+    return found[0]

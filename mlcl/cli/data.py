@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
-from rich.table import Table
 
 from mlcl.cli import plugins
-from mlcl.cli.clean import DryRun, Yes, remove
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import print_json, results
+from mlcl.cli.output import answer, boxed_table
+from mlcl.cli.upkeep import DryRun, Yes, remove
 from mlcl.config import apply_overrides, parse_override
 from mlcl.errors import printable
 from mlcl.markup import counted
@@ -33,13 +32,9 @@ def sources(name: plugins.Name = None, json: Json = False) -> None:
         plugins.show("sources", name, as_json=json)
         return
     listed = sorted(SOURCES.values(), key=lambda source: source.needs_input)
-    if json:
-        print_json({s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in listed})
-        return
-    table = Table("name", "what", "licence", "needs")
-    for source in listed:
-        table.add_row(source.name, source.title, source.licence, _needs(source))
-    results.print(table)
+    tree = {s.name: {"title": s.title, "licence": s.licence, "needs": _needs(s)} for s in listed}
+    rows = ((name, *about.values()) for name, about in tree.items())
+    answer(tree, boxed_table(("name", "what", "licence", "needs"), rows), as_json=json)
 
 
 def _needs(source: Any) -> str:
@@ -86,14 +81,9 @@ def prepare(
         settings["path"] = str(from_[0]) if len(from_) == 1 else list(map(str, from_))
     folder = prepare_source(name, home / "data", settings, split_seed)
     info = Dataset.open(folder).info
-    if json:
-        print_json(
-            {"path": folder, "fingerprint": info.fingerprint, "rows": dict(info.rows), "notes": info.notes}
-        )
-        return
-    rows = ", ".join(f"{split} {count:,}" for split, count in info.rows.items())
-    typer.echo(f"{folder}\n{rows}; fingerprint {info.fingerprint}")
-    _print_notes(info.notes)
+    tree = {"path": folder, "fingerprint": info.fingerprint, "rows": dict(info.rows), "notes": info.notes}
+    text = f"{folder}\n{_counts(info.rows)}; fingerprint {info.fingerprint}"
+    answer(tree, text, *_notes(info.notes), as_json=json)
 
 
 @app.command()
@@ -107,18 +97,17 @@ def check(
     """Check every row: hashes, ids, splits, labels, texts, images. Names the first bad row."""
     from mlcl.data.validation import check as check_data
 
-    report = check_data(path, allow_untrained)
-    if json:
-        print_json(asdict(report))
-        return
-    rows = ", ".join(f"{split} {count:,}" for split, count in report.rows.items())
-    typer.echo(printable(f"{report.name} is sound: {rows} rows in {counted(report.shards, 'shard')}"))
-    _print_notes(report.warnings)
+    its = check_data(path, allow_untrained)
+    text = f"{its.name} is sound: {_counts(its.rows)} rows in {counted(its.shards, 'shard')}"
+    answer(asdict(its), printable(text), *_notes(its.warnings), as_json=json)
 
 
-def _print_notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        typer.echo(printable(f"note: {note}"))
+def _counts(rows: Mapping[Any, int]) -> str:
+    return ", ".join(f"{split} {count:,}" for split, count in rows.items())
+
+
+def _notes(notes: Iterable[str]) -> list[str]:
+    return [printable(f"note: {note}") for note in notes]
 
 
 @app.command()
@@ -128,11 +117,7 @@ def describe(path: Place, json: Json = False) -> None:
     from mlcl.data.description import in_words
 
     description = describe_data(path)
-    if json:
-        print_json(asdict(description))
-        return
-    for line in in_words(description):
-        typer.echo(printable(line))
+    answer(asdict(description), *map(printable, in_words(description)), as_json=json)
 
 
 @app.command()

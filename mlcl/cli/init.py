@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from mlcl.cli.options import DEFAULT_HOME, ENCODING, Delimiter, Encoding, Header, Home, Json, Text
-from mlcl.cli.output import answer_to, print_json
+from mlcl.cli.output import answer, answer_to
 from mlcl.errors import UserError, printable
 
 Treated = Literal["negative", "leave_out", "ignore"]
@@ -86,14 +86,10 @@ def init(
         encoding, delimiter, header, tuple(text or ()), image, tuple(labels or ()), kind, separator,
         _names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
     )  # fmt: skip
-    ask = None if yes or json or not sys.stdin.isatty() else _ask
-    made = start(paths, to, home, given, ask)
-    if json:
-        print_json({"found": made.found, "rules": made.rules, "files": made.files, "data": made.data})
-        return
-    for line in (*made.found, "", *made.rules, "", f"wrote {', '.join(map(str, made.files))}"):
-        typer.echo(printable(line))
-    typer.echo(f"next: {made.next}")
+    its = start(paths, to, home, given, None if yes or json or not sys.stdin.isatty() else _ask)
+    tree = {"found": its.found, "rules": its.rules, "files": its.files, "data": its.data}
+    lines = (*its.found, "", *its.rules, "", f"wrote {', '.join(map(str, its.files))}")
+    answer(tree, *map(printable, lines), f"next: {its.next}", as_json=json)
 
 
 def _names(given: str | None) -> tuple[str, ...]:

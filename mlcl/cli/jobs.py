@@ -1,10 +1,10 @@
-"""`mlcl submit`, `list`, `status`, `logs`, `stop`, `resume`: commands as jobs on a cluster."""
+"""`mlcl submit`, `status`, `logs`, `stop` and `resume`: commands as jobs on a cluster."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperGroup
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
-from mlcl.cli.output import Column, Exit, errors, fitted_table, print_json, print_tree, results, say
+from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
-from mlcl.config.cluster import ClusterConfig, load_cluster
+from mlcl.config.cluster import load_cluster
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ ClusterFile = Annotated[
     Path | None,
     typer.Option("--cluster", envvar="MLCL_CLUSTER", help="Cluster file; default: the one of `mlcl up`."),
 ]
-EXITS = {"FAILED": Exit.FAILED, "REFUSED": Exit.BAD_INPUT, "BUDGET": Exit.BUDGET, "STOPPED": Exit.STOPPED}
 STOP_WAIT = 120.0
 """Seconds that `mlcl stop` waits for a job's checkpoint and end."""
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -59,52 +57,19 @@ def submit(
     from mlcl.cli.submit_checks import check_words, submission_plan, with_share
     from mlcl.service.jobs import submit as submit_job
 
-    config, file = cluster_of(cluster, home)
+    client = client_of(cluster, home)
     words = context.args
-    needed = check_words(_app(context), words, config.working_dir.root)
-    words = with_share(words, config.trial)
+    needed = check_words(_app(context), words, client.cluster.working_dir.root)
+    words = with_share(words, client.cluster.trial)
     if dry_run:
-        print_tree(submission_plan(config, words, needed), as_json=json)
+        print_tree(submission_plan(client.cluster, words, needed), as_json=json)
         return
-    client = client_of(config, file)
-    name = submit_job(client, config, file, words, home=home, needed=needed, id=id)
-    if json:
-        print_json({"id": name, "cluster": config.ray.address, "command": words})
-    else:
-        typer.echo(name)
+    name = submit_job(client, words, home=home, needed=needed, id=id)
+    answer({"id": name, "cluster": client.cluster.ray.address, "command": words}, name, as_json=json)
+    if not json:
         say(f"mlcl logs -f {name}   mlcl status {name}   mlcl stop {name}")
     if follow:
         _follow(client, name)
-
-
-def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """The runs, sweeps and tables of the home, and the jobs of the cluster where one is named."""
-    from mlcl.cli.local_runs import local_runs
-
-    local = local_runs(home)
-    tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
-    views = []
-    if cluster is not None or (home / SERVICE).is_file():
-        config, file = cluster_of(cluster, home)
-        views = client_of(config, file).jobs()
-        say_forgotten({view.id for view in views}, file, home)
-        tree |= {"cluster": config.ray.address, "jobs": [job_tree(view) for view in views]}
-    if json:
-        print_json(tree)
-        return
-    columns = [
-        Column("name", [its.name for its in local], texts=True),
-        Column("kind", [its.kind for its in local], rank=2),
-        Column("state", [its.state for its in local]),
-        Column("best", [its.best for its in local], rank=3),
-        Column("age", [its.age for its in local], rank=1),
-    ]
-    if local:
-        results.print(fitted_table(columns))
-    elif "jobs" not in tree:
-        say(f"nothing was run in {home} yet")
-    if "jobs" in tree:
-        results.print(jobs_table(views))
 
 
 def status(
@@ -116,15 +81,14 @@ def status(
     """A job, or the service on this machine. Exit status 0 where all is well, else that of the state."""
     if id is None:
         raise typer.Exit(print_service_status(home, as_json=json))
-    config, file = cluster_of(cluster, home)
-    view = job_of(client_of(config, file), id, home)
-    if json:
-        print_json({"cluster": config.ray.address, **job_tree(view)})
-    else:
-        typer.echo("\n".join(job_lines(view, config)))
-        if view.state in EXITS and view.message:
-            errors.print(view.message, style="red", markup=False)
-    raise typer.Exit(EXITS.get(view.state, Exit.DONE))
+    client = client_of(cluster, home)
+    view = _job(client, id, home)
+    exit = EXIT_OF.get(view.state, Exit.DONE)
+    lines = (f"{name:9} {text}" for name, text in _described(view, client).items())
+    answer({"cluster": client.cluster.ray.address, **job_tree(view)}, *lines, as_json=json)
+    if exit and view.message and not json:
+        errors.print(view.message, style="red", markup=False)
+    raise typer.Exit(exit)
 
 
 def logs(
@@ -134,8 +98,8 @@ def logs(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Print the output of a job. Ctrl-C ends the printing, not the job."""
-    client = client_of(*cluster_of(cluster, home))
-    view = job_of(client, id, home)
+    client = client_of(cluster, home)
+    view = _job(client, id, home)
     if follow:
         _follow(client, id)
     else:
@@ -152,8 +116,8 @@ def stop(
     """Stop a job: it writes a checkpoint and its state first."""
     from mlcl.service.jobs.client import check_owner
 
-    client = client_of(*cluster_of(cluster, home))
-    view = job_of(client, id, home)
+    client = client_of(cluster, home)
+    view = _job(client, id, home)
     check_owner(id, view.user, force=force)
     if view.is_active:
         client.stop(view)
@@ -161,10 +125,7 @@ def stop(
         view = client.ended(id, STOP_WAIT)
     else:
         say(f"it does not run: {view.state}")
-    if json:
-        print_json(job_tree(view))
-    else:
-        typer.echo(f"{view.id} {view.state}")
+    answer(job_tree(view), f"{view.id} {view.state}", as_json=json)
     if view.is_active:
         raise typer.Exit(Exit.FAILED)
 
@@ -181,14 +142,10 @@ def resume(
     from mlcl.cli.submit_checks import check_words
     from mlcl.service.jobs import resume as resume_job
 
-    config, file = cluster_of(cluster, home)
-    client = client_of(config, file)
+    client = client_of(cluster, home)
     check = partial(check_words, _app(context))
-    attempt = resume_job(client, config, file, id, context.args, home=home, check=check, force=force)
-    if json:
-        print_json({"id": id, "attempt": attempt, "cluster": config.ray.address})
-    else:
-        typer.echo(id)
+    attempt = resume_job(client, id, context.args, home=home, check=check, force=force)
+    answer({"id": id, "attempt": attempt, "cluster": client.cluster.ray.address}, id, as_json=json)
 
 
 def _app(context: typer.Context) -> TyperGroup:
@@ -210,26 +167,21 @@ def _follow(client: JobsClient, id: str) -> None:
         raise typer.Exit(Exit.DONE) from None
     view = client.ended(id, STOP_WAIT)
     say(f"{view.id} {view.state}")
-    raise typer.Exit(EXITS.get(view.state, Exit.DONE))
+    raise typer.Exit(EXIT_OF.get(view.state, Exit.DONE))
 
 
-def cluster_of(given: Path | None, home: Path) -> tuple[ClusterConfig, Path]:
-    """The configuration of the cluster and its file. Raises UserError where none is named."""
+def client_of(given: Path | None, home: Path) -> JobsClient:
+    """A client of the named cluster, or of the local service. Raises UserError where neither is there."""
+    from mlcl.service.jobs import JobsClient
+
     file = given or home / SERVICE
     if given is None and not file.is_file():
         allowed = "--cluster FILE, or `mlcl up` for one on this machine"
         raise UserError("no cluster is named", key="--cluster", found="none", allowed=allowed)
-    return load_cluster(file), file
+    return JobsClient(load_cluster(file), file)
 
 
-def client_of(config: ClusterConfig, file: Path) -> JobsClient:
-    """A client of the cluster's jobs. Raises UserError where it does not answer."""
-    from mlcl.service.jobs import JobsClient
-
-    return JobsClient(config, file)
-
-
-def job_of(client: JobsClient, id: str, home: Path) -> JobView:
+def _job(client: JobsClient, id: str, home: Path) -> JobView:
     """The job of an id. Raises UserError where the cluster does not know it, or no longer."""
     from mlcl.service.jobs import known_submissions
 
@@ -240,40 +192,40 @@ def job_of(client: JobsClient, id: str, home: Path) -> JobView:
     return view or client.get(id)
 
 
-def say_forgotten(known: Container[str], file: Path, home: Path) -> None:
-    """Prints the jobs that were submitted from here to this cluster and are not known to it."""
+def known_jobs(client: JobsClient, home: Path) -> list[JobView]:
+    """The jobs of the cluster. Prints those that were submitted to it from here and that it does not know."""
     from mlcl.service.jobs import known_submissions
 
-    of_it = [id for id, its in known_submissions(home).items() if its.cluster == str(file.resolve())]
-    lost = [id for id in of_it if id not in known]
+    views, cluster = client.jobs(), str(client.file.resolve())
+    submitted = [id for id, its in known_submissions(home).items() if its.cluster == cluster]
+    lost = [id for id in submitted if id not in {view.id for view in views}]
     if lost:
         say(f"forgotten by the cluster: {', '.join(lost)}; mlcl resume ID goes on")
+    return views
 
 
 def jobs_table(views: Iterable[JobView]) -> Table:
     """The table of jobs, a row for each."""
-    table = Table("id", "state", "command", "user", "started (UTC)", "took", "attempts")
-    for view in views:
-        command, user = escape(shlex.join(view.command)), escape(view.user)
-        started, took = _time(view.started), _took(view)
-        table.add_row(view.id, view.state, command, user, started, took, str(view.attempts))
-    return table
+    heads = ("id", "state", "command", "user", "started (UTC)", "took", "attempts")
+    rows = (
+        (v.id, v.state, shlex.join(v.command), v.user, _time(v.started), _took(v), str(v.attempts))
+        for v in views
+    )
+    return boxed_table(heads, rows)
 
 
-def job_lines(view: JobView, config: ClusterConfig) -> list[str]:
-    """The lines that describe a job."""
-    rows = {
+def _described(view: JobView, client: JobsClient) -> dict[str, object]:
+    return {
         "id": view.id,
         "state": view.state,
         "command": f"mlcl {shlex.join(view.command)}",
         "user": view.user,
-        "cluster": config.ray.address,
+        "cluster": client.cluster.ray.address,
         "started": f"{_time(view.started)} UTC",
         "took": _took(view),
-        "attempts": str(view.attempts),
-        "results": f"{config.storage} on the cluster, tag mlcl.job = {view.id} in MLflow",
+        "attempts": view.attempts,
+        "results": f"{client.cluster.storage} on the cluster, tag mlcl.job = {view.id} in MLflow",
     }
-    return [f"{name:9} {text}" for name, text in rows.items()]
 
 
 def job_tree(view: JobView) -> dict[str, Any]:

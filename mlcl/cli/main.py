@@ -17,27 +17,21 @@ import typer
 from mlcl import __version__
 from mlcl.cli import (
     baseline,
-    clean,
     compare,
     data,
-    doctor,
-    effect,
-    export,
-    import_home,
     init,
     jobs,
+    models,
     plugins,
-    posthoc,
-    predict,
-    report,
     reproduce,
     run,
+    runs,
     service,
-    show,
     space,
     sweep,
+    upkeep,
 )
-from mlcl.cli.output import Exit, fail, say_failed
+from mlcl.cli.output import Exit, fail
 from mlcl.errors import MachineError, UserError
 from mlcl.service.process.limits import too_few_addresses
 from mlcl.tracking.uri import KEY, shown
@@ -54,6 +48,7 @@ DISK_FAULTS = {
     errno.EACCES: DENIED,
     errno.EPERM: DENIED,
     errno.EROFS: "the disk is read-only",
+    errno.ENOTDIR: "a file is where a folder should be",
     errno.EFBIG: "larger than `ulimit -f` or the disk allows",
     errno.EXDEV: "give a --home on a disk that renames: this one does not,",
 }
@@ -68,36 +63,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-TRAIN, RESULTS, MODELS, SERVICE, PARTS = (
-    "Train",
-    "Results",
-    "Models",
-    "This machine and clusters",
-    "What there is",
-)
-"""The groups of `mlcl --help`."""
+PARTS = "What there is"
 COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
-    TRAIN: {
+    "Train": {
         "init": (init.init, "mlcl init texts.csv"),
         "run": (run.run, "mlcl run job.yaml train.epochs=30"),
         "baseline": (baseline.baseline, "mlcl baseline job.yaml"),
         "sweep": (sweep.sweep, "mlcl sweep job.yaml space.yaml --trials 24 --seeds 5"),
         "reproduce": (reproduce.reproduce, "mlcl reproduce mlcl-table4 --dry-run"),
     },
-    RESULTS: {
-        "list": (jobs.list_runs, "mlcl list"),
-        "show": (show.show, "mlcl show @last"),
-        "open": (show.open_page, "mlcl open my-sweep"),
+    "Results": {
+        "list": (runs.list_runs, "mlcl list"),
+        "show": (runs.show, "mlcl show @last"),
+        "open": (runs.open_page, "mlcl open my-sweep"),
         "compare": (compare.compare, "mlcl compare my-sweep"),
-        "report": (report.report, "mlcl report my-sweep"),
-        "effect": (effect.effect, "mlcl effect my-sweep section.temperature --at section.weight=0.2"),
-        "posthoc": (posthoc.posthoc, "mlcl posthoc my-sweep"),
+        "report": (runs.report, "mlcl report my-sweep"),
+        "effect": (compare.effect, "mlcl effect my-sweep section.temperature --at section.weight=0.2"),
+        "posthoc": (compare.posthoc, "mlcl posthoc my-sweep"),
     },
-    MODELS: {
-        "export": (export.export, "mlcl export my-sweep --to model"),
-        "predict": (predict.predict, "mlcl predict model texts.csv"),
+    "Models": {
+        "export": (models.export, "mlcl export my-sweep --to model"),
+        "predict": (models.predict, "mlcl predict model texts.csv"),
     },
-    SERVICE: {
+    "This machine and clusters": {
         "up": (service.up, "mlcl up"),
         "down": (service.down, "mlcl down"),
         "status": (jobs.status, "mlcl status"),
@@ -105,18 +93,18 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "logs": (jobs.logs, "mlcl logs -f ID"),
         "stop": (jobs.stop, "mlcl stop ID"),
         "resume": (jobs.resume, "mlcl resume ID --trials 48"),
-        "doctor": (doctor.doctor, "mlcl doctor --fix"),
-        "clean": (clean.clean, "mlcl clean --dry-run"),
-        "import": (import_home.import_home, "mlcl import other-machine/outputs"),
+        "doctor": (upkeep.doctor, "mlcl doctor --fix"),
+        "clean": (upkeep.clean, "mlcl clean --dry-run"),
+        "import": (upkeep.import_home, "mlcl import other-machine/outputs"),
     },
     PARTS: {
-        "losses": (plugins.losses, "mlcl losses himulcone"),
-        "metrics": (plugins.metrics, "mlcl metrics"),
-        "encoders": (plugins.encoders, "mlcl encoders transformer"),
-        "baselines": (plugins.baselines, "mlcl baselines"),
+        "losses": (plugins.listing("losses"), "mlcl losses himulcone"),
+        "metrics": (plugins.listing("metrics"), "mlcl metrics"),
+        "encoders": (plugins.listing("encoders"), "mlcl encoders transformer"),
+        "baselines": (plugins.listing("baselines"), "mlcl baselines"),
     },
 }
-"""Every command with an example, by group."""
+"""Every command with an example, by its group in `mlcl --help`."""
 for _group, _commands in COMMANDS.items():
     for _name, (_command, _example) in _commands.items():
         app.command(
@@ -152,33 +140,26 @@ def main() -> None:
         sys.exit(fail(error, as_json="--json" in sys.argv))
     except KeyboardInterrupt:
         sys.exit(Exit.STOPPED)
-    except MachineError as error:
-        sys.exit(_failed(str(error), error))
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in DISK_FAULTS:
-            sys.exit(_disk_failed(DISK_FAULTS[error.errno], error))
-        if limit := too_few_addresses(error):
-            sys.exit(_failed(_safe(limit), error))
-        # A bug or a fault of the machine: the whole trace, here or in the file that a note names.
-        problem = _safe(" ".join(f"{type(error).__name__}: {error}".split()))[:MAX_PROBLEM]
-        if getattr(error, "error_code", "") != STORE_AWAY and not getattr(error, "__notes__", ()):
-            traceback.print_exc()
-        sys.exit(_failed(problem, error))
+        problem = "; ".join([_problem(error), *getattr(error, "__notes__", ())])
+        sys.exit(fail(problem, as_json="--json" in sys.argv))
     finally:
         # A Ctrl-C while the interpreter ends must not change the exit status.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
 
 
-def _safe(text: str) -> str:
-    """The text without the password of the tracking server, whose address is in MLflow's errors."""
+def _problem(error: Exception) -> str:
+    """The error on one line. Prints the trace of an unknown one, unless a note names a file that has it."""
+    if isinstance(error, MachineError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+        return DISK_FAULTS[error.errno] + (f" for {error.filename}" if error.filename else "")
+    limit = too_few_addresses(error)
+    if not (limit or getattr(error, "error_code", "") == STORE_AWAY or getattr(error, "__notes__", ())):
+        traceback.print_exc()
+    problem = limit or " ".join(f"{type(error).__name__}: {error}".split())
+    # MLflow's errors have the address of the tracking server, with its password.
     uri = os.environ.get(KEY)
-    return text.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else text
-
-
-def _disk_failed(problem: str, error: OSError) -> Exit:
-    return _failed(f"{problem}{f' for {error.filename}' if error.filename else ''}", error)
-
-
-def _failed(problem: str, error: Exception) -> Exit:
-    return say_failed("; ".join([problem, *getattr(error, "__notes__", ())]), as_json="--json" in sys.argv)
+    safe = problem.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else problem
+    return safe if limit else safe[:MAX_PROBLEM]

@@ -1,23 +1,67 @@
-"""The options that several commands have."""
+"""The options that several commands have, and the shell's completion of their values.
+
+A function of completion returns the candidates that begin with the typed text, none where a file or a name
+cannot be read: completion prints no errors.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mlcl.cli.completion import DEFAULT_HOME as DEFAULT_HOME
-from mlcl.cli.completion import job_keys
 from mlcl.errors import UserError
-from mlcl.store import Database
+from mlcl.store import Database, RunFolders
 
 if TYPE_CHECKING:
     from mlcl.service.engine.packing import Resources
 
+DEFAULT_HOME = Path("outputs")
+
+
+def local_names(incomplete: str) -> list[str]:
+    """For the shell's completion: the names of the sweeps and tables of a home."""
+    records = (
+        record for kind in ("sweeps", "tables") for _, record in RunFolders(home_in_shell(), kind).records()
+    )
+    return beginning(incomplete, (record.name for record in records))
+
+
+def job_keys(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell's completion: `key.path=` for each key of the job file that was typed before."""
+    from mlcl.config import dump_job, flatten, load_job
+
+    try:
+        job = load_job(Path(str(context.params.get("job"))), [])
+    except UserError:
+        return []
+    return beginning(incomplete, (f"{key}=" for key in flatten(dump_job(job))))
+
+
+def metric_names(incomplete: str) -> list[str]:
+    """For the shell's completion: the names of all metrics, alone and after `val/` and `test/`."""
+    from mlcl.plugins import registry
+
+    names = list(registry("metrics"))
+    return beginning(incomplete, names + [f"{split}/{name}" for split in ("val", "test") for name in names])
+
+
+def home_in_shell() -> Path:
+    """The home in which completion looks up names: that of MLCL_HOME, or the default."""
+    return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
+
+
+def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
+    """The candidates that begin with the typed text."""
+    return sorted({each for each in candidates if each.startswith(incomplete)})
+
 
 def is_typed(context: typer.Context, option: str) -> bool:
-    """Whether the option was on the command line, not in the environment."""
+    """Whether an option was typed on the command line, and not set by an environment variable."""
     source = context.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -25,7 +69,7 @@ def is_typed(context: typer.Context, option: str) -> bool:
 def reject_typed_secrets(
     context: typer.Context, option: typer.CallbackParam, value: str | None
 ) -> str | None:
-    """A callback of an option. Raises UserError for a value on the command line that has a password."""
+    """The callback of an option that is a URL: raises UserError for a typed one with a password in it."""
     if value is None or not is_typed(context, str(option.name)):
         return value
     from mlcl.tracking.uri import shown
@@ -40,8 +84,20 @@ def reject_typed_secrets(
     return value
 
 
+def check_writable(file: Path, key: str) -> None:
+    """Raises UserError where a file that the option `key` names cannot be written."""
+    if file.exists() and not file.is_file():
+        raise UserError("is no file", file=file, key=key)
+    try:
+        TemporaryFile(dir=file.parent).close()
+    except OSError as error:
+        raise UserError("cannot be written", file=file, key=key, found=error.strerror) from None
+
+
 def _checked(home: Path) -> Path:
-    """Refuses a home that a later mlcl has written to, before the command starts."""
+    """Refuses a file, and a home that a later mlcl has written to, before the command starts."""
+    if home.is_file():
+        raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
     Database(home).check_version()
     return home
 
@@ -99,7 +155,7 @@ Home = Annotated[
 
 
 def resources_of(cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
-    """The resources of a command by its options. Raises UserError for a budget that is none."""
+    """The resources of a command from its options. Raises UserError for a budget that cannot be parsed."""
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.packing import Resources
 

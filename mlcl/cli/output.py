@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import typer
 import yaml
+from rich.box import HEAVY_HEAD, Box
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.measure import Measurement
@@ -25,6 +25,13 @@ from mlcl.errors import UserError, printable
 from mlcl.service.process.stderr import own_stderr
 from mlcl.tracking.provenance import submitted_id
 
+if TYPE_CHECKING:
+    from mlcl.results.sweep_result import SweepResult
+    from mlcl.results.table_result import TableResult
+    from mlcl.service.run_job import RunReport
+
+    Report = RunReport | SweepResult | TableResult
+
 PLAIN_WIDTH = 155
 """Width of a table in characters where the output is no terminal."""
 GAP = 2
@@ -36,7 +43,7 @@ class _Progress(Console):
 
     @property
     def file(self) -> IO[str]:
-        """The stream of its output: not standard error while that is a file for the output of libraries."""
+        """Standard error, or the terminal while `stderr_to_file` has sent standard error to a file."""
         return own_stderr() or super().file
 
     @file.setter
@@ -64,8 +71,14 @@ class Exit(IntEnum):
     STOPPED = 130
 
 
-EXIT_OF = {"COMPLETE": Exit.DONE, "FAILED": Exit.FAILED, "BUDGET": Exit.BUDGET, "STOPPED": Exit.STOPPED}
-"""The exit status of a run's or a sweep's state."""
+EXIT_OF = {
+    "COMPLETE": Exit.DONE,
+    "FAILED": Exit.FAILED,
+    "REFUSED": Exit.BAD_INPUT,
+    "BUDGET": Exit.BUDGET,
+    "STOPPED": Exit.STOPPED,
+}
+"""The exit status of the state of a run, a sweep or a job on a cluster."""
 
 
 def again(*more: str) -> str:
@@ -75,35 +88,56 @@ def again(*more: str) -> str:
     return " ".join([*(words if more else words[:1]), *more])
 
 
-def fail(error: UserError, *, as_json: bool) -> Exit:
-    """Prints the error on one line, and for `--json` also as a document. Returns the exit status."""
-    errors.print(f"error: {error.line()}", style="red", markup=False)
-    if as_json:
-        print_json({"error": error.as_dict()})
-    return Exit.BAD_INPUT
-
-
-def say_failed(problem: str, *, as_json: bool = False) -> Exit:
+def fail(error: UserError | str, *, as_json: bool = False) -> Exit:
     """Prints why a command failed, for `--json` also as a document. Returns the exit status."""
-    errors.print(f"failed: {problem}", style="red", markup=False)
+    if isinstance(error, UserError):
+        status, text, tree = Exit.BAD_INPUT, f"error: {error.line()}", error.as_dict()
+    else:
+        status, text, tree = Exit.FAILED, f"failed: {error}", {"problem": error}
+    errors.print(text, style="red", markup=False)
     if as_json:
-        print_json({"error": {"problem": problem}})
-    return Exit.FAILED
+        print_json({"error": tree})
+    return status
 
 
-def say_unfinished(state: str, reason: str, name: str) -> None:
-    """Prints why the run, sweep or table `name` did not complete, and how to go on with it."""
-    if state == "STOPPED":
+def finish(report: Report, name: str, home: Path, complete: str = "", *, failed: bool = False) -> NoReturn:
+    """Ends the command of the run, sweep or table `name` with the exit status of its state.
+
+    Prints how many logs are undelivered, and how to go on, or the line `complete` where nothing is left to
+    do. A COMPLETE one that `failed` gives the status of a failure.
+    """
+    if count := report.undelivered:
+        logs = "1 log is" if count == 1 else f"{count} logs are"
+        way = "the next command or `mlcl doctor --fix` delivers what is left"
+        say(f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}")
+    if report.state == "COMPLETE":
+        if complete:
+            errors.print(complete, style="red" if failed else None, markup=False)
+        raise typer.Exit(Exit.FAILED if failed else Exit.DONE)
+    if report.state == "STOPPED":
         say(f"stopped; {again()} goes on with {name}")
-    elif state == "BUDGET":
-        say(f"{reason}; {again('--budget MORE')} goes on with {name}")
-    elif state == "FAILED":
-        say_failed(reason)
+    elif report.state == "BUDGET":
+        say(f"{report.reason}; {again('--budget MORE')} goes on with {name}")
+    else:
+        fail(report.reason)
+    raise typer.Exit(EXIT_OF[report.state])
 
 
 def print_json(tree: Mapping[str, Any]) -> None:
     """Prints one JSON document."""
     typer.echo(json.dumps(tree, indent=2, default=str))
+
+
+def answer(tree: Mapping[str, Any], *shown: str | Table, as_json: bool) -> None:
+    """Prints a result: texts and tables for people, or the document `tree` for machines."""
+    if as_json:
+        print_json(tree)
+        return
+    for each in shown:
+        if isinstance(each, str):
+            typer.echo(each)
+        else:
+            results.print(each)
 
 
 def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
@@ -143,17 +177,14 @@ def say(text: str) -> None:
 
 
 def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
-    """The table of final metrics: a row for each metric, columns for validation and test."""
-    table = Table(title=title, title_justify="left")
-    for column in ("metric", "validation", "test"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    for name in sorted({_family(key) for key in metrics if _family(key)}):
-        prefix, _, metric = name.rpartition("/")
-        lead = f"{prefix}/" if prefix else ""
-        values = [metrics.get(f"{lead}{split}/{metric}") for split in ("val", "test")]
+    """A table of a training's final metrics: a row for each metric, columns for validation and test."""
+    rows = []
+    for name in sorted({_family(key) for key in metrics} - {""}):
+        lead, slash, metric = name.rpartition("/")
+        values = [metrics.get(f"{lead}{slash}{split}/{metric}") for split in ("val", "test")]
         # The name may contain that of an aspect, which comes from the data.
-        table.add_row(escape(printable(name)), *("" if value is None else f"{value:.4f}" for value in values))
-    return table
+        rows.append([printable(name), *("" if value is None else f"{value:.4f}" for value in values)])
+    return boxed_table(("metric", "validation", "test"), rows, title, right=("validation", "test"))
 
 
 def _family(key: str) -> str:
@@ -168,47 +199,62 @@ def is_interactive() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """`4m10s`, and `3h05m` from an hour on."""
+    """Seconds as text: `4m10s`, and `3h05m` from an hour on."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m{rest:02d}s"
     return f"{minutes // 60}h{minutes % 60:02d}m"
 
 
-def say_undelivered(count: int, home: Path) -> None:
-    """Prints how many logs are undelivered, if any are."""
-    if count:
-        logs = "1 log is" if count == 1 else f"{count} logs are"
-        way = "the next command or `mlcl doctor --fix` delivers what is left"
-        say(f"MLflow did not answer: {logs} kept in {home / 'logs'}; {way}")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column with its cells. One of `texts` wraps at words. The largest `rank` goes first, 0 never."""
-
-    head: str
-    cells: Sequence[str]
-    rank: int = 0
-    texts: bool = False
-
-
-def fitted_table(columns: Sequence[Column], title: str = "", console: Console = results) -> Table:
-    """Builds a table of as many columns as fit; those of rank 0 always stay, folded where they do not fit."""
-    kept = sorted(columns, key=lambda each: each.rank)
-    while not (fits := _width(_table(kept)) <= console.width) and kept[-1].rank:
-        kept.pop()
-    return _table([each for each in columns if each in kept], title, fold=not fits)
-
-
-def _table(columns: Sequence[Column], title: str = "", *, fold: bool = False) -> Table:
-    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, GAP, 0, 0), pad_edge=False)
-    for each in columns:
-        justify: JustifyMethod = "left" if each.texts else "right"
-        table.add_column(Text(each.head), justify=justify, no_wrap=not (fold or each.texts), overflow="fold")
-    for cells in zip(*(each.cells for each in columns), strict=True):
+def boxed_table(
+    heads: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    title: str = "",
+    *,
+    right: Container[str] = (),
+    fold: bool = False,
+    box: Box | None = HEAVY_HEAD,
+) -> Table:
+    """A table of texts with lines around them; the columns with a head in `right` are aligned right."""
+    table = Table(title=escape(title), title_justify="left", box=box)
+    for head in heads:
+        justify: JustifyMethod = "right" if head in right else "left"
+        table.add_column(Text(head), justify=justify, overflow="fold" if fold else "ellipsis")
+    for cells in rows:
         table.add_row(*map(Text, cells))
     return table
+
+
+def fitted_table(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    title: str = "",
+    *,
+    ranks: Sequence[int] = (),
+    texts: Container[int] = (0,),
+    console: Console = results,
+) -> Table:
+    """A table without lines, of as many columns as fit; the columns at the indices `texts` wrap at words.
+
+    The column of the largest rank goes first. One of rank 0 stays, and is folded where it does not fit.
+    """
+
+    def table(kept: Iterable[int], title: str = "", *, fold: bool = False) -> Table:
+        found = Table(
+            title=Text(title), title_justify="left", box=None, padding=(0, GAP, 0, 0), pad_edge=False
+        )
+        for i in kept:
+            wraps, justify = fold or i in texts, "left" if i in texts else "right"
+            found.add_column(Text(heads[i]), justify=justify, no_wrap=not wraps, overflow="fold")  # type: ignore[arg-type]
+        for cells in rows:
+            found.add_row(*(Text(cells[i]) for i in kept))
+        return found
+
+    rank = [*ranks, *[0] * len(heads)]
+    kept = sorted(range(len(heads)), key=lambda i: rank[i])
+    while not (fits := _width(table(kept)) <= console.width) and rank[kept[-1]]:
+        kept.pop()
+    return table(sorted(kept), title, fold=not fits)
 
 
 def _width(table: Table) -> int:

@@ -7,17 +7,17 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from typing import Self
 
-from rich.console import Group, RenderableType
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from mlcl.cli.output import duration, errors, is_interactive, say
-from mlcl.results.documents import finite
+from mlcl.cli.sweep_tables import drawn_text
+from mlcl.results.documents import document
 from mlcl.service.engine.progress import Progress as SweepProgress
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State
@@ -40,12 +40,18 @@ STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
 
 
 class RunProgress:
-    """A listener that shows epoch, step, loss, throughput, time left. Use as a context manager."""
+    """A listener of one training that shows epoch, step, loss, throughput and the time left.
+
+    It is a context manager.
+    """
 
     def __init__(self) -> None:
-        self._bar = _bar() if is_interactive() else None
-        self._loss = ""
-        self._pace = ""
+        self._bar: Progress | None = None
+        if is_interactive():
+            counts, details = TextColumn("{task.completed}/{task.total} steps"), "{task.fields[details]}"
+            columns = (TextColumn("{task.description}"), BarColumn(), counts, TextColumn(details))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)
+        self._shown = {"loss": "", "pace": ""}
         self._began: tuple[float, int] | None = None
         self._last_line = time.monotonic()
 
@@ -60,103 +66,73 @@ class RunProgress:
 
     def __call__(self, event: Event) -> None:
         """Shows an event."""
-        self._remember(event)
+        now, metrics = time.monotonic(), event.metrics
+        self._began = self._began or (now, event.step)
+        if "train/loss" in metrics:
+            self._shown["loss"] = f"loss {metrics['train/loss']:.4f}"
+        if "train/rows_per_second" in metrics:
+            self._shown["pace"] = f"{metrics['train/rows_per_second']:,.0f} rows/s"
+        # The first figure on validation is the task's leading one.
+        figures = (f"{name} {value:.4f}" for name, value in metrics.items() if "val/" in name)
+        validation = next(figures, "") if event.kind == "validation" else ""
         if self._bar is not None:
-            self._draw(event, self._bar)
-        else:
-            self._plain(event)
+            self._draw(event, self._bar, validation)
+        elif event.kind != "saving" and (event.kind != "step" or now - self._last_line >= PLAIN_EVERY):
+            self._last_line = now
+            self._say(event, *self._began, validation)
 
-    def _remember(self, event: Event) -> None:
-        if self._began is None:
-            self._began = (time.monotonic(), event.step)
-        if "train/loss" in event.metrics:
-            self._loss = f"loss {event.metrics['train/loss']:.4f}"
-        if "train/rows_per_second" in event.metrics:
-            self._pace = f"{event.metrics['train/rows_per_second']:,.0f} rows/s"
-
-    def _draw(self, event: Event, bar: Progress) -> None:
+    def _draw(self, event: Event, bar: Progress, validation: str) -> None:
         if not bar.tasks:
             bar.add_task("", total=event.steps, details="")
         if event.kind in ("note", "damage"):
             bar.console.print(event.note)
         what = f"epoch {event.epoch}/{event.epochs}" if event.kind != "phase" else event.note
-        details = "  ".join(part for part in (self._loss, self._pace, _validation(event)) if part)
+        details = "  ".join(filter(None, (*self._shown.values(), validation)))
         bar.update(bar.tasks[0].id, completed=event.step, description=what, details=details)
 
-    def _plain(self, event: Event) -> None:
-        now = time.monotonic()
-        quiet = event.kind == "step" and now - self._last_line < PLAIN_EVERY
-        if quiet or event.kind == "saving":
-            return
-        self._last_line = now
+    def _say(self, event: Event, began: float, first: int, validation: str) -> None:
         if event.kind in ("phase", "start", "note", "damage"):
             training = f"training {event.epochs} epochs, {event.steps} steps" if event.epochs else ""
             if event.note or training:
                 say(event.note or training)
         elif event.kind in ("step", "validation"):
-            parts = [f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}"]
-            parts += [self._loss, self._pace, self._left(event), _validation(event)]
-            say("  ".join(filter(None, parts)))
-
-    def _left(self, event: Event) -> str:
-        assert self._began is not None
-        began, first = self._began
-        done = event.step - first
-        if done < 1:
-            return ""
-        return f"{duration((time.monotonic() - began) / done * (event.steps - event.step))} left"
-
-
-def _validation(event: Event) -> str:
-    """The first validation figure of an event, which is the task's leading one."""
-    found = next((item for item in event.metrics.items() if "val/" in item[0]), None)
-    return f"{found[0]} {found[1]:.4f}" if found and event.kind == "validation" else ""
-
-
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} steps"),
-        TextColumn("{task.fields[details]}"),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-    )
+            left, done = "", event.step - first
+            if done > 0:
+                seconds = (time.monotonic() - began) / done * (event.steps - event.step)
+                left = f"{duration(seconds)} left"
+            at = (f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}")
+            say("  ".join(filter(None, (*at, *self._shown.values(), left, validation))))
 
 
 def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
-    """The watcher that fits standard error: JSON lines, this table on a terminal, else plain lines."""
+    """A watcher of a sweep or table: prints JSON lines, a live table on a terminal, or else plain lines."""
     if as_json:
         return nullcontext(print_event)
-    return SweepTable() if is_interactive() else nullcontext(PlainLines())
+    return SweepTable() if is_interactive() else nullcontext(plain_lines())
 
 
 def print_event(event: ProgressEvent) -> None:
     """A watcher that prints every event as one JSON object on a line of standard error."""
-    errors.out(json.dumps(finite(asdict(event)), allow_nan=False), highlight=False)
+    errors.out(json.dumps(document(event), allow_nan=False), highlight=False)
 
 
-class PlainLines:
+def plain_lines(clock: Callable[[], float] = time.monotonic) -> ProgressListener:
     """A watcher that prints a line for every training that ends, and now and then one for those that run."""
+    last = clock()
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._last = clock()
-
-    def __call__(self, event: ProgressEvent) -> None:
-        """Prints the event, unless it is one of many."""
-        now = self._clock()
-        if event.kind in ("begin", "rung") and now - self._last < PLAIN_EVERY:
-            return
-        text = event_text(event)
+    def watch(event: ProgressEvent) -> None:
+        nonlocal last
+        often = event.kind in ("begin", "rung") and clock() - last < PLAIN_EVERY
+        text = "" if often else event_text(event)
         if text:
-            self._last = now
+            last = clock()
             say(text)
+
+    return watch
 
 
 def event_text(event: ProgressEvent) -> str:
-    """The event in one line; empty where there is nothing to say."""
+    """A progress event as one line of text; empty where nothing is to be printed."""
     progress = event.progress
     if event.row is not None and progress is not None:
         parts = [f"[{progress.done}/{progress.total}] {row_text(event.row, progress.metric)}"]
@@ -167,7 +143,7 @@ def event_text(event: ProgressEvent) -> str:
 
 
 def row_text(row: Row, metric: str) -> str:
-    """`trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
+    """A training as text, such as `trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
     parts = [row.label, row.state.value]
     if row.epochs:
         parts.append(f"epoch {row.epoch}/{row.epochs}")
@@ -179,7 +155,7 @@ def row_text(row: Row, metric: str) -> str:
 
 
 def outlook(progress: SweepProgress) -> list[str]:
-    """The best so far, the time left and the budget left, as far as they are known."""
+    """Texts on the best score so far, the time left and the budget left, each where it is known."""
     parts = []
     if progress.best is not None:
         label, score = progress.best
@@ -192,7 +168,7 @@ def outlook(progress: SweepProgress) -> list[str]:
 
 
 class SweepTable:
-    """A watcher that shows what runs, what ended last and what to expect. Use as a context manager.
+    """A watcher that shows the trainings that run and that ended last in a live table; a context manager.
 
     Notes and failures are printed above the table, where they stay.
     """
@@ -235,56 +211,34 @@ class SweepTable:
                 errors.print(text, markup=False)
 
     def render(self) -> RenderableType:
-        """The table as of now."""
-        progress = self._progress
-        if progress is None:
+        """Draws the table in its present state."""
+        its = self._progress
+        if its is None:
             return ""
-        room = max(1, self._live.console.height - AROUND)
-        running = progress.running[:room]
+        console = self._live.console
+        room = max(1, console.height - AROUND)
+        running = its.running[:room]
         ended = self._ended[-(room - len(running)) :] if room > len(running) else ()
-        since = self._clock() - self._told
-        shown = (*ended, *running)
-        wide = self._live.console.width - BESIDE - max((len(row.label) for row in shown), default=0)
+        since, shown = self._clock() - self._told, (*ended, *running)
+        wide = console.width - BESIDE - max((len(row.label) for row in shown), default=0)
         wide = wide if wide >= LEAST and any(row.settings for row in shown) else 0
-        table = _columns(progress, settings=wide > 0)
-        for row in ended:
-            _add(table, row, row.seconds, wide)
-        for row in running:
-            _add(table, row, row.seconds + since, wide)
-        hidden = len(progress.running) - len(running)
-        return Group(table, _cut(_status(progress, hidden)))
-
-
-def _columns(progress: SweepProgress, *, settings: bool) -> Table:
-    table = Table(title=progress.stage, title_justify="left")
-    for name in ("trial", "state"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for name in ("epoch", progress.metric.rpartition("/")[2], "time"):
-        table.add_column(name, justify="right", no_wrap=True, overflow="ellipsis")
-    if settings:
-        table.add_column("settings", no_wrap=True, overflow="ellipsis")
-    return table
-
-
-def _add(table: Table, row: Row, seconds: float, wide: int) -> None:
-    from mlcl.cli.sweep_tables import drawn_text
-
-    settings = [_cut(SECTIONS.sub("", drawn_text(row.settings))[:wide])] if wide else []
-    table.add_row(
-        _cut(row.label),
-        _cut(row.state.value, STYLES.get(row.state, "")),
-        f"{row.epoch}/{row.epochs}" if row.epochs else "",
-        "" if row.score is None else f"{row.score:.4f}",
-        duration(seconds),
-        *settings,
-    )
-
-
-def _status(progress: SweepProgress, hidden: int) -> str:
-    running = f"{len(progress.running)} running" + (f" ({hidden} not shown)" if hidden else "")
-    return "  ".join([f"{progress.done}/{progress.total} done", running, *outlook(progress)])
-
-
-def _cut(text: str, style: str = "") -> Text:
-    """One line that a narrow terminal cuts: a line that wraps would spoil the redraw."""
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+        table = Table(title=its.stage, title_justify="left")
+        numbers = ("epoch", its.metric.rpartition("/")[2], "time")
+        for name in ("trial", "state", *numbers, *(["settings"] if wide else [])):
+            justify: JustifyMethod = "right" if name in numbers else "left"
+            table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")
+        for row in shown:
+            cells: list[str | Text] = [
+                row.label,
+                Text(row.state.value, style=STYLES.get(row.state, "")),
+                f"{row.epoch}/{row.epochs}" if row.epochs else "",
+                "" if row.score is None else f"{row.score:.4f}",
+                duration(row.seconds + (since if row in running else 0)),
+                *([SECTIONS.sub("", drawn_text(row.settings))[:wide]] if wide else []),
+            ]
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+        hidden = len(its.running) - len(running)
+        count = f"{len(its.running)} running" + (f" ({hidden} not shown)" if hidden else "")
+        status = "  ".join([f"{its.done}/{its.total} done", count, *outlook(its)])
+        # A narrow terminal cuts the line: one that wraps would spoil the redraw.
+        return Group(table, Text(status, no_wrap=True, overflow="ellipsis"))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
-from rich.markup import escape
-from rich.table import Table as Grid
 
 from mlcl.cli.options import (
     DEFAULT_HOME,
@@ -22,24 +20,13 @@ from mlcl.cli.options import (
     StrictCode,
     resources_of,
 )
-from mlcl.cli.output import (
-    EXIT_OF,
-    Exit,
-    again,
-    errors,
-    print_json,
-    print_tree,
-    results,
-    say,
-    say_undelivered,
-    say_unfinished,
-)
+from mlcl.cli.output import answer, boxed_table, finish, print_tree, say
 from mlcl.config import parse_override
-from mlcl.config.table import Table, cells_of, find_table, load_table, table_files
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import Table, find_table, load_table, table_files
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.results.table_result import TableResult
     from mlcl.service.tables import TablePlan
 
 
@@ -89,43 +76,18 @@ def reproduce(
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
-        return
-    report = _run(plan, figures, home, strict_code=strict_code, as_json=json)
-    _tell(report, home, as_json=json)
-    failed = report.state == "COMPLETE" and report.outside
-    raise typer.Exit(Exit.FAILED if failed else EXIT_OF[report.state])
-
-
-def _run(
-    plan: TablePlan,
-    figures: Path | None,
-    home: Path,
-    *,
-    strict_code: bool,
-    as_json: bool,
-) -> TableResult:
-    """Trains what is missing, and writes the figures of cells where asked."""
-    from mlcl.cli.progress import progress_view
-    from mlcl.service.tables import check_folder, run_table, write_cells
-
-    if figures is not None:
-        check_folder(figures)
-    with progress_view(as_json=as_json) as watch:
-        report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
-    if figures is not None:
-        written = write_cells(report, figures)
-        say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")
-    return report
+    else:
+        _run(plan, figures, home, strict_code=strict_code, as_json=json)
 
 
 def _places(texts: Sequence[str]) -> dict[str, str]:
+    """The places of data by source or column, from SOURCE=PLACE."""
     places: dict[str, str] = {}
     for text in texts:
-        source, equals, place = text.partition("=")
-        if not equals or not source or not place:
-            raise UserError(
-                "not a place of data", key="--data", found=text, allowed="SOURCE=PLACE, COLUMN=PLACE"
-            )
+        source, _, place = text.partition("=")
+        if not source or not place:
+            allowed = "SOURCE=PLACE, COLUMN=PLACE"
+            raise UserError("not a place of data", key="--data", found=text, allowed=allowed)
         if source in places:
             raise UserError("has two places", key="--data", found=source)
         places[source] = place
@@ -138,14 +100,13 @@ def _list(*, as_json: bool) -> None:
     if not files:
         raise UserError("no tables here", key="TABLE", found=Path.cwd() / "tables", allowed="tables/*.yaml")
     found = {file.stem: _about(load_table(file), file) for file in files}
-    if as_json:
-        print_json(found)
-        return
-    grid = Grid("table", "of", "what", "cells", "seeds", "data", "scales")
-    for name, table in found.items():
-        texts = (table["source"], table["title"], str(table["cells"]), str(table["seeds"]))
-        grid.add_row(name, *map(escape, texts), ", ".join(table["data"]), ", ".join(table["scales"]))
-    results.print(grid)
+    rows = [
+        (name, its["source"], its["title"], str(its["cells"]), str(its["seeds"]), ", ".join(its["data"]),
+         ", ".join(its["scales"]))
+        for name, its in found.items()
+    ]  # fmt: skip
+    heads = ("table", "of", "what", "cells", "seeds", "data", "scales")
+    answer(found, boxed_table(heads, rows), as_json=as_json)
 
 
 def _about(table: Table, file: Path) -> dict[str, Any]:
@@ -162,25 +123,26 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
     }
 
 
-def _tell(report: TableResult, home: Path, *, as_json: bool) -> None:
-    """The table to standard output, what to do about it to standard error."""
-    from mlcl.results.documents import table_document
+def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool, as_json: bool) -> NoReturn:
+    """Trains what is missing, prints the table and what to do about it, and exits with the state's status."""
+    from mlcl.cli.progress import progress_view
+    from mlcl.results.documents import document
+    from mlcl.service.tables import check_folder, run_table, write_cells
     from mlcl.service.tables.rendering import markdown
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
-    way, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
-    if as_json:
-        print_json({**table_document(report), "dashboard": way, "views": views})
-    else:
-        typer.echo(markdown(report))
-        typer.echo(f"{report.folder}/table.{{md,tex,json}}; dashboard: {way}")
-        for name, link in views.items():
-            typer.echo(f"{name}: {link}")
-    say_undelivered(report.undelivered, home)
-    if report.state == "STOPPED":
-        say(f"stopped; {again()} goes on")
-    elif report.state != "COMPLETE":
-        say_unfinished(report.state, report.reason, report.name)
-    elif report.outside:
-        errors.print(f"out of tolerance: {', '.join(report.outside)}", style="red", markup=False)
+    if figures is not None:
+        check_folder(figures)
+    with progress_view(as_json=as_json) as watch:
+        report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
+    if figures is not None:
+        written = write_cells(report, figures)
+        say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")
+    pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
+    tree = {**document(report), "dashboard": pages, "views": views}
+    where = f"{report.folder}/table.{{md,tex,json}}; dashboard: {pages}"
+    links = (f"{name}: {link}" for name, link in views.items())
+    answer(tree, markdown(report), where, *links, as_json=as_json)
+    outside = f"out of tolerance: {', '.join(report.outside)}" if report.outside else ""
+    finish(report, report.name, home, outside, failed=bool(outside))

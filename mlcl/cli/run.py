@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json, Overrides, PrintConfig
-from mlcl.cli.output import (
-    EXIT_OF,
-    metrics_table,
-    print_job,
-    print_json,
-    print_tree,
-    results,
-    say,
-    say_undelivered,
-    say_unfinished,
-    tell,
-)
-from mlcl.config import JobConfig, job_hash, load_job
+from mlcl.cli.output import finish, metrics_table, print_job, print_json, print_tree, results, say, tell
+from mlcl.config import job_hash, load_job
 
-if TYPE_CHECKING:
-    from mlcl.service.run_job import RunReport
-
-
-TOLD = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
+REPORTED = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
 """The fields of a report in the JSON document, beside the job's hash and the address of the dashboard."""
 
 
@@ -54,23 +39,15 @@ def run(
 
     from mlcl.cli.progress import RunProgress
     from mlcl.service.run_job import run_job
+    from mlcl.tracking import dashboard, tracking_uri
 
     with RunProgress() as progress:
         report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)
-    _tell(report, checked, home, as_json=json)
-    raise typer.Exit(EXIT_OF[report.state])
-
-
-def _tell(report: RunReport, job: JobConfig, home: Path, *, as_json: bool) -> None:
-    """The result to standard output, what to do about it to standard error."""
-    from mlcl.tracking import dashboard, tracking_uri
-
-    way = dashboard(tracking_uri(home))
-    if as_json:
-        tree = {name: getattr(report, name) for name in TOLD}
-        print_json({**tree, "job_hash": job_hash(job), "dashboard": way})
+    pages = dashboard(tracking_uri(home))
+    if json:
+        tree = {name: getattr(report, name) for name in REPORTED}
+        print_json({**tree, "job_hash": job_hash(checked), "dashboard": pages})
     elif report.metrics:
-        results.print(metrics_table(report.metrics, f"{job.experiment}  {report.id}"))
-        tell(f"mlcl report {report.id}; dashboard: {way}")
-    say_undelivered(report.undelivered, home)
-    say_unfinished(report.state, report.reason, report.id)
+        results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
+        tell(f"mlcl report {report.id}; dashboard: {pages}")
+    finish(report, report.id, home)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mlcl.cli.options import DEFAULT_HOME, Home, Json, reject_typed_secrets
-from mlcl.cli.output import Exit, print_json, say, say_failed
+from mlcl.cli.output import Exit, answer, say
+from mlcl.markup import counted
 
 if TYPE_CHECKING:
-    from mlcl.service.local.service import ServiceStatus, UpResult
+    from mlcl.service.local.service import ServiceStatus
 
 TITLES = {"ray": "Ray", "mlflow": "MLflow"}
 
@@ -42,19 +43,20 @@ def up(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
-    from mlcl.service.local.service import ServiceError
     from mlcl.service.local.service import up as start_service
-    from mlcl.service.local.settings import UpOptions
 
-    options = UpOptions(ray_port, dashboard_port, mlflow_port, store, artifacts)
-    try:
-        started = start_service(options, home, announce=say)
-    except ServiceError as error:
-        raise typer.Exit(say_failed(str(error), as_json=json)) from None
-    if json:
-        print_json(_document(started))
-    else:
-        typer.echo("\n".join(_started_lines(started)))
+    ports = {"ray_port": ray_port, "dashboard_port": dashboard_port, "mlflow_port": mlflow_port}
+    options = {**ports, "store": store, "artifacts": artifacts}
+    its = start_service({name: value for name, value in options.items() if value is not None}, home, say)
+    lines = [
+        *([] if its.started else ["already up and well"]),
+        f"Ray     {its.ray}  token in {its.token_file}",
+        f"MLflow  {its.mlflow}  user {its.user}, password in {its.password_file}",
+        f"store   {its.store}; artifacts in {its.artifacts}",
+        f"jobs    `mlcl submit` finds it by {its.cluster_file}; `mlcl down` ends it",
+        *_outside(its.outside),
+    ]
+    answer(asdict(its), *lines, as_json=json)
 
 
 def down(
@@ -66,13 +68,9 @@ def down(
     from mlcl.service.local.service import down as end_service
 
     ended = end_service(home, force=force)
-    if json:
-        print_json(asdict(ended))
-    elif ended.servers:
-        names = " and ".join(TITLES[name] for name in ended.servers)
-        typer.echo(f"ended {names}: {ended.processes} processes")
-    else:
-        typer.echo("nothing was running")
+    names = " and ".join(TITLES[name] for name in ended.servers)
+    text = f"ended {names}: {ended.processes} processes" if names else "nothing was running"
+    answer(asdict(ended), text, as_json=json)
 
 
 def print_service_status(home: Path, *, as_json: bool) -> Exit:
@@ -80,54 +78,19 @@ def print_service_status(home: Path, *, as_json: bool) -> Exit:
     from mlcl.service.local.service import service_status
 
     status = service_status(home)
-    if as_json:
-        print_json({"healthy": status.healthy, **asdict(status)})
-    else:
-        typer.echo("\n".join(_status_lines(status)))
+    answer({"healthy": status.healthy, **asdict(status)}, *_status_lines(status), as_json=as_json)
     return Exit.DONE if status.healthy else Exit.FAILED
-
-
-def _document(started: UpResult) -> dict[str, object]:
-    from mlcl.service.local.settings import read_secret
-
-    folder = started.folder
-    return {
-        **{server.name: server.address for server in started.servers},
-        "started": started.fresh,
-        "user": read_secret(folder.mlflow_user),
-        "password_file": folder.mlflow_password,
-        "token_file": folder.ray_token,
-        "cluster_file": folder.cluster,
-        "store": started.settings.shown.store,
-        "artifacts": started.settings.artifacts,
-        "outside": started.outside,
-    }
-
-
-def _started_lines(started: UpResult) -> list[str]:
-    """Returns lines with the addresses and the files of the secrets."""
-    tree = _document(started)
-    return [
-        *([] if started.fresh else ["already up and well"]),
-        f"Ray     {tree['ray']}  token in {tree['token_file']}",
-        f"MLflow  {tree['mlflow']}  user {tree['user']}, password in {tree['password_file']}",
-        f"store   {tree['store']}; artifacts in {tree['artifacts']}",
-        f"jobs    `mlcl submit` finds it by {tree['cluster_file']}; `mlcl down` ends it",
-        *_outside(started.outside),
-    ]
 
 
 def _status_lines(status: ServiceStatus) -> list[str]:
     if not status.servers:
         return [f"not up (nothing in {status.folder}): `mlcl up`"]
     lines = []
-    for server in status.servers:
-        state = (
-            f"{server.wrong}: {server.mend}; log {server.log}" if server.wrong else f"well, {server.version}"
-        )
-        lines += [f"{TITLES[server.name]:<7} {server.address}  {state}", *_outside(server.outside)]
+    for its in status.servers:
+        state = f"{its.wrong}: {its.mend}; log {its.log}" if its.wrong else f"well, {its.version}"
+        lines += [f"{TITLES[its.name]:<7} {its.address}  {state}", *_outside(its.outside)]
     if status.nodes:
-        nodes = f"{status.nodes} node{'' if status.nodes == 1 else 's'}"
+        nodes = counted(status.nodes, "node")
         lines.append(f"        {nodes}, {status.cpus:g} CPUs, {status.gpus:g} GPUs")
         lines.append(f"jobs    {', '.join(status.jobs) or 'none'}")
     return [*lines, f"store   {status.store}; artifacts in {status.artifacts}"]

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from mlcl.cli.options import Json, Overrides
-from mlcl.cli.output import print_json, results
+from mlcl.cli.output import answer, boxed_table
 from mlcl.config import load_job, load_space
 
 VALUES_SHOWN = 10
@@ -37,26 +37,18 @@ def describe(
     from mlcl.service.search.sampling import describe as describe_space
 
     described = describe_space(checked_space, checked)
-    if json:
-        print_json({"space": str(space), "job": str(job), **described})
-        return
+    tables, heads = [], ("parameter", "kind", "values", "scale", "when")
     if described["parameters"]:
-        results.print(_parameters(described, str(space)))
+        rows = [
+            ("\n".join(its["keys"]) if its["kind"] == "simplex" else its["name"], its["kind"], _values(its),
+             its.get("scale", ""), its["when"] or "")
+            for its in described["parameters"]
+        ]  # fmt: skip
+        tables.append(boxed_table(heads, rows, str(space), fold=True))
     if described["posthoc"]:
-        results.print(_posthoc(described["posthoc"]))
-    typer.echo("\n".join(_lines(described)))
-
-
-def _parameters(described: Mapping[str, Any], title: str) -> Table:
-    """The table of parameters; the weights of a simplex share a row."""
-    table = Table(title=title, title_justify="left")
-    for column in ("parameter", "kind", "values", "scale", "when"):
-        table.add_column(column, overflow="fold")
-    for parameter in described["parameters"]:
-        kind = parameter["kind"]
-        name = parameter["name"] if kind != "simplex" else "\n".join(parameter["keys"])
-        table.add_row(name, kind, _values(parameter), parameter.get("scale", ""), parameter["when"] or "")
-    return table
+        tables.append(_posthoc(described["posthoc"]))
+    tree = {"space": str(space), "job": str(job), **described}
+    answer(tree, *tables, *_lines(described), as_json=json)
 
 
 def _values(parameter: Mapping[str, Any]) -> str:
@@ -68,18 +60,15 @@ def _values(parameter: Mapping[str, Any]) -> str:
 
 
 def _posthoc(posthoc: Mapping[str, Any]) -> Table:
-    title = f"scored after training, {posthoc['settings']:,} settings a trial"
-    table = Table(title=title, title_justify="left")
-    for column in ("key", "points", "values"):
-        table.add_column(column, overflow="fold", justify="right" if column == "points" else "left")
+    rows = []
     for key, values in posthoc["grid"].items():
         whose = "" if key in posthoc["varied"] else " (the job's grid)"
         many = len(values) > VALUES_SHOWN
-        text = (" ... " if many else ", ").join(
-            f"{x:g}" for x in ((values[0], values[-1]) if many else values)
-        )
-        table.add_row(f"evaluation.knn.{key}{whose}", str(len(values)), text)
-    return table
+        ends = [values[0], values[-1]] if many else values
+        shown = (" ... " if many else ", ").join(f"{value:g}" for value in ends)
+        rows.append((f"evaluation.knn.{key}{whose}", str(len(values)), shown))
+    title = f"scored after training, {posthoc['settings']:,} settings a trial"
+    return boxed_table(("key", "points", "values"), rows, title, right=("points",), fold=True)
 
 
 def _lines(described: Mapping[str, Any]) -> list[str]:

@@ -15,9 +15,12 @@ from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
 from mlcl.config import JobConfig, load_job, load_space, read_job
 from mlcl.config.cluster import ClusterConfig, TrialShare
-from mlcl.config.table import cells_of, find_table, load_table
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
 
+SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
+"""The commands that can be submitted."""
 HERE = ("home", "dry_run", "print_config")
 """Options that work on this machine alone."""
 
@@ -36,11 +39,13 @@ def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Pat
         if is_typed(context, option):
             raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
     with chdir(folder):
-        return _CHECKS[name](context.params)
+        files, jobs = _read(name, context.params)
+        plugins = dict.fromkeys(its.path for job in jobs for its in job.plugins if its.path is not None)
+        return [*files, *(Path(os.path.relpath(path)) for path in plugins)]
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Adds the options of the cluster's share that a command does not have."""
+    """Adds `--cpus`, `--gpus` and `--parallel` of the cluster file to a command that lacks them."""
     found = list(words)
     if words[0] in ("run", "baseline"):
         return found
@@ -71,43 +76,23 @@ def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path])
     }
 
 
-def _run(given: dict[str, Any]) -> list[Path]:
-    job = load_job(given["job"], given["overrides"] or [])
-    return [*read_job(given["job"]).files, *_plugins([job])]
-
-
-def _baseline(given: dict[str, Any]) -> list[Path]:
-    words = given["words"] or []
-    job = baseline.read(given["what"], [word for word in words if "=" in word], given["labels"])
-    files = [given["what"]] if given["what"].is_dir() else read_job(given["what"]).files
-    return [*files, *_plugins([job])]
-
-
-def _sweep(given: dict[str, Any]) -> list[Path]:
-    job = load_job(given["job"], given["overrides"] or [])
-    load_space(given["space"], job)
-    baselines = list(given["baseline"] or [])
-    jobs = [job, *(load_job(file, []) for file in baselines)]
-    files = [name for file in (given["job"], *baselines) for name in read_job(file).files]
-    return [*dict.fromkeys(files), given["space"], *_plugins(jobs)]
-
-
-def _reproduce(given: dict[str, Any]) -> list[Path]:
-    if given["name"] is None:
-        raise UserError("needs a table", key="TABLE")
-    file = find_table(given["name"])
-    cells = cells_of(
-        load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=given["only"] or ()
-    )
-    return [file, *_plugins([job for cell in cells for job in cell.jobs])]
-
-
-def _plugins(jobs: Sequence[JobConfig]) -> list[Path]:
-    """The plugin files of jobs, from the working directory."""
-    paths = [plugin.path for job in jobs for plugin in job.plugins if plugin.path is not None]
-    return [Path(os.path.relpath(path)) for path in dict.fromkeys(paths)]
-
-
-_CHECKS = {"run": _run, "baseline": _baseline, "sweep": _sweep, "reproduce": _reproduce}
-SUBMITTABLE = tuple(_CHECKS)
-"""The commands that can be submitted."""
+def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobConfig]]:
+    """The files that a command with these parameters names, and the jobs in them. Raises UserError."""
+    if command == "reproduce":
+        if given["name"] is None:
+            raise UserError("needs a table", key="TABLE")
+        file, only = find_table(given["name"]), given["only"] or ()
+        cells = cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=only)
+        return [file], [job for cell in cells for job in cell.jobs]
+    if command == "baseline":
+        what = given["what"]
+        job = baseline.read(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
+        return [what] if what.is_dir() else list(read_job(what).files), [job]
+    jobs, sources, spaces = [load_job(given["job"], given["overrides"] or [])], [given["job"]], []
+    if command == "sweep":
+        load_space(given["space"], jobs[0])
+        spaces = [given["space"]]
+        sources += given["baseline"] or []
+        jobs += [load_job(file) for file in sources[1:]]
+    files = dict.fromkeys(name for file in sources for name in read_job(file).files)
+    return [*files, *spaces], jobs

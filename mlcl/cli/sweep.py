@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -23,18 +23,7 @@ from mlcl.cli.options import (
     StrictCode,
     resources_of,
 )
-from mlcl.cli.output import (
-    EXIT_OF,
-    again,
-    print_job,
-    print_json,
-    print_tree,
-    results,
-    say,
-    say_undelivered,
-    say_unfinished,
-    tell,
-)
+from mlcl.cli.output import EXIT_OF, again, finish, print_job, print_json, print_tree, results, tell
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.errors import UserError
 
@@ -87,6 +76,7 @@ def sweep(
 ) -> None:
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
     checked = load_job(job, overrides or [])
+    checked_space = load_space(space, checked)
     if print_config and not dry_run:
         print_job(checked, job, overrides or [], as_json=json)
         return
@@ -98,7 +88,7 @@ def sweep(
     fitted = [] if no_baselines or not seeds else fitted_baselines(checked, home)
     plan = SweepPlan(
         job=checked,
-        space=load_space(space, checked),
+        space=checked_space,
         space_text=space.read_text(encoding="utf-8"),
         name=_name(name or f"{job.stem}-{space.stem}"),
         trials=trials,
@@ -148,27 +138,17 @@ def _baselines(
     return named + [each for each in fitted if each[0] not in names]
 
 
-def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> None:
-    """Prints the report, and exits with the status of its state."""
-    from mlcl.results.documents import sweep_document
+def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:
+    """Prints the report, then what to do next, and exits with the status of its state."""
+    from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
+    from mlcl.results.documents import document
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     if as_json:
-        print_json({**sweep_document(report), "dashboard": pages, "views": views})
-    else:
-        _print(report, pages)
-        for name, link in views.items():
-            typer.echo(f"{name}: {link}")
-        _say_next(plan, report, home)
-    raise typer.Exit(EXIT_OF[report.state])
-
-
-def _print(report: SweepResult, dashboard: str) -> None:
-    """Results, for standard output."""
-    from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
-
+        print_json({**document(report), "dashboard": pages, "views": views})
+        raise typer.Exit(EXIT_OF[report.state])
     if report.verdict is not None:
         tell(report.verdict.sentence)
     results.print(trials_table(report))
@@ -176,19 +156,11 @@ def _print(report: SweepResult, dashboard: str) -> None:
         tell(line)
     if report.confirmations:
         results.print(confirmation_table(report))
-    if report.registered:
-        typer.echo(f"best model: {report.registered}")
-    if report.spent:
-        typer.echo(f"spent: {report.spent}")
-    tell(f"mlcl report {report.name}; dashboard: {dashboard}")
-
-
-def _say_next(plan: SweepPlan, report: SweepResult, home: Path) -> None:
-    """Prints the next step to standard error."""
-    say_undelivered(report.undelivered, home)
-    if report.state == "COMPLETE" and plan.most < plan.trials:
-        say("every setting of the space has been tried")
-    elif report.state == "COMPLETE":
-        say(f"{again(f'--trials {2 * plan.trials}')} grows {report.name}")
-    else:
-        say_unfinished(report.state, report.reason, report.name)
+    for name, text in (("best model", report.registered), ("spent", report.spent)):
+        if text:
+            typer.echo(f"{name}: {text}")
+    tell(f"mlcl report {report.name}; dashboard: {pages}")
+    for name, link in views.items():
+        typer.echo(f"{name}: {link}")
+    grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
+    finish(report, report.name, home, tried if plan.most < plan.trials else f"{grow} {report.name}")

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mlcl.cli.output import Column, duration, fitted_table, results
+from mlcl.cli.output import duration, fitted_table, results
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult, ranked
 from mlcl.tracking import State
 
@@ -29,22 +29,18 @@ FIGURES = {
 
 def trials_table(report: SweepResult, console: Console = results) -> Table:
     """The best complete trials with their settings; with several goals, the Pareto front."""
-    several = len(report.goals) > 1
     title = f"{report.name}: {_counts(report.trials)}"
-    if several:
+    if len(report.goals) > 1:
         title += f"; Pareto front of {len(report.front)}"
         names = [f"{goal.metric} ({goal.mode})" for goal in report.goals]
-        rows = [(trial, trial.values) for trial in report.front]
+        shown = [(trial, trial.values) for trial in report.front]
     else:
         names = [report.score]
         best = ranked(report.trials, report.mode)[:BEST_SHOWN]
-        rows = [(trial, (trial.score or 0.0,)) for trial in best]
-    columns = [
-        Column("trial", [trial.label for trial, _ in rows]),
-        *(Column(name, [f"{its[at]:.4f}" for _, its in rows], rank=at) for at, name in enumerate(names)),
-        Column("settings", [settings_text(trial) for trial, _ in rows], texts=True),
-    ]
-    return fitted_table(columns, title, console)
+        shown = [(trial, (trial.score or 0.0,)) for trial in best]
+    rows = [(trial.label, *(f"{its:.4f}" for its in values), settings_text(trial)) for trial, values in shown]
+    heads, ranks = ("trial", *names, "settings"), (0, *range(len(names)))
+    return fitted_table(heads, rows, title, ranks=ranks, texts=(len(names) + 1,), console=console)
 
 
 def failures(report: SweepResult) -> list[str]:
@@ -59,28 +55,23 @@ def failures(report: SweepResult) -> list[str]:
 
 def confirmation_table(report: SweepResult, console: Console = results) -> Table:
     """Settings over fresh seeds: the classifier alone and with neighbours, validation and test."""
-    groups = report.confirmations
-    columns = _figures(report)
+    groups, columns = report.confirmations, _figures(report)
     seeds = max(len(group.seeds) for group in groups)
     what = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
     title = f"{what}mean ± standard deviation over {seeds} fresh seeds (none used by the search)"
-    figures = [
-        Column(name, [_mean(group, metric) for group in groups], rank=len(columns) - at)
-        for at, (metric, name) in enumerate(columns.items(), start=1)
-    ]
-    return fitted_table(
-        [Column("setting", [group.label for group in groups], texts=True), *figures], title, console
-    )
+    rows = [(group.label, *(_mean(group, metric) for metric in columns)) for group in groups]
+    ranks = (0, *reversed(range(len(columns))))
+    return fitted_table(("setting", *columns.values()), rows, title, ranks=ranks, console=console)
 
 
 def settings_text(trial: TrainingResult) -> str:
-    """`section.temperature 0.08, knn.k 5`: keys without the part that all share, then what was chosen."""
+    """A trial's settings, then what was chosen after it, as text: `section.temperature 0.08, knn.k 5`."""
     chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
     return drawn_text({**trial.settings, **chosen})
 
 
 def drawn_text(settings: Mapping[str, Any]) -> str:
-    """The settings without the part of their keys that all heads share."""
+    """Settings as text, without the part of their keys that all heads share."""
     return ", ".join(
         f"{key.removeprefix('objective.heads.')} {_short(value)}" for key, value in settings.items()
     )
@@ -123,7 +114,7 @@ def _mean(group: SettingResult, metric: str) -> str:
 
 
 def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
-    """From the tree of `plan_sweep`."""
+    """The plan of a sweep as lines of text, from the tree that `plan_sweep` returns."""
     its, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
     searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_baselines"].items()]
     rungs = ", ".join(map(str, its["rungs_at_epochs"]))

@@ -12,20 +12,11 @@ from mlcl.config.job import (
 )
 from mlcl.config.loader import apply_overrides, load_job, parse_override, read_job
 from mlcl.config.safe_yaml import read_yaml
-from mlcl.config.space import (
-    POSTHOC,
-    Choice,
-    Float,
-    Goal,
-    Int,
-    Parameter,
-    SearchConfig,
-    Simplex,
-    Space,
-    corners,
-    default_mode,
-    load_space,
-)
+from mlcl.config.space.domains import Choice, Float, Int, Simplex
+from mlcl.config.space.keys import POSTHOC
+from mlcl.config.space.loader import load_space
+from mlcl.config.space.search import Goal, SearchConfig, default_mode
+from mlcl.config.space.space import Parameter, Space, corners
 from mlcl.config.training_sections import ClassifierConfig, HeadConfig
 
 __all__ = [

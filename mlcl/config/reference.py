@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from mlcl.config import encoder_section, job, space
+from mlcl.config import encoder_section, job
 from mlcl.config.section import PluginName
+from mlcl.config.space.search import SearchConfig
 
 HEADER = """# Job reference
 
@@ -39,7 +40,7 @@ def reference() -> str:
     """Markdown: one section a part of the job and of the space file, one line a key."""
     parts = [HEADER, *(_section(model) for model in _models(job.JobConfig, []))]
     parts.append("# Space reference\n\n" + SPACE_KEYS)
-    parts.append(_section(space.SearchConfig))
+    parts.append(_section(SearchConfig))
     return "\n".join(parts)
 
 

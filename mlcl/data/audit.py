@@ -69,8 +69,13 @@ class LabelTable:
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """The rows of each split with each label (S, L)."""
-        width = self.space.n_classes
-        return np.stack([np.bincount(rows.columns, minlength=width) for rows in self.rows.values()])
+        return np.stack([self.count_of(split) for split in self.rows])
+
+    def count_of(self, split: str) -> NDArray[np.int64]:
+        """The rows of a split with each label (L,); zeros for a split that the data set has not."""
+        if split not in self.rows:
+            return np.zeros(self.space.n_classes, dtype=np.int64)
+        return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
 
     def named(self, labels: NDArray[np.int64]) -> str:
         """The first few names of classes, and how many more there are."""
@@ -161,7 +166,7 @@ def told_splits(table: LabelTable) -> list[str]:
     counts_SL, splits = table.counts, list(table.rows)
     ask = "does the label tell the split?"
     if {"train", "test"} <= set(splits):
-        train_L, test_L = (counts_SL[splits.index(split)] > 0 for split in ("train", "test"))
+        train_L, test_L = table.count_of("train") > 0, table.count_of("test") > 0
         if train_L.any() and test_L.any() and not (train_L & test_L).any():
             return [f"{table.name}: train and test have no class in common: {ask}"]
     total_L, shares_S = counts_SL.sum(0), table.sizes / table.sizes.sum()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
@@ -27,7 +28,7 @@ ROW_GROUPS_KEPT = 4
 
 
 class ShardReader:
-    """The Parquet files of a data set, each opened once.
+    """The Parquet files of a data set, each opened once. `firsts` has the number of each one's first row.
 
     `place` is the folder as the user gave it; `filesystem` and `folder` are pyarrow's names for it.
     """
@@ -35,6 +36,7 @@ class ShardReader:
     def __init__(self, place: str, filesystem: Any, folder: str, info: DatasetInfo) -> None:
         self.place = place
         self.info = info
+        self.firsts = np.cumsum([0, *(shard.rows for shard in info.shards)])
         self._filesystem = filesystem
         self._folder = folder
         self._files: dict[int, Any] = {}
@@ -49,12 +51,14 @@ class ShardReader:
 
     def place_of(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of the data set."""
-        first = 0
-        for number, shard in enumerate(self.info.shards):
-            if row < first + shard.rows:
-                return self.shard_file(number), row - first
-            first += shard.rows
-        raise IndexError(row)
+        number = int(np.searchsorted(self.firsts, row, side="right")) - 1
+        return self.shard_file(number), row - int(self.firsts[number])
+
+    def by_shard(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
+        """The shards that hold some of these ascending rows, with the numbers of these within the shard."""
+        cuts = np.searchsorted(rows, self.firsts)
+        parts = [(shard, rows[a:b] - self.firsts[shard]) for shard, (a, b) in enumerate(pairwise(cuts))]
+        return [(shard, own) for shard, own in parts if len(own)]
 
     def parquet(self, number: int) -> Any:
         """A shard's open `pyarrow.parquet.ParquetFile`."""
@@ -197,24 +201,17 @@ def bad_rows(column: Any, space: LabelSpace) -> NDArray[np.bool_]:
     return np.asarray(~np.isin(rating_NA, allowed).all(axis=1))
 
 
-def open_and_known(known: Any, unknown: Any, width: int) -> NDArray[np.int64]:
-    """The entries (E, 2), as row and class, that two list<int32> columns have in common."""
-    rows, open_rows = label_rows(known, width), label_rows(unknown, width)
-    both_E = np.intersect1d(rows.cells().numpy(), open_rows.cells().numpy())
-    return np.stack(np.divmod(both_E, width), axis=1)
-
-
 def to_arrow(values: Any, arrow_type: Any) -> Any:
     """Plain values as an Arrow array; a missing row of ratings becomes zeros.
 
     Parquet cannot read a null fixed-size list back, hence the zeros.
     """
-    if pa.types.is_fixed_size_list(arrow_type) and not isinstance(values, (pa.Array, pa.ChunkedArray)):
+    if isinstance(values, pa.ChunkedArray):
+        return values.cast(arrow_type)
+    if pa.types.is_fixed_size_list(arrow_type) and not isinstance(values, pa.Array):
         missing = [0.0] * arrow_type.list_size
         values = [missing if row is None else [0.0 if r is None else r for r in row] for row in values]
-    return (
-        pa.array(values, arrow_type) if not isinstance(values, pa.ChunkedArray) else values.cast(arrow_type)
-    )
+    return pa.array(values, arrow_type)
 
 
 def vectors_to_arrow(values: Any, arrow_type: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from pyarrow import fs
 from mlcl.config.section import validate
 from mlcl.data.columns import ShardReader
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
-from mlcl.data.split import ShardPart, Split, SplitRows
+from mlcl.data.split import Split, SplitRows
 from mlcl.errors import UserError
 
 
@@ -99,29 +98,19 @@ class Dataset:
             have = [split for split, rows in self.info.rows.items() if rows]
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=have)
         if (name, unseen) not in self._splits:
-            parts = self._parts(name)
-            self._check_rows(name, sum(len(part.here) for part in parts))
-            rows, held_out = SplitRows(self.reader, name, parts), self.info.held_out
-            self._splits[name, unseen] = rows if held_out is None else rows.only(held_out, unseen=unseen)
+            marks = [
+                self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))
+            ]
+            rows, declared = np.flatnonzero(np.concatenate(marks) == name), self.info.rows[name]  # type: ignore[index]
+            if len(rows) != declared:
+                problem, file = (
+                    "the shards have another number of rows",
+                    f"{self.place.rstrip('/')}/{INFO_FILE}",
+                )
+                raise UserError(problem, file=file, key=f"rows.{name}", found=declared, allowed=len(rows))
+            whole, held_out = SplitRows(self.reader, name, rows), self.info.held_out
+            self._splits[name, unseen] = whole if held_out is None else whole.only(held_out, unseen=unseen)
         return self._splits[name, unseen]
-
-    def _parts(self, split: str) -> list[ShardPart]:
-        parts, first = [], 0
-        for number, shard in enumerate(self.info.shards):
-            here = np.flatnonzero(self.reader.column(number, "split").to_numpy() == split)
-            if len(here):
-                parts.append(ShardPart(number, first, here))
-            first += shard.rows
-        return parts
-
-    def _check_rows(self, split: str, found: int) -> None:
-        declared = self.info.rows[split]  # type: ignore[index]
-        if found != declared:
-            file = f"{self.place.rstrip('/')}/{INFO_FILE}"
-            raise UserError(
-                "the shards have another number of rows", file=file, key=f"rows.{split}", found=declared,
-                allowed=found,
-            )  # fmt: skip
 
     def _check_footer(self, number: int, shard: Shard) -> None:
         footer, file = self.reader.parquet(number), self.reader.shard_file(number)
@@ -131,23 +120,19 @@ class Dataset:
             )
         with self.reader.reading(number):
             found = {field.name: field.type for field in footer.schema_arrow}
-        _check_columns(found, self.info.columns(), file)
+        expected = self.info.columns()
+        for name, its in expected.items():
+            if name not in found:
+                problem, allowed = "column is missing", list(expected)
+                raise UserError(problem, file=file, key=name, found=list(found), allowed=allowed)
+            if found[name] != its:
+                raise UserError("wrong column type", file=file, key=name, found=found[name], allowed=its)
 
 
 def _check_hash(stream: Any, shard: Shard, file: str) -> None:
     found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != shard.sha256:
         raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
-
-
-def _check_columns(found: Mapping[str, Any], expected: Mapping[str, Any], file: str) -> None:
-    for name, arrow_type in expected.items():
-        if name not in found:
-            raise UserError(
-                "column is missing", file=file, key=name, found=list(found), allowed=list(expected)
-            )
-        if found[name] != arrow_type:
-            raise UserError("wrong column type", file=file, key=name, found=found[name], allowed=arrow_type)
 
 
 def _read_info(filesystem: Any, folder: str, place: str) -> DatasetInfo:

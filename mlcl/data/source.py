@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import metadata
 from itertools import chain
@@ -48,6 +48,14 @@ class NewDataset:
     licence: str | None = None
 
 
+class Workspace(ExitStack):
+    """A source's `folder` for scratch files, and the files that stay open until its rows are written."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+
 @dataclass(frozen=True)
 class Source(Generic[Options]):
     """Where a data set comes from: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
@@ -58,19 +66,17 @@ class Source(Generic[Options]):
         licence: The licence of the data.
         version: Changes whenever the same options would give other rows.
         options: The schema of the options.
-        read: A context manager that gives the data set, from the options, the seed of the split and a folder
-            for scratch files, on the disk that the data set is written to. Files that the rows come from stay
-            open until it is left. Raises UserError, with the file, for bad input.
+        read: Gives the data set, from the options, the seed of the split and a workspace on the disk that the
+            data set is written to. Raises UserError, with the file, for bad input.
         origin: Who published the data, for `dataset.json`.
         state: Plain data that tells one state of the user's files from another. A source with it reads files
             named by its option `path`, and what it reads is checked as any foreign data set is.
         packages: The distributions that the rows depend on.
 
     Example:
-        @contextmanager
-        def read(options: Options, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+        def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
             rows = {"id": ["a", "b"], "split": ["train", "test"], "text": ["one", "two"], "topic": [0, 1]}
-            yield NewDataset("text", {"topic": LabelSpace(kind="single", classes=("x", "y"))}, [rows])
+            return NewDataset("text", {"topic": LabelSpace(kind="single", classes=("x", "y"))}, [rows])
 
         TWO = Source("two", "two texts", "CC0", version="1", options=Options, read=read)
     """
@@ -80,7 +86,7 @@ class Source(Generic[Options]):
     licence: str
     version: str
     options: type[Options]
-    read: Callable[[Options, int, Path], AbstractContextManager[NewDataset]]
+    read: Callable[[Options, int, Workspace], NewDataset]
     origin: str = ""
     state: Callable[[Options], object] | None = None
     packages: tuple[str, ...] = ()
@@ -96,7 +102,8 @@ class Source(Generic[Options]):
 
     def write(self, folder: Path, options: Options, split_seed: int) -> DatasetInfo:
         """Writes the data set to `folder`. Raises UserError as `read` and `write_dataset` do."""
-        with scratch_beside(folder) as scratch, self.read(options, split_seed, scratch) as made:
+        with scratch_beside(folder) as scratch, Workspace(scratch) as work:
+            made = self.read(options, split_seed, work)
             return write_dataset(
                 folder,
                 name=self.name if made.name is None else made.name,
@@ -127,7 +134,7 @@ def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
     return [sorted({index[name] for name in row}) for row in rows]
 
 
-def count(splits: Sequence[str], rows: Names) -> dict[str, float]:
+def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[str, float]:
     """Rows of each split, classes that occur, and labels a row: the input of `compare_counts`."""
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))

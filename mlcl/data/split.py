@@ -24,45 +24,32 @@ from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
 
-@dataclass(frozen=True)
-class ShardPart:
-    """The rows `here` (int64, within the shard) of shard `number`; `first`: its first row in the data set."""
-
-    number: int
-    first: int
-    here: NDArray[np.int64]
-
-
 class SplitRows:
-    """All rows of one split: where they lie, and their label columns once read.
+    """All rows of one split, by their numbers (N,) in the data set, and their label columns once read.
 
     Of a data set that holds classes out these are the rows without them, or with `unseen` those with them.
     """
 
     def __init__(
-        self, reader: ShardReader, name: str, parts: list[ShardPart], *, unseen: bool = False
+        self, reader: ShardReader, name: str, rows: NDArray[np.int64], *, unseen: bool = False
     ) -> None:
         self.reader = reader
         self.name = name
-        self.parts = parts
         self.unseen = unseen
-        self.rows = torch.from_numpy(np.concatenate([part.first + part.here for part in parts]))
+        self.rows = torch.from_numpy(rows)
+        self._shards = reader.by_shard(rows)
         self._kept: dict[str, Tensor | LabelRows] = {}
 
-    def chunks(self, column: str) -> list[tuple[ShardPart, Any]]:
-        """A column's rows of this split, part by part."""
-        read = self.reader.column
-        return [(part, _pick(read(part.number, column), part.here)) for part in self.parts]
+    def chunks(self, column: str) -> list[Any]:
+        """A column's rows of this split, shard by shard."""
+        read = [(self.reader.column(shard, column), here) for shard, here in self._shards]
+        return [chunk if len(here) == len(chunk) else chunk.take(here) for chunk, here in read]
 
     def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
         """The rows that have one of the held-out classes, or those that have none; None for no such rows."""
         kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
-        if not kept_N.any():
-            return None
-        cuts = np.cumsum([len(part.here) for part in self.parts])[:-1]
-        here = [part.here[kept] for part, kept in zip(self.parts, np.split(kept_N, cuts), strict=True)]
-        parts = [replace(part, here=its) for part, its in zip(self.parts, here, strict=True) if len(its)]
-        return SplitRows(self.reader, self.name, parts, unseen=unseen)
+        rows = self.rows.numpy()[kept_N]
+        return SplitRows(self.reader, self.name, rows, unseen=unseen) if len(rows) else None
 
     @cached_property
     def ids(self) -> list[str]:
@@ -71,7 +58,7 @@ class SplitRows:
 
     def strings(self, column: str) -> list[str]:
         """The ids or texts of all rows."""
-        return [text for _, chunk in self.chunks(column) for text in chunk.to_pylist()]
+        return [text for chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def labels(
         self, name: str, changed: Mapping[str, Tensor | LabelRows] | None = None
@@ -86,31 +73,32 @@ class SplitRows:
             if space.parents:
                 return LabelRows.of_levels(levels)
             return torch.stack(levels, dim=1)
+        labels: Any
         if changed and space_name in changed:
-            labels: Any = changed[space_name]
-        elif space_name in self._kept:
-            labels = self._kept[space_name]
+            labels = changed[space_name]
         else:
-            labels = self._kept[space_name] = self._read(space_name, space)
+            if space_name not in self._kept:
+                self._kept[space_name] = self._read(space_name, space)
+            labels = self._kept[space_name]
         if part:
-            return columns.rating_classes(labels[:, space.aspects.index(part)], space.scale)
+            labels = columns.rating_classes(labels[:, space.aspects.index(part)], space.scale)
         whole: Tensor | LabelRows = labels
         return whole
 
     def _read(self, name: str, space: LabelSpace) -> Tensor | LabelRows:
         read = [self.chunks(column) for column in label_columns(name, space)]
-        for part, *own in zip(self.parts, *read, strict=True):
-            chunks, file = [chunk for _, chunk in own], self.reader.shard_file(part.number)
-            check_labels(name, space, chunks, file, lambda row, part=part: f"row {part.here[row]}")  # type: ignore[misc]
+        for (shard, here), *own in zip(self._shards, *read, strict=True):
+            file = self.reader.shard_file(shard)
+            check_labels(name, space, own, file, lambda row, here=here: f"row {here[row]}")  # type: ignore[misc]
         if space.kind == "multi_label":
             rows, *unknown = (
-                LabelRows.cat([columns.label_rows(chunk, space.n_classes) for _, chunk in column])
+                LabelRows.cat([columns.label_rows(chunk, space.n_classes) for chunk in column])
                 for column in read
             )
             return replace(rows, unknown=unknown[0]) if unknown else rows
         if space.kind == "aspects":
-            return torch.cat([columns.ratings(chunk, len(space.aspects)) for _, chunk in read[0]])
-        return torch.cat([columns.single_classes(chunk) for _, chunk in read[0]])
+            return torch.cat([columns.ratings(chunk, len(space.aspects)) for chunk in read[0]])
+        return torch.cat([columns.single_classes(chunk) for chunk in read[0]])
 
 
 def check_labels(
@@ -136,8 +124,9 @@ def check_labels(
             found, problem = column[row].as_py(), f"{problem} at {place(row)}"
             raise UserError(problem, file=file, key=key, found=found, allowed=allowed)
     if space.unknown:
-        known, left_open = read
-        for row, label in columns.open_and_known(known, left_open, space.n_classes)[:1].tolist():
+        known_E, open_E = (columns.label_rows(its, space.n_classes).cells().numpy() for its in read)
+        for cell in np.intersect1d(known_E, open_E)[:1].tolist():
+            row, label = divmod(cell, space.n_classes)
             problem, found = f"class both known and unknown at {place(row)}", space.classes[label]
             key = unknown_column(name)
             raise UserError(problem, file=file, key=key, found=found, allowed="one of the two")
@@ -200,7 +189,7 @@ class Split:
 
     def id_column(self, rows: range) -> Any:
         """The ids of some of the rows, by number, as an Arrow column; those of the others are not kept."""
-        column = pa.chunked_array([chunk for _, part in self.whole.chunks("id") for chunk in part.chunks])
+        column = pa.chunked_array([chunk for part in self.whole.chunks("id") for chunk in part.chunks])
         index = slice(rows.start, rows.stop)
         return column[index] if self.index is None else column.take(self.index[index].numpy())
 
@@ -217,7 +206,7 @@ class Split:
     def vectors(self) -> NDArray[np.float32]:
         """The vectors (N, F) float32 of the rows. Raises UserError where the rows are none."""
         self._need("vectors")
-        values = np.concatenate([columns.vectors(chunk) for _, chunk in self.whole.chunks("vectors")])
+        values = np.concatenate([columns.vectors(chunk) for chunk in self.whole.chunks("vectors")])
         return values if self.index is None else values[self.index.numpy()]
 
     def labels(self, name: str) -> Tensor | LabelRows:
@@ -238,14 +227,6 @@ class Split:
             return labels
         return labels.take(self.index) if isinstance(labels, LabelRows) else labels[self.index]
 
-    def unknown(self, name: str) -> LabelRows | None:
-        """The classes of which the rows do not tell whether they have them; None where a row tells all.
-
-        Raises UserError as `labels` does.
-        """
-        labels = self.labels(name)
-        return labels.unknown if isinstance(labels, LabelRows) else None
-
     def place(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of this split, for messages."""
         return self.whole.reader.place_of(int(self.rows[row]))
@@ -265,7 +246,3 @@ class Split:
                 file=self.whole.reader.place,
                 found=self.info.modality,
             )
-
-
-def _pick(column: Any, here: NDArray[np.int64]) -> Any:
-    return column if len(here) == len(column) else column.take(here)

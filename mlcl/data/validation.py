@@ -6,19 +6,16 @@ Shapes: N rows, L labels, E stored entries.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from mlcl.data import columns
-from mlcl.data.audit import content_notes, label_notes, label_tables
-from mlcl.data.columns import as_rows
+from mlcl.data.audit import LabelTable, content_notes, label_notes, label_tables
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import INFO_FILE, SPLITS, LabelSpace, label_columns
+from mlcl.data.format import INFO_FILE, SPLITS, label_columns
 from mlcl.data.hierarchies import check_class_parents, check_class_trees
 from mlcl.data.images import decoded_split
 from mlcl.data.split import check_labels
@@ -59,17 +56,13 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
             for _ in decoded_split(data.split(split), CHECK_SIZE):
                 pass
     trees = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
-    untrained = _untrained(data, splits, allow_untrained or data.info.allow_untrained)
-    odd = [*_unknown(data, splits), *_audit(data)] if audited else []
-    warnings = tuple(dict.fromkeys((*data.info.notes, *trees, *untrained, *odd)))
-    return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
-
-
-def _audit(data: Dataset) -> list[str]:
-    """Notes on suspicious labels, splits and contents of a sound data set."""
-    absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]  # type: ignore[call-overload]
     tables = label_tables(data)
-    return [*absent, *label_notes(tables), *content_notes(data, tables)]
+    odd = [*trees, *_untrained(data, tables, allow_untrained or data.info.allow_untrained)]
+    if audited:
+        absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]  # type: ignore[call-overload]
+        odd += [*_unknown(tables), *absent, *label_notes(tables), *content_notes(data, tables)]
+    warnings = tuple(dict.fromkeys((*data.info.notes, *odd)))
+    return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
 
 
 def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[str]:
@@ -108,62 +101,44 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
     declared = {split: rows for split, rows in data.info.rows.items() if rows}
     if declared != dict(splits):
         file = f"{data.place}/{INFO_FILE}"
-        raise UserError(
-            "rows of the splits differ from the shards'",
-            file=file,
-            key="rows",
-            found=declared,
-            allowed=dict(splits),
-        )
+        problem = "rows of the splits differ from the shards'"
+        raise UserError(problem, file=file, key="rows", found=declared, allowed=dict(splits))
     if not splits["train"]:
         raise UserError("no row is for training", file=data.place, key="split", found=dict(splits))
 
 
-def _unknown(data: Dataset, splits: Iterable[str]) -> Iterator[str]:
+def _unknown(tables: Sequence[LabelTable]) -> Iterator[str]:
     """A line for each label space with unknown entries."""
-    for name, space in data.info.label_spaces.items():
-        rows = [data.split(split).unknown(name) for split in splits] if space.unknown else []
-        unknown = sum(len(its.columns) for its in rows if its is not None)
-        cells = sum(len(its) * its.width for its in rows if its is not None)
+    for table in tables:
+        unknown = sum(len(its.unknown.columns) for its in table.rows.values() if its.unknown is not None)
+        cells = int(table.sizes.sum()) * table.space.n_classes
         if unknown:
-            yield f"{name}: {unknown:,} of {cells:,} entries are unknown ({unknown / cells:.1%})"
+            yield f"{table.name}: {unknown:,} of {cells:,} entries are unknown ({unknown / cells:.1%})"
 
 
-def _untrained(data: Dataset, splits: Counter[str], allowed: bool) -> Iterator[str]:
-    for name, space, counts in _class_counts(data, splits):
-        train, test = counts["train"] > 0, counts["test"] > 0
-        only_test = [space.classes[c] for c in np.flatnonzero(test & ~train & ~(counts["validation"] > 0))]
+def _untrained(data: Dataset, tables: Sequence[LabelTable], allowed: bool) -> Iterator[str]:
+    for table in tables:
+        train, validation, test = (table.count_of(split) > 0 for split in SPLITS)
+        only_test = [table.space.classes[c] for c in np.flatnonzero(test & ~train & ~validation)]
         # A rating that no training row has is a point of a known scale, not an unknown label.
-        if only_test and not allowed and "." not in name:
-            raise _test_only(data, name, space, only_test[0], len(only_test))
-        elsewhere = [space.classes[c] for c in np.flatnonzero(~train & (test | (counts["validation"] > 0)))]
+        if only_test and not allowed and not table.is_aspect:
+            raise _test_only(data, table, only_test[0], len(only_test))
+        elsewhere = [table.space.classes[c] for c in np.flatnonzero(~train & (test | validation))]
         if elsewhere:
             shown = ", ".join(elsewhere[:5]) + (", ..." if len(elsewhere) > 5 else "")
-            yield f"{name}: {len(elsewhere)} classes have no training row: {shown}"
+            yield f"{table.name}: {len(elsewhere)} classes have no training row: {shown}"
 
 
-def _test_only(data: Dataset, name: str, space: LabelSpace, label: str, count: int) -> UserError:
-    test = data.split("test")
-    rows = as_rows(test.labels(name), space)
-    entry = int((rows.columns == space.classes.index(label)).nonzero()[0])
+def _test_only(data: Dataset, table: LabelTable, label: str, count: int) -> UserError:
+    test, rows = data.split("test"), table.rows["test"]
+    entry = int((rows.columns == table.space.classes.index(label)).nonzero()[0])
     row = int(rows.row_index()[entry])
     shard_file, shard_row = test.place(row)
     more = f" (and {count - 1} more)" if count > 1 else ""
     return UserError(
         f"label in the test split only{more}, at row {shard_row}, id {test.ids[row]}",
         file=shard_file,
-        key=name,
+        key=table.name,
         found=label,
         allowed="labels that other rows have; with allow_untrained any",
     )
-
-
-def _class_counts(
-    data: Dataset, splits: Counter[str]
-) -> Iterator[tuple[str, LabelSpace, dict[str, NDArray[np.int64]]]]:
-    for name, space in data.info.class_spaces().items():
-        counts = {split: np.zeros(space.n_classes, dtype=np.int64) for split in SPLITS}
-        for split in splits:
-            columns_E = as_rows(data.split(split).labels(name), space).columns
-            counts[split] = torch.bincount(columns_E, minlength=space.n_classes).numpy()
-        yield name, space, counts

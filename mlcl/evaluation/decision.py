@@ -83,7 +83,7 @@ def choose(
     Args:
         probabilities: (N, L) float.
         targets: Label rows.
-        mode: A number is taken as the threshold. `global`: the best of all thresholds. `per_label`: see
+        mode: A number is the threshold. `global`: the best of all thresholds. `per_label`: see
             `label_thresholds`. `top_k`: the best k up to the most labels of a row.
         metric: The metric to optimise if it is one of `counts`; for any other, micro-F1 is.
         at_least_one: Whether the most probable label of every row is predicted besides.

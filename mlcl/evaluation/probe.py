@@ -191,7 +191,7 @@ class _GridTraining:
     ) -> None:
         self._rows, self._y, self._known_N, self._grid, self._outputs = rows, targets, known_N, grid, outputs
         self._x_nD = rows.features.detach().float().cpu()
-        own_n = known_N[self._held(known_N)] - rows.first
+        own_n = known_N[self._is_own(known_N)] - rows.first
         self._mean_D, self._scale_D = _standard(self._x_nD, own_n, rows)
 
     def layers(self) -> tuple[Tensor, Tensor]:
@@ -224,7 +224,7 @@ class _GridTraining:
     def _gradient(self, rows_B: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
         """Sets the parameters' gradients to that of the batch's loss."""
         total = self._rows.total
-        rows_b = rows_B if total is None else rows_B[self._held(rows_B)]
+        rows_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
         if len(rows_b):
             x_bD = (self._x_nD[rows_b - self._rows.first] - self._mean_D) / self._scale_D
             logits_bX = functional.linear(x_bD, torch.cat(list(weights)), torch.cat(list(biases)))
@@ -236,7 +236,7 @@ class _GridTraining:
         if total is not None:
             _sum_gradients([*weights, *biases], total)
 
-    def _held(self, rows: Tensor) -> Tensor:
+    def _is_own(self, rows: Tensor) -> Tensor:
         """Whether this process holds each of the rows."""
         return (rows >= self._rows.first) & (rows < self._rows.first + len(self._x_nD))
 

@@ -10,7 +10,7 @@ are pooled and scaled by n0 / P:
     right_l(t) + n0 right(t) / P,   predicted_l(t) + n0 predicted(t) / P,   true_l + n0
 
 n0 = infinity is the one threshold for all. n0 itself is chosen by cross-fitting: thresholds of the rows
-outside each of `FOLDS` folds are scored on the fold's rows. The largest n0 is taken whose mean value is not
+outside each of `FOLDS` folds are scored on the fold's rows. The largest n0 is used whose mean value is not
 below the best by more than the standard error of their difference over the folds.
 
 Shapes: N rows, L labels, E entries (cells of N x L), P true entries, T candidates, X candidates of all
@@ -217,7 +217,7 @@ class LabelCandidates:
 
 
 def _choose_strength(value_FS: Array) -> float:
-    """The n0 that is taken, from the values (folds, strengths)."""
+    """The n0 that is used, from the values (folds, strengths)."""
     best_F1 = value_FS[:, [value_FS.mean(0).argmax()]]
     loss_FS = best_F1 - value_FS
     error_S = loss_FS.std(axis=0, ddof=1) / np.sqrt(FOLDS)

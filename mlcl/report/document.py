@@ -138,7 +138,7 @@ def text_row(*texts: str) -> tuple[Cell, ...]:
 
 
 def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store: str) -> Table:
-    """Where results come from: the tracking store, the run, and the provenance by title."""
+    """A table of the origin of results: the tracking store, the run, and the provenance by title."""
     rows = {"tracking store": [store], "MLflow run": [run_id], **provenance}
     texts = tuple(text_row(title, ", ".join(values)) for title, values in rows.items())
     return Table(("what", "value"), texts, left=(0, 1))

@@ -56,10 +56,12 @@ def representation_plots(
 
 @dataclass(frozen=True)
 class EmbeddingOptions:
-    """What is drawn of embeddings: nothing with `quick`, `classes`, and the row of id `instance`.
+    """Options of the plots of embeddings, which need the data set and minutes.
 
-    By default frequent classes and a random row. The plots need the data set, which may have to be prepared,
-    and minutes.
+    Attributes:
+        quick: Whether they are left out.
+        classes: The classes whose rows are drawn; by default the frequent ones.
+        instance: The id of the row that is drawn with its neighbours; by default a random row.
     """
 
     quick: bool = False

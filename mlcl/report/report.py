@@ -26,22 +26,28 @@ from mlcl.report.document import (
     provenance_table,
     text_row,
 )
-from mlcl.report.embedding_plots import DEFAULTS, EmbeddingOptions, EmbeddingPlots, embedding_plots
+from mlcl.report.embedding_plots import (
+    DEFAULTS,
+    MOST_SETTINGS,
+    EmbeddingOptions,
+    EmbeddingPlots,
+    embedding_plots,
+)
 from mlcl.report.plots.charts import build_plots
-from mlcl.report.plots.learning_curves import learning_plot
+from mlcl.report.plots.learning_curves import confirmation_plots, learning_plot
+from mlcl.report.plots.search_plots import search_plots
 from mlcl.report.report_files import PAGE, blocks_as_markdown, report_folder, write_report
 from mlcl.report.sweep_data import SweepConclusion, SweepData
 from mlcl.report.sweep_document import sweep_document
-from mlcl.report.sweep_plots import sweep_plots
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
 from mlcl.results.provenance import data_notes, provenance_of
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
-from mlcl.tracking import written
-from mlcl.tracking.artifacts import replace_artifacts
+from mlcl.tracking import without_derived
 from mlcl.tracking.names import Tag
 from mlcl.tracking.shared_view import CLASSIC, NOTE_BEGIN, view_note
+from mlcl.tracking.tracker import replace_artifacts
 from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"
@@ -123,8 +129,14 @@ def _reported(runs: Runs, word: str) -> Run:
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = SweepData.of(read_sweep(runs, group), runs.history)
     conclusion = SweepConclusion.of(sweep)
-    plots = sweep_plots(sweep, draw_embeddings, conclusion.setting)
-    return sweep_document(sweep, conclusion, plots, draw_embeddings.knn, runs.tracker.shown)
+    its = sweep.complete_runs
+    # Embeddings of the setting to use, the first confirmed setting, then others; else of the best trial.
+    names = sorted(its, key=lambda name: name != conclusion.setting)[:MOST_SETTINGS]
+    embeddings = draw_embeddings({name: its[name] for name in names})
+    collections = (search_plots(sweep), confirmation_plots(sweep), embeddings)
+    plots = [plot for drawn, _ in collections for plot in drawn]
+    missing = [reason for _, reasons in collections for reason in reasons]
+    return sweep_document(sweep, conclusion, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
 
 
 def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
@@ -143,7 +155,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     knn = draw_embeddings.knn.get(name)
     said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
     said += [f"The best neighbours on validation: {knn}."] if knn else []
-    keys = written(run.data.params)
+    keys = without_derived(run.data.params)
     sections = (
         Section("Result", (*map(Text, said), _metrics(run))),
         Section("Plots", plot_blocks([*curves, *pictures], [*left, *missing])),
@@ -156,7 +168,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 
 def _metrics(run: Run) -> Table:
-    """A row for each figure, on validation and on test."""
+    """A row for each metric, on validation and on test."""
     found: dict[str, dict[str, str]] = {}
     for metric in sorted(run.data.metrics):
         parts = metric.split("/")

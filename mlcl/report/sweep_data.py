@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -144,7 +144,9 @@ class SweepConclusion:
         """The conclusion from the confirmation of a sweep."""
         found = [each for each in confirmed_settings(data.result, data.result.name) if each.runs]
         metric = next(iter(headline_metrics(data.confirmation, data.score)), "")
-        contenders = [each.contender() for each in found if each.candidate]
+        contenders = [
+            replace(each.contender(data.score), label=each.name) for each in data.result.confirmations
+        ]
         verdict = compare_baselines(contenders, f"test/{metric.rpartition('/')[2]}", data.mode)
         reference = "" if verdict is None else verdict.baseline
         settings = sorted(found, key=lambda each: each.label != reference)
@@ -154,10 +156,10 @@ class SweepConclusion:
                 comparison = compare_settings(settings)
             except UserError as error:
                 problem = f"No test: {error.line()}."
-        return cls(tuple(settings), _chosen(data, verdict), verdict, comparison, problem)
+        return cls(tuple(settings), _setting_to_use(data, verdict), verdict, comparison, problem)
 
 
-def _chosen(data: SweepData, verdict: BaselineVerdict | None) -> str | None:
+def _setting_to_use(data: SweepData, verdict: BaselineVerdict | None) -> str | None:
     if verdict is not None:
         return verdict.baseline if verdict.result == "loses to" else verdict.model
     if data.best is None:
@@ -203,7 +205,7 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
 
 
 def next_command(data: SweepData, conclusion: SweepConclusion) -> tuple[str, str]:
-    """What to do next and the command for it; JOB and SPACE stand for the sweep's files."""
+    """The next step in words, and its command, in which JOB and SPACE stand for the sweep's files."""
     name, asked, verdict = data.result.name, data.result.asked, conclusion.verdict
     trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
     sweep = f"mlcl sweep JOB SPACE --name {name}"

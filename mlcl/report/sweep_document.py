@@ -1,4 +1,4 @@
-"""The report of a sweep: what was asked, what the search found, and its figures on fresh seeds."""
+"""The report of a sweep: what was asked, what the search found, and its metrics on fresh seeds."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def sweep_document(
     sections = [
         Section("Result", _result(data, conclusion, knn)),
         Section("On fresh seeds", _fresh(data, conclusion)),
-        Section("Found by the search", _found(data)),
+        Section("Found by the search", _search(data)),
         Section("Plots", plot_blocks(plots, missing)),
-        Section("What was asked", _asked(data)),
+        Section("What was asked", _request(data)),
         Section("What it took", _costs(data)),
         *data_sections({result.data.name: result.data.notes} if result.data else {}),
         Section("Where it comes from", (provenance_table(result.provenance, result.run_id or "", store),)),
@@ -84,9 +84,7 @@ def _result(data: SweepData, conclusion: SweepConclusion, knn: Mapping[str, str]
     """The verdict, the differences as a picture, what to use and the next command."""
     if conclusion.setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
-    verdict = conclusion.verdict
-    said = _conclusions(data) or ((verdict.sentence,) if verdict else ())
-    blocks: list[Block] = [*map(Text, said), *_front(data)]
+    blocks: list[Block] = [*map(Text, _conclusions(data)), *_front(data)]
     if not len(data.confirmation):
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
     if conclusion.comparison is not None:
@@ -132,7 +130,7 @@ def _shrinkage(data: SweepData) -> list[Block]:
     return [Text(f"{data.score} of {best['setting']}:"), Table(heads, (row,), left=())]
 
 
-def _asked(data: SweepData) -> tuple[Block, ...]:
+def _request(data: SweepData) -> tuple[Block, ...]:
     asked = data.result.asked
     said = {
         "score": f"{data.score} ({data.mode})",
@@ -178,7 +176,7 @@ def _fresh(data: SweepData, conclusion: SweepConclusion) -> tuple[Block, ...]:
     )
 
 
-def _found(data: SweepData) -> tuple[Block, ...]:
+def _search(data: SweepData) -> tuple[Block, ...]:
     counts = ", ".join(f"{number} {state}" for state, number in data.search["state"].value_counts().items())
     said = f"{counted(len(data.search), 'search trial')}: {counts}."
     if len(data.dropped):

@@ -13,7 +13,8 @@ from mlcl.report.plots.cells import CellPoint, cells_plot
 from mlcl.report.plots.charts import Plot, PlotCollection, build_plots
 from mlcl.report.plots.learning_curves import learning_plot
 from mlcl.report.sweep_data import Histories
-from mlcl.results.table_result import CellResult, TableResult
+from mlcl.results.cell_result import CellResult
+from mlcl.results.table_result import TableResult
 
 MOST_GROUPS = 3
 """Most groups of cells that are drawn."""
@@ -29,7 +30,7 @@ class CellGroup:
     title: str
     cells: Mapping[str, CellResult]
 
-    def chosen(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
+    def runs_to_draw(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
         """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds.
 
         Cells of which MLflow lacks a run are left out.
@@ -80,7 +81,7 @@ def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Hi
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
         for made, reasons in (
             _learning(group, history),
-            draw_embeddings(group.chosen(table.higher, MOST_SETTINGS)),
+            draw_embeddings(group.runs_to_draw(table.higher, MOST_SETTINGS)),
         ):
             several = len(found) > 1
             plots += [_of_group(plot, number, group.title) for plot in made] if several else made

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from mlcl.config import default_mode
 from mlcl.config.section import metric_name
-from mlcl.config.space import HALF_SUFFIX
+from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.settings import SPLIT_SEED, ComparedSetting
 from mlcl.significance.baseline_verdict import figure_name
@@ -19,7 +19,7 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 """Prefixes that are tried, in this order, for a metric without one."""
 NEIGHBOURS = ("knn/", "knn_best/")
-"""Prefixes of the figures with neighbours."""
+"""Prefixes of the metrics with neighbours."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ComparisonRow:
     """A setting compared with the reference.
 
     `seeds` have runs of both, `unpaired` runs of one alone. `p` is corrected by Holm's method; None: not
-    tested, for both are fitted and have the same figure with every seed. `further`: how many more seeds would
+    tested, for both are fitted and have the same value with every seed. `further`: how many more seeds would
     decide, None where that is unknown. `differs`: the keys in which they differ. `better` is None where
     nothing is decided; for a metric without a `mode` it says whether it is higher.
     """
@@ -66,13 +66,18 @@ class Comparison:
 
 
 def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> Comparison:
-    """Compares all settings with the first one, with Holm's correction over the tests.
+    """Compares all settings with the first one by paired tests, with Holm's correction over the tests.
 
     `metric` is a full name (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`;
-    without one, the figure on test by which the first setting was chosen on validation.
+    without one, the first setting's score, on test.
     Fitted baselines that have no such metric are left out where the user named a whole sweep.
     Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
     data, and settings that share no seed.
+
+    Example:
+        >>> found = compare_settings(find_settings(runs, ["my-sweep"]), "accuracy")
+        >>> [(row.setting.label, row.verdict) for row in found.rows]
+        [('trial 3', 'better')]
     """
     metric = metric or _goal(settings)
     known = [each for each in settings if _has(each, metric)]
@@ -118,12 +123,12 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
 
 
 def _is_fixed(setting: ComparedSetting, metric: str) -> bool:
-    """Whether a fitted setting has one figure with all seeds: between two of them seeds test nothing."""
+    """Whether a fitted setting has one value with all seeds: between two such settings seeds test nothing."""
     return setting.is_fitted and len({run.metrics[metric] for run in setting.runs.values()}) == 1
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
-    """max or min for figures of an evaluation, losses and seconds; None for others, as a temperature or k.
+    """max or min for metrics of an evaluation, losses and seconds; None for others, as a temperature or k.
 
     The runs say it; where an earlier version made them, the metrics' declarations do.
     """
@@ -151,12 +156,12 @@ def _has(setting: ComparedSetting, metric: str) -> bool:
 
 
 def _own_name(name: str, setting: ComparedSetting) -> str:
-    """What a setting calls a figure: a fitted baseline has none with neighbours."""
+    """The name of a metric in a setting: a fitted baseline has it without neighbours alone."""
     return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
 def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
-    """The setting with its figure under this name."""
+    """The setting with its metric under this name."""
     own = _own_name(name, setting)
     if own == name:
         return setting

@@ -41,7 +41,7 @@ def as_latex(found: Comparison) -> str:
 
 
 def as_dict(found: Comparison) -> dict[str, Any]:
-    """The comparison as JSON: every figure, and the id of every run."""
+    """The comparison as JSON: every number, and the id of every run."""
     return {
         "metric": found.metric,
         "mode": found.mode,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,75 +13,26 @@ from pydantic import TypeAdapter, ValidationError
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.results.sweep_result import SweepResult
-from mlcl.results.table_result import CellResult, TableResult
+from mlcl.results.table_result import TableResult
 from mlcl.store import State
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 ResultT = TypeVar("ResultT")
 
 
-def sweep_document(result: SweepResult) -> dict[str, Any]:
-    """The sweep as one tree of values that JSON has: the model, and what follows from it."""
-    tree = _tree(result)
-    for name in ("trials", "dropped", "baseline_trials", "earlier_baseline_trials"):
-        for training, its in zip(getattr(result, name), tree[name], strict=True):
-            its["epoch"] = training.epoch
-    for name in ("confirmations", "earlier"):
-        for setting, its in zip(getattr(result, name), tree[name], strict=True):
-            its["label"] = setting.label
-            for training, seed in zip(setting.seeds, its["seeds"], strict=True):
-                seed["epoch"] = training.epoch
-    tree["verdict"] = result.verdict and result.verdict.as_dict()
-    tree["best"] = result.best and result.best.label
-    tree["front"] = [trial.label for trial in result.front]
-    plain: dict[str, Any] = finite(tree)
-    return plain
+def document(value: Any) -> dict[str, Any]:
+    """A dataclass as a tree of the values that JSON has, with null for NaN and infinity.
 
-
-def table_document(result: TableResult) -> dict[str, Any]:
-    """The table as one tree of values that JSON has: the model, and what follows from it."""
-    tree = _tree(result) | {"outside": result.outside, "missing": result.missing}
-    tree["verdicts"] = [{"cells": title, **its.as_dict()} for title, its in result.verdicts]
-    tree["cells"] = [cell_document(cell) for cell in result.cells]
-    plain: dict[str, Any] = finite(tree)
-    return plain
-
-
-def cell_document(cell: CellResult) -> dict[str, Any]:
-    """The cell as one tree, without what is None."""
-    tree = {name: value for name, value in _tree(cell).items() if value is not None}
-    if cell.search is not None:
-        tree["search"] |= {"kept": cell.search.kept}
-    for figure, its in zip(cell.figures, tree["figures"], strict=True):
-        its |= {"mean": figure.mean, "deviation": figure.deviation}
-        its |= {"difference": figure.difference, "verdict": figure.verdict}
+    A result also has its computed fields, such as the mean of a figure and the verdict of a sweep.
+    """
+    tree: dict[str, Any] = json.loads(TypeAdapter(type(value)).dump_json(value, by_alias=True))
     return tree
 
 
-def _tree(result: object) -> dict[str, Any]:
-    tree: dict[str, Any] = TypeAdapter(type(result)).dump_python(result, mode="json", by_alias=True)
-    return tree
-
-
-def finite(value: Any) -> Any:
-    """The tree with null for NaN and infinity, which JSON does not have."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
-
-
-def write_sweep(result: SweepResult) -> Path:
-    """Writes `sweep.json` in the sweep's folder, whole or not at all, and returns its path."""
-    return _write(result.folder / SWEEP_JSON, sweep_document(result))
-
-
-def write_table(result: TableResult) -> Path:
-    """Writes `table.json` in the table's folder, whole or not at all, and returns its path."""
-    return _write(result.folder / TABLE_JSON, table_document(result))
+def write_result(result: SweepResult | TableResult) -> Path:
+    """Writes `sweep.json` or `table.json` in the result's folder, whole or not at all; returns its path."""
+    name = SWEEP_JSON if isinstance(result, SweepResult) else TABLE_JSON
+    return _write(result.folder / name, document(result))
 
 
 def _write(file: Path, tree: Mapping[str, Any]) -> Path:
@@ -91,7 +41,10 @@ def _write(file: Path, tree: Mapping[str, Any]) -> Path:
 
 
 def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
-    """The model in the text of a document. Raises UserError that names `file` for any other text."""
+    """Reads a `SweepResult` or `TableResult` from the text of a document.
+
+    Raises UserError that names `file` where the text is no such document.
+    """
     try:
         return TypeAdapter(kind).validate_json(text)
     except ValidationError as error:
@@ -106,7 +59,7 @@ def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
 
 
 def local_sweep(folder: Path) -> SweepResult:
-    """The stored result of the sweep in a folder of a home. Raises UserError where there is none."""
+    """Reads the result of the sweep in a folder of a home. Raises UserError where there is none."""
     file = folder / SWEEP_JSON
     try:
         text = file.read_text(encoding="utf-8")

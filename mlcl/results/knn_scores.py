@@ -130,7 +130,7 @@ def _own(job: JobConfig) -> KnnGrid | None:
 
 
 def _inside(points: pd.DataFrame, grid: KnnGrid) -> Array:
-    """Which points (P,) are in the grid. A k above the number of training rows became that number."""
+    """Whether each point (P,) is in the grid. A k above the number of training rows became that number."""
     most = points["k"].max()
     k = points["k"].isin([min(k, most) for k in grid.k])
     inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)

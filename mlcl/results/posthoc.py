@@ -35,8 +35,8 @@ class PosthocScores:
 def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> PosthocScores:
     """Scores the grid of each setting's job over its seeds and chooses the best mean on validation.
 
-    Test figures choose nothing. Fitted baselines of a sweep, which have no neighbours, are left out. Raises
-    UserError where the jobs are selected by different metrics, a run has no embeddings, its data set cannot
+    The test split chooses nothing. Fitted baselines, which have no neighbours, are left out. Raises UserError
+    where the jobs are selected by different metrics, a run has no embeddings, its data set cannot
     be had, or the metric has no value.
     """
     settings = [each for each in settings if not each.is_fitted] or settings
@@ -74,7 +74,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
 def _rows(
     setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
-    """The points that are shown, with their exact figures."""
+    """The points that are shown, with their exact metrics."""
     alone = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
     if len(alone):

@@ -1,4 +1,4 @@
-"""Where results come from: code, libraries, machine and data, by the tags that the logs of trainings have."""
+"""The origin of results: code, libraries, machine and data, by the tags that the logs of trainings have."""
 
 from __future__ import annotations
 

@@ -38,6 +38,10 @@ class Runs:
         tracker: The tracker, or a function that opens it.
         source: Answers questions that need no artifact. Default: MLflow's client.
         home: The folder of local runs. Default: the tracker's.
+
+    Example:
+        >>> runs = Runs(Tracker.existing(Path("outputs")))
+        >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
     """
 
     def __init__(

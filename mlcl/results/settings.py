@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from mlcl.config import POSTHOC
 from mlcl.errors import UserError
+from mlcl.results.cell_result import CellResult
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
-from mlcl.results.table_result import CellResult
-from mlcl.significance.baseline_verdict import Contender, Role
 from mlcl.store import State
 from mlcl.tracking.names import Tag
-from mlcl.tracking.params import param_text, written
+from mlcl.tracking.params import param_text, without_derived
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
@@ -29,7 +28,6 @@ FORMS = (
     "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
 )
 WHAT = "WHAT"
-NO_ROLE = Role(0)
 MOST_KEYS = 3
 """Most keys that name a setting."""
 
@@ -55,8 +53,6 @@ class ComparedSetting:
         job: The keys of its job as text, without the seeds.
         lower_is_better: Patterns of metrics, None where no run says them.
         names: The names that a sweep's setting has now.
-        candidate: Whether it is one that the sweep's last confirmation chose.
-        role: Whether a sweep's setting is a model, a baseline or both.
         optional: Whether the user named the whole sweep.
         score: The metric on validation by which it was chosen; `mode` is max or min where that is known.
         plain: Whether it is of runs outside of sweeps and tables.
@@ -68,8 +64,6 @@ class ComparedSetting:
     job: Mapping[str, str] = field(default_factory=dict)
     lower_is_better: frozenset[str] | None = None
     names: tuple[str, ...] = ()
-    candidate: bool = False
-    role: Role = NO_ROLE
     optional: bool = False
     score: str = ""
     mode: str = ""
@@ -85,11 +79,6 @@ class ComparedSetting:
         """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
         return "baseline" in self.job
 
-    def contender(self) -> Contender:
-        """Its values on validation, by the score, and on test."""
-        metrics = {seed: run.metrics for seed, run in self.runs.items()}
-        return Contender.of(self.label, self.role, self.score, metrics)
-
 
 def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
     """The settings that a sweep has confirmed, under the words `NAME:SETTING`."""
@@ -103,8 +92,6 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
         found,
         lower_is_better=frozenset(sweep.lower_is_better) or None,
         names=setting.labels or ("no longer",),
-        candidate=bool(setting.labels),
-        role=setting.role,
         score=sweep.score,
         mode=sweep.mode,
     )
@@ -184,11 +171,11 @@ def setting_keys(run: Run) -> dict[str, str]:
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
     left_out |= _data_seeds(run).keys() if kind(run) == "cell" else set()
-    return {key: value for key, value in written(run.data.params).items() if key not in left_out}
+    return {key: value for key, value in without_derived(run.data.params).items() if key not in left_out}
 
 
 def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
-    """The settings that the words name, in their order.
+    """Finds the settings that the words name, in their order, for `compare_settings` and `score_posthoc`.
 
     A sweep names all settings that it has confirmed on fresh seeds; a run of one of them names that setting;
     any other run names itself and the complete runs of its experiment that differ only in the seed, the

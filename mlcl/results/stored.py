@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from mlcl.results.cell_result import CellResult
 from mlcl.results.documents import read_result
 from mlcl.results.runs import Runs
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
-from mlcl.results.table_result import CellResult, TableResult
+from mlcl.results.table_result import TableResult
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON, Tag
 
 if TYPE_CHECKING:
@@ -22,9 +23,19 @@ NEIGHBOURS = "knn/"
 
 
 def read_sweep(runs: Runs, run: Run) -> SweepResult:
-    """The result of the sweep with this run, with the runs of its trainings.
+    """Reads the result of a sweep, and adds the ids and metrics of the runs of its trainings.
 
-    Raises UserError where nothing has been stored yet, or where it is damaged.
+    Args:
+        runs: The tracking store.
+        run: The run of the sweep, from `Runs.require_group`.
+
+    Raises:
+        UserError: Nothing has been stored yet, or it is damaged.
+
+    Example:
+        >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
+        >>> sweep.best.label, sweep.best.score
+        ('trial 3', 0.91)
     """
     result = _read(runs, run, SweepResult, "sweeps", SWEEP_JSON)
     trainings = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
@@ -42,9 +53,15 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
 
 
 def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
-    """The result of the table with this run, with the runs of all cells, or of the cell labelled `only`.
+    """Reads the result of a table, and adds the ids and metrics of the runs of its cells.
 
-    Raises UserError where nothing has been stored yet, or where it is damaged.
+    Args:
+        runs: The tracking store.
+        run: The run of the table, from `Runs.require_group`.
+        only: The label of the one cell whose runs are added. Default: all cells.
+
+    Raises:
+        UserError: Nothing has been stored yet, or it is damaged.
     """
     result = _read(runs, run, TableResult, "tables", TABLE_JSON)
     asked = [cell for cell in result.cells if only in (None, cell.label)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, computed_field
 
 from mlcl.config import Goal
 from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
@@ -23,6 +23,7 @@ RoleField = Annotated[
     PlainSerializer(lambda role: [each.name.lower() for each in role]),
 ]
 """The roles of a setting, as a list of names in JSON."""
+Verdict = Annotated[BaselineVerdict | None, PlainSerializer(lambda its: its and its.as_dict())]
 RunId = Annotated[str | None, Field(alias="mlflow_run_id")]
 """The id of a run in MLflow, None where the run has not been delivered."""
 
@@ -68,6 +69,7 @@ class TrainingResult:
     log: str = ""
     run_id: RunId = None
 
+    @computed_field
     @property
     def epoch(self) -> int:
         """The epoch of the last intermediate value, 0 without one."""
@@ -111,6 +113,7 @@ class SettingResult:
     log: str = ""
     run_id: RunId = None
 
+    @computed_field
     @property
     def label(self) -> str:
         """The names that it has now, in one text."""
@@ -133,7 +136,14 @@ class SettingResult:
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """How much the last command on a sweep asked for; `budget` as it was typed."""
+    """The amounts that the last command on a sweep asked for.
+
+    Attributes:
+        trials: The number of search trials.
+        seeds: The number of fresh seeds of each confirmed setting.
+        confirm: The number of settings to confirm.
+        budget: The budget as it was typed, empty for none.
+    """
 
     trials: int
     seeds: int
@@ -170,6 +180,11 @@ class SweepResult:
         lower_is_better: Patterns of metrics that are better where they are lower.
         provenance: Code, libraries and data, of the sweep and all of its trainings, by title.
         undelivered: How many logs MLflow has not got yet.
+
+    Example:
+        >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
+        >>> {setting.name: setting.metric_values("test/accuracy") for setting in sweep.settings}
+        {'as written': [0.81, 0.82], 'trial 3': [0.86, 0.85]}
     """
 
     id: str
@@ -199,10 +214,24 @@ class SweepResult:
     lower_is_better: tuple[str, ...] = ()
     provenance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    @computed_field
     @property
-    def best(self) -> TrainingResult | None:
+    def verdict(self) -> Verdict:
+        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
+        contenders = [each.contender(self.score) for each in self.confirmations]
+        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
+
+    @computed_field
+    @property
+    def best(self) -> Annotated[TrainingResult | None, PlainSerializer(lambda trial: trial and trial.label)]:
         """The best complete trial; None for none."""
         return next(iter(ranked(self.trials, self.mode)), None)
+
+    @computed_field
+    @property
+    def front(self) -> Annotated[list[TrainingResult], PlainSerializer(lambda its: [t.label for t in its])]:
+        """The trials on the Pareto front over the goals; empty for a single goal."""
+        return pareto(self.trials, self.goals) if len(self.goals) > 1 else []
 
     @property
     def all_trials(self) -> list[TrainingResult]:
@@ -218,24 +247,13 @@ class SweepResult:
         found = [*self.confirmations, *self.earlier]
         return sorted(found, key=lambda its: (its.is_fitted, Role.BASELINE not in its.role, its.order))
 
-    @property
-    def front(self) -> list[TrainingResult]:
-        """The Pareto front over the goals; empty for a single goal."""
-        return pareto(self.trials, self.goals) if len(self.goals) > 1 else []
-
-    @property
-    def verdict(self) -> BaselineVerdict | None:
-        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        contenders = [each.contender(self.score) for each in self.confirmations]
-        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
-
 
 class Scored(Protocol):
     """A training with what ranks it."""
 
     @property
     def state(self) -> State:
-        """What became of it."""
+        """The state of the training."""
 
     @property
     def score(self) -> float | None:

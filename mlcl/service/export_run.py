@@ -13,7 +13,6 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked_folder
 from mlcl.results.runs import GROUPS, Runs, kind
-from mlcl.results.settings import confirmed_settings
 from mlcl.results.stored import read_sweep
 from mlcl.results.sweep_result import SweepResult
 from mlcl.significance.baseline_verdict import Role, best_of
@@ -53,11 +52,9 @@ def export_run(
 ) -> ExportResult:
     """Exports the run that `word` names, of a sweep the best seed of its best setting.
 
-    With `register` also as that model.
-
-    Without `to` the folder is `models/RUN_ID` under the tracker's home, or none where the model is
-    registered. Raises UserError for a run without a model, data that changed, a folder that exists, and a
-    name or an alias that MLflow does not take.
+    With `register` it also registers a model of this name. Without `to` the folder is `models/RUN_ID` under
+    the tracker's home, or none where the model is registered. Raises UserError for a run without a model,
+    data that changed, a folder that exists, and a name or an alias that MLflow does not take.
     """
     if register is not None:
         check_name(register, alias)
@@ -108,7 +105,7 @@ def model_run(runs: Runs, word: str) -> Run:
 
 
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
-    """The best run of the latest sweep that has one: a fresh seed, which has test figures, else a trial."""
+    """The best run of the latest sweep that has one: a fresh seed, which has test metrics, else a trial."""
     for sweep in sweeps:
         run_id = _best_run_id(read_sweep(runs, sweep))
         best = runs.get(run_id) if run_id else None
@@ -119,13 +116,13 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
 
 def _best_run_id(sweep: SweepResult) -> str | None:
     """The seed with the best score on validation of the best confirmed model, else the best trial."""
-    settings = {each.label: each for each in confirmed_settings(sweep, "") if each.runs and each.candidate}
-    best = best_of([each.contender() for each in settings.values()], Role.MODEL, sweep.mode)
+    contenders = [each.contender(sweep.score) for each in sweep.confirmations]
+    best = best_of(contenders, Role.MODEL, sweep.mode)
     if best is None:
         return sweep.best.run_id if sweep.best else None
     sign = 1 if sweep.mode == "max" else -1
     seed = max(best.validation, key=lambda seed: sign * best.validation[seed])
-    return settings[best.label].runs[seed].run_id
+    return sweep.confirmations[contenders.index(best)].seeds[seed].run_id
 
 
 def _single(found: Sequence[Run], word: str) -> Run:

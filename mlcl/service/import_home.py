@@ -1,4 +1,4 @@
-"""Copies what is complete in another home into this one, where tables find it and do not train it again."""
+"""Copies the complete runs of another home, so that tables of this home do not train them again."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Role(Flag):
 
 @dataclass(frozen=True)
 class Contender:
-    """A setting: its figures by seed on validation, by which it is chosen, and on test."""
+    """A setting with its scores by seed: on validation, by which the best one is chosen, and on test."""
 
     label: str
     role: Role
@@ -59,8 +59,8 @@ def _finite(score: str, metrics: Mapping[int, Mapping[str, float]]) -> dict[int,
 class BaselineVerdict:
     """The best model against the best baseline; `paired` has the baseline first. `metric` is of test.
 
-    `paired` is None where both are the same setting. Figures are written with so many `digits` after the
-    point.
+    `paired` is None where both are the same setting. `digits` after the point are
+    written.
     """
 
     metric: str
@@ -81,7 +81,7 @@ class BaselineVerdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with the figures that it rests on."""
+        """The verdict in words, with the numbers behind it."""
         if self.paired is None:
             both = "The best model and the best baseline are the same setting"
             return f"{both}, {self.model}: there is no difference to test."
@@ -134,7 +134,7 @@ def compare_baselines(
 
 
 def best_of(contenders: Sequence[Contender], role: Role, mode: str) -> Contender | None:
-    """The best of a role by the mean on validation, of those with figures on both splits; None for none."""
+    """The best of a role by the mean on validation, of those with scores on both splits; None for none."""
     sign = 1 if mode == "max" else -1
     known = [each for each in contenders if role in each.role and each.validation and each.test]
     return max(known, key=lambda each: sign * statistics.fmean(each.validation.values()), default=None)

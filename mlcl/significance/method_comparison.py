@@ -39,7 +39,7 @@ class AgainstControl:
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """One figure of several methods over several data sets.
+    """A metric of several methods over several data sets.
 
     `test` has the ranks in the order of `methods`; `wins[i][j]` is the record of method i against j. A win is
     a data set on which the sign-flip test over the seeds that both have gives p <= 0.05 in the method's

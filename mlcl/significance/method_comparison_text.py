@@ -28,7 +28,7 @@ class TextTable:
 
 
 def sentences(its: MethodComparison) -> list[str]:
-    """What the tests over data sets say, what would decide what they leave open, and what was left out."""
+    """The outcome of the tests in sentences: decisions, what would decide the rest, methods left out."""
     found = [_friedman(its), _nemenyi(its), _open(its)]
     if its.left_out:
         found.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
@@ -43,7 +43,7 @@ def tables(its: MethodComparison) -> list[TextTable]:
 
 
 def as_dict(its: MethodComparison) -> dict[str, Any]:
-    """For programs and pages: figures, words and tables."""
+    """The comparison as a tree of plain values, with its sentences and tables."""
     words = {"sentences": sentences(its), "tables": [asdict(table) for table in tables(its)]}
     test = asdict(its.test) | {"groups": [list(group) for group in its.test.groups]}
     tree = asdict(its) | {"test": test} | words
@@ -85,7 +85,7 @@ def _nemenyi(its: MethodComparison) -> str:
 
 
 def _open(its: MethodComparison) -> str:
-    """How many more data sets would decide between the best method and the control, or the next best."""
+    """A sentence on how many more data sets would decide between the best method and the control."""
     test, order, m = its.test, _by_rank(its), len(its.against)
     control = its.methods.index(its.control)
     best, other = order[0], (order[1] if order[0] == control else control)

@@ -73,7 +73,7 @@ class Paired:
 
 
 def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Paired:
-    """Compares paired figures, float64; the same `seed` gives the same interval.
+    """Compares paired scores, float64; the same `seed` gives the same interval.
 
     Sign-flip test: under the hypothesis that A and B do not differ, d_i and -d_i are equally likely; p is the
     share of the 2^n flips whose mean is as far from 0 (all of them up to 13 pairs, else 10,000 at random).

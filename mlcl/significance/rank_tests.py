@@ -75,8 +75,8 @@ def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
     """Ranks methods over data sets.
 
     `figures` has a row for each of k methods and a column for each of n data sets, float64; `higher`: the
-    larger figure is the better one. Raises ValueError for fewer than three methods or data sets, and for
-    figures that are not finite.
+    larger value is the better one. Raises ValueError for fewer than three methods or data sets, and for
+    values that are not finite.
     """
     values = np.asarray(figures, np.float64)
     if values.ndim != 2 or min(values.shape) < LEAST:

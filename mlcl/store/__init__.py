@@ -1,8 +1,17 @@
 """The database of a home: which runs, sweeps and tables there are, and what their commands have done."""
 
 from mlcl.store.database import BACKUP, DATABASE, Database
-from mlcl.store.runs import KINDS, LOCK, RESUMABLE, RunFolder, RunFolders, RunRecord, home_records, new_id
-from mlcl.store.states import State
+from mlcl.store.runs import (
+    KINDS,
+    LOCK,
+    RESUMABLE,
+    RunFolder,
+    RunFolders,
+    RunRecord,
+    State,
+    home_records,
+    new_id,
+)
 
 __all__ = [
     "BACKUP",

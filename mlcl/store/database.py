@@ -47,7 +47,7 @@ CURE = "`mlcl doctor --fix`, which takes the backup of the last command, or a co
 
 
 def digest(before: str, text: str) -> str:
-    """The digest of a text that follows one with the digest `before`."""
+    """The digest of a text that also covers the texts before it, whose digest is `before`."""
     # A flipped bit may make bytes of a text, which the format turns into another text.
     return hashlib.sha256(f"{before}{text}".encode()).hexdigest()[:16]
 
@@ -90,9 +90,9 @@ class Database:
             )
 
     def check(self) -> None:
-        """Reads the whole file. Raises UserError where a page, a row or a digest is not as it was written.
+        """Reads the whole file. Raises UserError if a page, a row or a digest is damaged.
 
-        Also where there are folders of runs without the file: their states and scores are lost.
+        Raises it also if the file is missing while there are folders of runs, whose states are lost with it.
         """
         if not self.file.exists():
             left = next((path for kind in KINDS for path in (self.home / kind).glob("mlcl-*/")), None)
@@ -111,7 +111,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Writes that are all on the disk when the block ends well; else none of them is."""
+        """A context for writes: all are on the disk when it ends without an error, else none is."""
         with self._connected("rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -219,7 +219,7 @@ class Transaction:
         self._write(number, {**self._row(number), **fields})
 
     def add_event(self, run: int, content: str, after: str) -> str:
-        """Adds an event, as JSON, behind the one with the digest `after`; returns its own."""
+        """Adds an event (JSON) after the event with the digest `after`; returns the digest of the new one."""
         row = self._row(run)
         if row["last_event"] != after:
             raise self._database._damaged(f"run {run} has events that its command did not write")

@@ -7,12 +7,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 
 from mlcl.files import is_locked, locked
 from mlcl.store.database import KINDS as KINDS
 from mlcl.store.database import Database
-from mlcl.store.states import State
+
+
+class State(StrEnum):
+    """The state of a run, sweep, table or training, for the database, MLflow and the command line."""
+
+    RUNNING = "RUNNING"
+    COMPLETE = "COMPLETE"
+    PRUNED = "PRUNED"
+    FAILED = "FAILED"
+    BUDGET = "BUDGET"
+    STOPPED = "STOPPED"
+
 
 LOCK = ".lock"
 """In such a folder: held by the process that works in it."""
@@ -21,7 +33,7 @@ RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
 
 
 def new_id() -> str:
-    """`mlcl-<UTC time>-<random>`: sorts by time, unique without a registry."""
+    """A new id of the form `mlcl-<UTC time>-<random>`, which sorts by time."""
     return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -65,7 +77,7 @@ class RunFolder:
     def open(
         self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
     ) -> RunRecord:
-        """Writes a record that says RUNNING; one that is there keeps its number and its time."""
+        """Writes a record with the state RUNNING; an existing one keeps its number and time of creation."""
         self.path.mkdir(parents=True, exist_ok=True)
         before, database = self.record, Database(self.home)
         database.create()
@@ -90,7 +102,7 @@ class RunFolder:
         return record
 
     def set_state(self, state: State) -> None:
-        """Writes another state."""
+        """Changes the state in the record."""
         record = self.record
         assert record is not None
         with Database(self.home).transaction() as write:
@@ -119,7 +131,7 @@ class RunFolders:
         self.home, self.root = home, home / kind
 
     def new(self, id: str | None = None) -> RunFolder:
-        """A folder under `id`, or under a new id if that is taken or None; it is made when written to."""
+        """A folder with the id `id`, or a new id if one has it or it is None. It is made when written to."""
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
 
@@ -129,9 +141,9 @@ class RunFolders:
         return folder if folder is not None and folder.record is not None else None
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
-        """The latest run of the same job on the same data, if it was interrupted and no process holds it.
+        """The latest run of a job on its data, if it was interrupted and no process holds it.
 
-        An interrupted run is not gone on with if a later one has ended by itself.
+        Returns None if a later run of the job has ended by itself.
         """
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):

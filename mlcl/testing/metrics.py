@@ -133,21 +133,25 @@ class MetricTestCase(PluginTestCase):
         if task == "multi_label":
             p, targets = scene(task, 0, tied=False)
             assert isinstance(targets, LabelRows)
-            asked = torch.rand(p.shape, generator=torch.Generator().manual_seed(1)) < 0.2
-            unknown = LabelRows.from_dense(asked & (targets.dense() == 0))
-            rows = replace(targets, unknown=unknown)
-            other = torch.where(unknown.dense() > 0, 1 - p, p)
+            rows, unknown = _masked(targets)
+            other = torch.where(unknown, 1 - p, p)
             values = [_values(name, task, each, rows)[name] for each in (p, other)]
             assert values[0] == pytest.approx(values[1], rel=1e-12, nan_ok=True)
             assert METRICS[name].takes_unknown or math.isnan(values[0])
 
+    @pytest.mark.parametrize("unknown", [False, True])
     @pytest.mark.parametrize("tied", [False, True])
     def test_the_search_after_training_equals_one_setting_after_the_other(
-        self, name: str, task: Task, tied: bool
+        self, name: str, task: Task, tied: bool, unknown: bool
     ) -> None:
-        """Every (k, lambda, temperature), to the last bit."""
+        """Every (k, lambda, temperature), to the last bit; labels also with unknown entries."""
         p, targets = scene(task, 0, tied)
         train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
+        if unknown:
+            if not (METRICS[name].takes_unknown and isinstance(targets, LabelRows)):
+                return
+            assert isinstance(train, LabelRows)
+            targets, train = _masked(targets)[0], _masked(train)[0]
         found = search(
             QueryRows(neighbours, targets, p, _facts(task)),
             train,
@@ -201,6 +205,13 @@ def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
     if task == "aspects":
         targets[:, -1] = -1
     return p, targets
+
+
+def _masked(rows: LabelRows) -> tuple[LabelRows, Tensor]:
+    """The rows with a fifth of their absent labels unknown, and which entries these are (N, L)."""
+    absent = rows.dense() == 0
+    unknown = absent & (torch.rand(absent.shape, generator=torch.Generator().manual_seed(1)) < 0.2)
+    return replace(rows, unknown=LabelRows.from_dense(unknown)), unknown
 
 
 def _perfect(p: Tensor, targets: Targets) -> Tensor:

@@ -11,7 +11,7 @@ from mlcl.store import State
 from mlcl.tracking.listener import mlflow_listener
 from mlcl.tracking.log import RunLog
 from mlcl.tracking.names import MLFLOW_STATUS
-from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, written
+from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, without_derived
 from mlcl.tracking.provenance import Provenance, provenance
 from mlcl.tracking.uri import dashboard, shown, tracking_uri
 
@@ -33,7 +33,7 @@ __all__ = [
     "shown",
     "tracking_uri",
     "typed_params",
-    "written",
+    "without_derived",
 ]
 
 

@@ -1,4 +1,4 @@
-"""How much of a log has been delivered; kept beside the log, so that a later command can continue."""
+"""The cursor of a log: how much of it has been delivered, in a file beside the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCK = "delivery.lock"
 
 @dataclass
 class Cursor:
-    """What of a log is in MLflow.
+    """The part of a log that is in MLflow.
 
     `offset`: bytes of the log that were delivered. `ended`: they end with a final state. `run_id`: the run,
     of `experiment_id`. `creating`: a request to create the run was sent and its answer is unknown. `twice`:
@@ -73,6 +73,13 @@ def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]
             store, refusal = str(first_entry(folder / LOG).get("uri")), cursor.undeliverable
             found.append(UndeliveredLog(folder.name, entries, store, refusal, is_locked(folder / LOCK)))
     return [log for log in found if uri is None or log.uri == stored_uri(uri, home)]
+
+
+def delivered_logs(home: Path, uri: str) -> list[str]:
+    """The ids of the logs under `home` that have a run in this store, as far as the cursors know."""
+    present = stored_uri(uri, home)
+    folders = (path for path in sorted((home / "logs").glob("*")) if Cursor.read(path).run_id is not None)
+    return [path.name for path in folders if first_entry(path / LOG).get("uri") == present]
 
 
 def pending_entries(folder: Path, cursor: Cursor) -> int:

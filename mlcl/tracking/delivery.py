@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
+from mlflow.exceptions import MlflowException
+
 from mlcl.files import LOOK_EVERY, locked
-from mlcl.tracking.cursor import LOCK, Cursor, pending_entries, run_id_of, undelivered_logs
+from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import Tag
 from mlcl.tracking.sender import Refused, Sender, refusal
 from mlcl.tracking.tracker import Tracker
 
@@ -149,6 +154,7 @@ class Delivery:
         A log that fails ends the round and comes later in the next. A log that MLflow refuses is put aside.
         """
         while self._scans:
+            self._forget_lost_runs()
             for found in undelivered_logs(self._home, self._tracker.uri):
                 if not found.locked and (self._scans[0] or not found.refusal):
                     self._add(found.id, earlier=True)
@@ -172,6 +178,16 @@ class Delivery:
             if sender.cursor.ended or log.earlier:
                 log.end = sender.cursor.offset
                 log.release()
+
+    def _forget_lost_runs(self) -> None:
+        """Resets the cursors of logs whose runs went with a store that was deleted: they are sent again."""
+        for id in lost_logs(self._home, self._tracker.uri, self._tracker.client):
+            folder = log_folder(self._home, id)
+            with locked(folder / LOCK) as mine:
+                # Read again: another command may have done it a moment ago.
+                run_id = Cursor.read(folder).run_id
+                if mine and run_id is not None and not has_run(self._tracker.client, run_id):
+                    Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
         """The log's sender; None while another process has its lock, or its parent has no run yet.
@@ -219,6 +235,29 @@ class Delivery:
         if self._failures >= ANNOUNCE_AFTER:
             self._announce("MLflow answers again; logs are being delivered")
         self._failures = 0
+
+
+def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
+    """The ids of the logs that were delivered to a store of this address which was deleted or replaced.
+
+    Such a store has no run of mlcl at all, not even a deleted one; else there are none.
+    """
+    found = delivered_logs(home, uri)
+    every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)] if found else []
+    if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
+        return []
+    return found
+
+
+def has_run(client: MlflowClient, run_id: str) -> bool:
+    """Whether MLflow has a run, if only a deleted one. Raises MlflowException where it does not say."""
+    try:
+        client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return False
+    return True
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:

@@ -22,7 +22,7 @@ from mlcl.training.run_files import JOB
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Where the logs of a command go: under `home`, for the store `uri`; `deliver` sends one to MLflow."""
+    """Starts the logs of a command under `home` for the store `uri`; `deliver` sends one to MLflow."""
 
     home: Path
     uri: str
@@ -31,7 +31,7 @@ class JobLogs:
 
     @property
     def stored_uri(self) -> str:
-        """The store as records keep it: a file in the home relative to it, for a home may be moved."""
+        """The URI of the store for records; a file in the home is relative to it, so that a home can move."""
         return stored_uri(self.uri, self.home)
 
     def start(
@@ -46,7 +46,7 @@ class JobLogs:
         tags: Mapping[str, str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> RunLog:
-        """The log of a job's run, attached where it was started before; `params` default to the whole job."""
+        """Starts the log of a job's run, or attaches to it; `params` default to those of the whole job."""
         return RunLog.start(
             self.home,
             id,
@@ -72,7 +72,7 @@ class JobLogs:
         )
 
     def usable(self, name: str) -> str:
-        """The id of a run's log: its name; numbered where that is for another store, or MLflow refuses it."""
+        """The id for a run's log: its name, with a number if that log is for another store or was refused."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 

@@ -29,7 +29,7 @@ def log_folder(home: Path, id: str) -> Path:
 
 
 class RunLog:
-    """One log as its only writer sees it: what other processes append later is not noticed.
+    """A log and its writer. Entries that other processes append later are not noticed.
 
     A training's log is written by the command that hands the training out, then by the training's process,
     then by the command again. An entry survives the end of the process once its call has returned; after
@@ -124,7 +124,7 @@ class RunLog:
             self._steps.update(dict.fromkeys(values, step))
 
     def final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs the last metrics: at the step where they have a curve, else at 0, where MLflow draws a bar."""
+        """Logs the last metrics at a step; one without earlier steps at step 0, where MLflow draws a bar."""
         curves = {name for name, last in self._steps.items() if last > 0}
         self.metrics({name: value for name, value in metrics.items() if name in curves}, step)
         self.metrics({name: value for name, value in metrics.items() if name not in curves}, 0)
@@ -144,9 +144,9 @@ class RunLog:
 
     def artifacts(self, paths: Sequence[Path]) -> None:
         """Logs files or folders, which are read when they are delivered."""
-        self._append(*({"kind": "artifact", "path": self._kept(path)} for path in paths))
+        self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
 
-    def _kept(self, path: Path) -> str:
+    def _relative(self, path: Path) -> str:
         """A path below the home without it, so that the home can be moved."""
         root, path = self.home.resolve(), path.resolve()
         return str(path.relative_to(root) if path.is_relative_to(root) else path)

@@ -81,7 +81,7 @@ def last_points(run: Run) -> list[Metric]:
 
 
 def artifact_store(uri: str, tracking_uri: str) -> ArtifactRepository:
-    """Where a run's artifacts are, to delete some: MLflow's client cannot."""
+    """The store of a run's artifacts, which can delete some: MLflow's client cannot."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(uri, tracking_uri=tracking_uri)

@@ -53,7 +53,7 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
 
 
 def unreachable_reason(uri: str) -> str:
-    """Why no server answers at a URI; empty where one does, and for files and sockets."""
+    """The reason why no server answers at a URI; empty if one does, and for files and sockets."""
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):
@@ -67,8 +67,14 @@ def unreachable_reason(uri: str) -> str:
     return ""
 
 
+def host_and_port(address: str) -> tuple[str, int]:
+    """Host and port of `HOST:PORT` or `ray://HOST:PORT`; an empty host where the address has no port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    return (host, int(port)) if port.isdigit() else ("", 0)
+
+
 def connection_error(host: str, port: int) -> str:
-    """Why a port takes no connection; empty where it takes one."""
+    """The reason why a port accepts no connection; empty if it accepts one."""
     try:
         socket.create_connection((host, port), timeout=TIMEOUT).close()
     except OSError as error:

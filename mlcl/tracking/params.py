@@ -63,13 +63,13 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float) else param_text(value)
 
 
-def written(params: Mapping[str, str]) -> dict[str, str]:
+def without_derived(params: Mapping[str, str]) -> dict[str, str]:
     """Logged parameters without those that are derived from others: short names and logarithms."""
     return {name: text for name, text in params.items() if not _DERIVED.match(name)}
 
 
 def axis(key: str) -> str:
-    """The parameter that shows a key best in a chart: short where there is a short name, else log-scaled."""
+    """The parameter for the axis of a chart: under the short name of a key, and as log10 if log-scaled."""
     name = short_name(key) or key
     return f"{LOG10}{name}" if _is_log_scaled(key) else name
 

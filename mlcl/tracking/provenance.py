@@ -26,7 +26,7 @@ MAX_DIFF = 2_000_000
 
 
 def submitted_id() -> str | None:
-    """The id under which this command was submitted to a cluster: what it makes has the same one."""
+    """The id of the cluster job that runs this command, which its run, sweep or table takes as id."""
     return os.environ.get(SUBMITTED) or None
 
 

@@ -117,7 +117,7 @@ class Score:
         }
 
     def difference(self, held: Mapping[str, str]) -> str:
-        """Why it does not compare with the score of a version with the tags `held`; empty where it does."""
+        """The reason why the score is not comparable with a version's (tags `held`); empty if it is."""
         if "job" not in held:
             return "its job is not known"
         if held["metric"] != self.metric:
@@ -136,7 +136,7 @@ class Score:
         return f"{text}, and {more} more differ" if more else text
 
     def beats(self, held: Mapping[str, str]) -> bool:
-        """Whether it is better than the score of a version with the tags `held`."""
+        """Whether the score is better than that of a version with the tags `held`."""
         other = float(held["score"])
         return self.value > other if self.mode == "max" else self.value < other
 

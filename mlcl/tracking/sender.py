@@ -41,11 +41,11 @@ experiment. A wrong password is not among them."""
 
 
 class Refused(Exception):  # noqa: N818
-    """The log can never be delivered."""
+    """Raised if a log can never be delivered."""
 
 
 def refusal(error: Exception) -> str | None:
-    """Why a request can never succeed; None where it may succeed later."""
+    """The reason why a request can never succeed; None if it may succeed later."""
     final = isinstance(error, (Refused, UserError))
     if isinstance(error, MlflowException):
         final = error.error_code in REFUSED
@@ -70,7 +70,7 @@ class Sender:
         return first_entry(self.folder / LOG).get("parent")
 
     def deliver(self) -> Iterator[None]:
-        """Sends the entries behind the cursor: metrics by the request, all others alone. Yields after each.
+        """Sends the entries after the cursor, and yields after each request; one request takes many metrics.
 
         An entry of an unknown kind is skipped.
         """

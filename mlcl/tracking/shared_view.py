@@ -38,7 +38,7 @@ def view_tag(key: str) -> str:
 
 
 def view_path(experiment_id: str, key: str, *, charts: bool = False) -> str:
-    """The way to a view from the address of MLflow's pages on; `charts` opens its charts, not its table."""
+    """The path of a view below the address of MLflow's pages; `charts` opens its charts, not its table."""
     path = f"#/experiments/{experiment_id}/runs?{CLASSIC}&viewStateShareKey={key}"
     return f"{path}&compareRunsMode=CHART" if charts else path
 
@@ -62,12 +62,12 @@ def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
 
 
 def trials_view(
-    owner: str, keys: Sequence[str], metric: str, mode: str, rung: str | None = None
+    owner: str, keys: Sequence[str], metric: str, mode: str, shared_metric: str | None = None
 ) -> dict[str, Any]:
-    """The search trials of the sweep `owner`, best first, with what was searched (`keys`) as columns.
+    """A view of the search trials of the sweep `owner`, best first, with the searched `keys` as columns.
 
-    Temperatures and weights come first. `rung` is the metric at the largest epoch that all trials reached, a
-    column too. The charts are parallel coordinates, a contour of a temperature and a weight, the curves of
+    Temperatures and weights come first. `shared_metric`, at the largest epoch that all trials reached, is a
+    column, too. The charts are parallel coordinates, a contour of a temperature and a weight, the curves of
     `metric` by epoch, and the score over each axis.
     """
     keys = sorted(keys, key=lambda key: not key.startswith("objective."))[:MOST_AXES]
@@ -75,7 +75,7 @@ def trials_view(
     return _view(
         f"tags.{Tag.KIND} = 'trial' and tags.{Tag.OWNER} = '{owner}'",
         SCORE,
-        [f"tags.`{Tag.STATE}`", *([f"metrics.`{rung}`"] if rung else []), *_params(keys)],
+        [f"tags.`{Tag.STATE}`", *([f"metrics.`{shared_metric}`"] if shared_metric else []), *_params(keys)],
         [_parallel(axes), *_contour(axes), _curves(metric), *(_scatter(name) for name in axes[:MOST_CHARTS])],
         higher=mode == "max",
         title="What was searched",
@@ -83,7 +83,7 @@ def trials_view(
 
 
 def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, Any]:
-    """The trainings nested in a table's run, best first by the first of `metrics`.
+    """A view of the trainings nested in a table's run, best first by the first of `metrics`.
 
     The values of `metrics` say whether more is better, `keys` are what the cells differ in. The charts are a
     bar for each training and metric.

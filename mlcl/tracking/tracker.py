@@ -1,9 +1,11 @@
-"""The MLflow server or store that runs are delivered to."""
+"""The MLflow server or store that runs are delivered to: experiments, models, and artifacts of runs."""
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -21,7 +23,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts
+from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
@@ -109,3 +111,34 @@ class Tracker:
         """The model versions made from these artifacts of a run, by the name of the registered model."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
         return {str(v.name): str(v.version) for v in found if v.source == source}
+
+
+def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
+    """Logs the content of `folder` as the run's artifact `artifact` and removes the artifact's other files.
+
+    They stay where the store does not allow deletion. An interrupt leaves nothing of the artifact. Raises
+    UserError where the store does not take the new files.
+    """
+    client = tracker.client
+    repository = artifact_store(client.get_run(run_id).info.artifact_uri, tracker.uri)
+    try:
+        client.log_artifacts(run_id, str(folder), artifact)
+    except KeyboardInterrupt:
+        with suppress(Exception):
+            repository.delete_artifacts(artifact)
+        raise
+    except (MlflowException, OSError) as error:
+        found = f"run {run_id} ({tracker.reason(error)})"
+        raise UserError("MLflow does not take these files", file=folder, key=artifact, found=found) from None
+    kept = {f"{artifact}/{path.relative_to(folder).as_posix()}" for path in folder.rglob("*")}
+    with suppress(Exception):  # each kind of store raises its own errors
+        for path in [path for path in _files(client, run_id, artifact) if path not in kept]:
+            repository.delete_artifacts(path)
+
+
+def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
+    for item in client.list_artifacts(run_id, folder):
+        if item.is_dir:
+            yield from _files(client, run_id, item.path)
+        else:
+            yield item.path

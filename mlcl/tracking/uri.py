@@ -18,7 +18,7 @@ IN_HOME = "sqlite:///HOME/"
 
 
 def tracking_uri(home: Path) -> str:
-    """Where runs under `home` are tracked: MLFLOW_TRACKING_URI, else an SQLite file under `home`."""
+    """The URI of the store for runs under `home`: MLFLOW_TRACKING_URI, else an SQLite file under `home`."""
     return os.environ.get(KEY) or f"sqlite:///{home.resolve()}/mlflow.db"
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mlcl.config import HeadConfig, JobConfig, job_hash
-from mlcl.config.space import default_mode
+from mlcl.config.space.search import default_mode
 from mlcl.config.training_sections import LearnedTemperature, TemperatureSchedule
 from mlcl.data import DatasetInfo, LabelSpace, class_parents
 from mlcl.labels import LabelRows

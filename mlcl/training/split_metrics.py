@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mlcl.config.space import HALF_SUFFIX
+from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.data import Dataset, DatasetInfo, LabelSpace, Split, class_parents, rating_classes
 from mlcl.evaluation import (
     AT_HALF,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mlcl.config import JobConfig, ProbeConfig
 from mlcl.config.job import DataConfig, TransferConfig
-from mlcl.config.space import default_mode
+from mlcl.config.space.search import default_mode
 from mlcl.data import Dataset, LabelSpace, Split, prepare
 from mlcl.data.format import SPLITS, HeldOut
 from mlcl.data.modifications import SHOTS

@@ -1,227 +1,177 @@
 """`mlcl submit` and its like without a cluster: what they print, and how they exit."""
 
+import getpass
 import json
 import os
 import shlex
 
 import pytest
-import ray.job_submission
 import yaml
-from builders import job_tree
+from cli.conftest import CLUSTER
+from commands import mlcl
 from ray_jobs import enter_workdir
-from typer.testing import CliRunner
 
 from mlcl.cli.job_entrypoint import read_references
-from mlcl.cli.main import app
 from mlcl.errors import UserError
 
-SPACE = {"space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}}}
-PLACE = {"ray": {"address": "http://head:8265"}, "storage": "/mnt/lab", "trial": {"cpu": 2, "gpu": 0.5}}
 RUN = ("run", "job.yaml", "train.epochs=3")
+SWEEP = ("sweep", "job.yaml", "space.yaml")
 
 
 @pytest.fixture
-def ray_(monkeypatch):
+def ray_(monkeypatch, folder):
+    """The jobs of a cluster that a variable names."""
+    monkeypatch.setenv("MLCL_CLUSTER", "lab.yaml")
     return enter_workdir(monkeypatch)
 
 
 @pytest.fixture
-def lab(tmp_path, monkeypatch, ray_):
-    """`mlcl` in a folder with a job, a space and a cluster file, which a variable names."""
-    monkeypatch.chdir(tmp_path)
-    for name, tree in (("job", job_tree(tmp_path / "data")), ("space", SPACE), ("lab", PLACE)):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tree))
-    monkeypatch.setenv("MLCL_CLUSTER", "lab.yaml")
-    return lambda *words: CliRunner().invoke(app, list(words))
+def job(ray_):
+    """A submitted job, `a`."""
+    assert mlcl("submit", "--id", "a", *RUN).out == "a\n"
+    return ray_
 
 
 def words_of(job):
     return shlex.split(job.entrypoint)[3:]
 
 
-def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(lab, ray_):
-    answer = lab("submit", *RUN)
+def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(ray_):
+    answer = mlcl("submit", *RUN)
     (id,) = ray_.jobs
-    assert (answer.exit_code, answer.stdout) == (0, f"{id}\n")
-    assert answer.stderr == f"mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}\n"
+    said = f"mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}\n"
+    assert (answer.status, answer.out, answer.err) == (0, f"{id}\n", said)
     assert words_of(ray_.jobs[id]) == list(RUN)
 
 
-def test_submit_gives_each_process_the_share_of_the_cluster_file_unless_told(lab, ray_):
-    lab("submit", "--id", "a", "sweep", "job.yaml", "space.yaml", "--trials", "4")
-    assert "--parallel" not in ray_.jobs["a"].entrypoint
-    lab("submit", "--id", "b", "sweep", "job.yaml", "space.yaml", "--gpus=1", "--cpus", "1")
-    assert words_of(ray_.jobs["a"])[-4:] == ["--cpus", "2", "--gpus", "0.5"]
-    assert words_of(ray_.jobs["b"])[-3:] == ["--gpus=1", "--cpus", "1"]
-
-
-def test_submit_follows_until_the_end(lab):
-    answer = lab("submit", "--id", "a", "-f", "--json", *RUN)
-    assert answer.exit_code == 0
-    document, _, end = answer.stdout.partition("}\n")
-    assert json.loads(f"{document}}}") == {"id": "a", "cluster": "http://head:8265", "command": list(RUN)}
-    assert end == "log of a\nits end\n"
-    assert answer.stderr.endswith("a COMPLETE\n")
-
-
-def test_a_dry_run_sends_nothing(lab, ray_, tmp_path):
-    answer = lab("submit", "--dry-run", "--json", *RUN)
-    plan = json.loads(answer.stdout)
-    assert plan["command"] == shlex.join(["python", "-m", "mlcl.cli.job_entrypoint", *RUN])
-    assert plan["variables"]["MLCL_HOME"] == "/mnt/lab"
-    assert (plan["working_dir"]["path"], plan["working_dir"]["files"]) == (str(tmp_path), 3)
-    assert not ray_.jobs
-
-
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("more", "passed"),
     [
-        ((), "not a command to submit"),
-        (("doctor",), "not a command to submit"),
-        (("run", "nojob.yaml"), "no such file"),
-        (("run", "space.yaml"), "unknown key"),
-        (("run", "job.yaml", "train.epochs=none"), "train.epochs"),
-        (("run", "job.yaml", "--home", "x"), "not for a submitted command"),
-        (("sweep", "job.yaml", "space.yaml", "--dry-run"), "not for a submitted command"),
-        (("run", "/tmp/../etc/hostname"), "hostname"),
-        (("reproduce", "no-such-table"), "no such table"),
-        (("reproduce",), "needs a table"),
+        (("--trials", "4"), ["--trials", "4", "--cpus", "2", "--gpus", "0.5"]),
+        (("--gpus=1", "--cpus", "1"), ["--gpus=1", "--cpus", "1"]),
     ],
 )
-def test_what_cannot_run_is_refused_here(lab, ray_, words, problem):
-    answer = lab("submit", *words)
-    assert isinstance(answer.exception, UserError)
-    assert problem in answer.exception.line()
+def test_each_process_gets_the_share_of_the_cluster_file_unless_told(ray_, more, passed):
+    mlcl("submit", "--id", "a", *SWEEP, *more)
+    assert words_of(ray_.jobs["a"]) == [*SWEEP, *passed]
+
+
+def test_submit_follows_until_the_end(ray_):
+    answer = mlcl("submit", "--id", "a", "-f", "--json", *RUN)
+    document, _, end = answer.out.partition("}\n")
+    assert json.loads(f"{document}}}") == {"id": "a", "cluster": "http://head:8265", "command": list(RUN)}
+    assert (answer.status, end) == (0, "log of a\nits end\n")
+    assert answer.err.endswith("a COMPLETE\n")
+
+
+def test_a_dry_run_sends_nothing(ray_, folder):
+    plan = mlcl("submit", "--dry-run", "--json", *RUN).json
+    assert plan["command"] == shlex.join(["python", "-m", "mlcl.cli.job_entrypoint", *RUN])
+    assert plan["variables"]["MLCL_HOME"] == "/mnt/lab"
+    assert (plan["working_dir"]["path"], plan["working_dir"]["files"]) == (str(folder), 4)
     assert not ray_.jobs
 
 
-def test_a_wrong_option_is_a_usage_error_of_the_submitted_command(lab, ray_):
-    answer = lab("submit", "sweep", "job.yaml", "space.yaml", "--trialz", "4")
-    assert (answer.exit_code, "--trialz" in answer.stderr) == (2, True)
-    assert not ray_.jobs
+def test_files_are_those_of_the_working_directory(ray_, folder):
+    (folder / "code").mkdir()
+    (folder / "lab.yaml").write_text(yaml.safe_dump(CLUSTER | {"working_dir": {"path": "code"}}))
+    assert "no such file" in mlcl("submit", *RUN).err
+    (folder / "code" / "job.yaml").write_text((folder / "job.yaml").read_text())
+    assert (mlcl("submit", *RUN).status, len(ray_.jobs)) == (0, 1)
 
 
-def test_files_are_those_of_the_working_directory(lab, ray_, tmp_path):
-    (tmp_path / "code").mkdir()
-    (tmp_path / "lab.yaml").write_text(yaml.safe_dump(PLACE | {"working_dir": {"path": "code"}}))
-    assert "no such file" in lab("submit", *RUN).exception.line()
-    (tmp_path / "code" / "job.yaml").write_text((tmp_path / "job.yaml").read_text())
-    assert lab("submit", *RUN).exit_code == 0
-    assert len(ray_.jobs) == 1
-
-
-def test_list_shows_the_jobs_of_mlcl(lab):
-    for id in ("a", "b"):
-        lab("submit", "--id", id, *RUN)
-    listed = json.loads(lab("list", "--json").stdout)
-    assert [(job["id"], job["state"]) for job in listed["jobs"]] == [("b", "RUNNING"), ("a", "RUNNING")]
-    table = lab("list").stdout
+def test_list_shows_the_jobs_of_mlcl(job):
+    mlcl("submit", "--id", "b", *RUN)
+    listed = mlcl("list", "--json").json
+    assert [(its["id"], its["state"]) for its in listed["jobs"]] == [("b", "RUNNING"), ("a", "RUNNING")]
+    table = mlcl("list").out
     assert table.index(" b ") < table.index(" a ")
     assert "train.epochs=3" in table
 
 
 @pytest.mark.parametrize(
-    ("ended", "state", "exit"),
+    ("status", "code", "state", "exit"),
     [
-        (("SUCCEEDED", 0), "COMPLETE", 0),
-        (("FAILED", 2), "REFUSED", 2),
-        (("FAILED", 3), "FAILED", 3),
-        (("FAILED", 4), "BUDGET", 4),
-        (("STOPPED",), "STOPPED", 130),
-        (None, "RUNNING", 0),
+        ("PENDING", None, "PENDING", 0), ("RUNNING", None, "RUNNING", 0), ("STOPPED", None, "STOPPED", 130),
+        ("SUCCEEDED", 0, "COMPLETE", 0), ("FAILED", 2, "REFUSED", 2), ("FAILED", 3, "FAILED", 3),
+        ("FAILED", 4, "BUDGET", 4), ("FAILED", 130, "STOPPED", 130), ("FAILED", None, "FAILED", 3),
+        ("FAILED", -9, "FAILED", 3),
     ],
-)
-def test_status_exits_as_the_command_itself_would(lab, ray_, ended, state, exit):
-    lab("submit", "--id", "a", *RUN)
-    if ended:
-        ray_.end("a", *ended)
-    answer = lab("status", "a")
-    assert (answer.exit_code, f"state     {state}" in answer.stdout) == (exit, True)
-    assert json.loads(lab("status", "a", "--json").stdout)["state"] == state
+)  # fmt: skip
+def test_status_exits_as_the_command_itself_would(job, status, code, state, exit):
+    job.end("a", status, code)
+    answer = mlcl("status", "a")
+    assert (answer.status, f"state     {state}" in answer.out) == (exit, True)
+    view = mlcl("status", "a", "--json").json
+    assert (view["state"], view["command"], view["user"]) == (state, list(RUN), getpass.getuser())
+    assert (view["started"], view["ended"]) == (1.0, 61.0)
 
 
-def test_stop_waits_for_the_end_and_resume_takes_further_options(lab, ray_):
-    lab("submit", "--id", "a", "sweep", "job.yaml", "space.yaml", "--trials", "4")
-    assert lab("stop", "a").stdout == "a STOPPED\n"
-    assert "it does not run: STOPPED" in lab("stop", "a").stderr
-    assert lab("resume", "a", "--trials", "8").stdout == "a\n"
+def test_stop_waits_for_the_end_and_resume_takes_further_options(ray_):
+    mlcl("submit", "--id", "a", *SWEEP, "--trials", "4")
+    assert mlcl("stop", "a").out == "a STOPPED\n"
+    assert "it does not run: STOPPED" in mlcl("stop", "a").err
+    assert mlcl("resume", "a", "--trials", "8").out == "a\n"
     assert words_of(ray_.jobs["a-2"])[-2:] == ["--trials", "8"]
-    assert lab("logs", "a").stdout == "log of a-2\n"
-    assert lab("logs", "-f", "a").exit_code == 0
-    refused = lab("resume", "a", "--trialz", "8")
-    assert (refused.exit_code, list(ray_.jobs)) == (2, ["a", "a-2"])
+    assert mlcl("logs", "a").out == "log of a-2\n"
+    assert mlcl("logs", "-f", "a").status == 0
+    assert (mlcl("resume", "a", "--trialz", "8").status, list(ray_.jobs)) == (2, ["a", "a-2"])
 
 
-def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(lab, ray_, monkeypatch):
-    lab("submit", "--id", "a", "sweep", "job.yaml", "space.yaml")
-    monkeypatch.setattr("getpass.getuser", lambda: "somebody-else")
-    for command in ("stop", "resume"):
-        assert "the job of another user" in lab(command, "a").exception.line()
-    assert list(ray_.jobs) == ["a"]
-    assert lab("stop", "--force", "a").stdout == "a STOPPED\n"
-    assert lab("resume", "--force", "a").stdout == "a\n"
-
-
-def test_the_home_knows_whose_job_it_is_where_the_cluster_forgot_it(lab, ray_, monkeypatch):
-    lab("submit", "--id", "a", *RUN)
-    ray_.jobs.clear()
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(job, monkeypatch, forgotten):
+    """Also where the cluster forgot it, and the home alone knows whose it is."""
+    refusal = "the job of another user"
+    if forgotten:
+        job.jobs.clear()
     with monkeypatch.context() as other:
         other.setattr("getpass.getuser", lambda: "somebody-else")
-        assert "the job of another user" in lab("resume", "a").exception.line()
-        assert not ray_.jobs
-        assert lab("resume", "--force", "a").stdout == "a\n"
-        assert "the job of another user" in lab("stop", "a").exception.line()
-    assert lab("stop", "a").stdout == "a STOPPED\n"
-    ray_.jobs.clear()
-    assert lab("resume", "a").stdout == "a\n"
+        assert refusal in mlcl("resume", "a").err
+        assert list(job.jobs) == ([] if forgotten else ["a"])
+        if not forgotten:
+            assert refusal in mlcl("stop", "a").err
+            assert mlcl("stop", "--force", "a").out == "a STOPPED\n"
+        assert mlcl("resume", "--force", "a").out == "a\n"
+        assert refusal in mlcl("stop", "a").err
+    assert mlcl("stop", "a").out == "a STOPPED\n"
+    job.jobs.clear()
+    assert (mlcl("resume", "a").out, words_of(job.jobs["a"])) == ("a\n", list(RUN))
 
 
-def test_a_job_that_does_not_end_is_said(lab, ray_, monkeypatch):
-    lab("submit", "--id", "a", *RUN)
+def test_a_job_that_does_not_end_is_said(job, monkeypatch):
     monkeypatch.setattr("mlcl.cli.jobs.STOP_WAIT", 0.0)
-    monkeypatch.setattr(ray_, "stop_job", ray_.stopped.append)
-    answer = lab("stop", "a")
-    assert (answer.exit_code, answer.stdout, ray_.stopped) == (3, "a RUNNING\n", ["a"])
+    monkeypatch.setattr(job, "stop_job", job.stopped.append)
+    answer = mlcl("stop", "a")
+    assert (answer.status, answer.out, job.stopped) == (3, "a RUNNING\n", ["a"])
 
 
-def test_a_cluster_that_was_started_anew_has_forgotten_its_jobs(lab, ray_, tmp_path):
-    lab("submit", "--id", "a", *RUN)
-    ray_.jobs.clear()
-    listed = lab("list", "--json")
-    assert json.loads(listed.stdout)["jobs"] == []
-    assert "forgotten by the cluster: a; mlcl resume ID" in listed.stderr
+def test_a_cluster_that_was_started_anew_has_forgotten_its_jobs(job, folder):
+    job.jobs.clear()
+    listed = mlcl("list", "--json")
+    assert (listed.json["jobs"], "forgotten by the cluster: a; mlcl resume ID" in listed.err) == ([], True)
     for command in ("status", "logs", "stop"):
-        assert "allowed: mlcl resume a" in lab(command, "a").exception.line()
-        assert "knows no such job" in lab(command, "b").exception.line()
-    (tmp_path / "other.yaml").write_text((tmp_path / "lab.yaml").read_text())
-    assert not lab("list", "--cluster", "other.yaml").stderr
-    assert lab("resume", "a").exit_code == 0
-    assert list(ray_.jobs) == ["a"]
+        assert "allowed: mlcl resume a" in mlcl(command, "a").err
+        assert "knows no such job" in mlcl(command, "b").err
+    (folder / "other.yaml").write_text((folder / "lab.yaml").read_text())
+    assert not mlcl("list", "--cluster", "other.yaml").err
+    assert (mlcl("resume", "a").status, list(job.jobs)) == (0, ["a"])
 
 
-def test_no_cluster_is_named(lab, monkeypatch):
+def test_the_service_on_this_machine_is_the_cluster_where_none_is_named(ray_, folder, monkeypatch):
     monkeypatch.delenv("MLCL_CLUSTER")
-    for words in (("submit", *RUN), *((command, "a") for command in ("stop", "resume", "logs", "status"))):
-        assert "no cluster is named" in lab(*words).exception.line()
-
-
-def test_the_service_on_this_machine_is_the_cluster_where_none_is_named(lab, ray_, tmp_path, monkeypatch):
-    monkeypatch.delenv("MLCL_CLUSTER")
-    service = tmp_path / "outputs" / "service"
+    service = folder / "outputs" / "service"
     service.mkdir(parents=True)
-    here = {"ray": {"address": "http://127.0.0.1:8265"}, "storage": str(tmp_path / "outputs")}
+    here = {"ray": {"address": "http://127.0.0.1:8265"}, "storage": str(folder / "outputs")}
     (service / "cluster.yaml").write_text(yaml.safe_dump(here))
-    assert lab("submit", *RUN).exit_code == 0
-    assert ray_.address == "http://127.0.0.1:8265"
+    assert (mlcl("submit", *RUN).status, ray_.address) == (0, "http://127.0.0.1:8265")
 
 
-def test_the_driver_finds_secrets_where_they_lie(tmp_path, monkeypatch):
+def test_the_driver_finds_secrets_where_they_are(tmp_path, monkeypatch):
     (tmp_path / "password").write_text("hush\n")
-    monkeypatch.setenv("LAB_USER", "ada")
     references = {"A_USER": {"env": "LAB_USER"}, "A_PASSWORD": {"file": str(tmp_path / "password")}}
-    monkeypatch.setenv("MLCL_REFERENCES", json.dumps(references))
-    monkeypatch.setenv("A_USER", "")  # both are removed again after the test
-    monkeypatch.setenv("A_PASSWORD", "")
+    its = {"LAB_USER": "ada", "A_USER": "", "A_PASSWORD": "", "MLCL_REFERENCES": json.dumps(references)}
+    for name, value in its.items():  # all are removed again after the test
+        monkeypatch.setenv(name, value)
     read_references()
     assert (os.environ["A_USER"], os.environ["A_PASSWORD"]) == ("ada", "hush")
 
@@ -235,12 +185,3 @@ def test_the_driver_refuses_what_is_no_reference(references, monkeypatch):
     with pytest.raises(UserError) as caught:
         read_references()
     assert "hush" not in caught.value.line()
-
-
-def test_the_clusters_client_is_asked_only_when_the_command_is_right(lab, monkeypatch):
-    def unreachable(*_, **__):
-        raise ConnectionError
-
-    monkeypatch.setattr(ray.job_submission, "JobSubmissionClient", unreachable)
-    assert "no such file" in lab("submit", "run", "nojob.yaml").exception.line()
-    assert "no Ray cluster answers" in lab("submit", *RUN).exception.line()

@@ -1,143 +1,130 @@
-"""`mlcl list`, `show` and `open`: what a home has, from its files alone."""
+"""`mlcl list`, `show`, `open` and `effect`: what a home has, from its files alone."""
 
-import errno
-import json
 import webbrowser
 from types import SimpleNamespace
 
 import optuna
 import pytest
-from builders import tiny_job
-from ledgers import recorded
+from cli.conftest import HEADS
+from commands import mlcl
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from sweeps import World
-from typer.testing import CliRunner
 
-from mlcl.cli.completion import job_keys, local_names, metric_names, trial_keys
-from mlcl.cli.main import app
+from mlcl.cli.options import job_keys, local_names, metric_names
 from mlcl.cli.output import results
-from mlcl.errors import UserError
-from mlcl.store import Database, RunFolders
-from mlcl.tracking import RunLog, State
-
-SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
+from mlcl.cli.runs import trial_keys
+from mlcl.store import RunFolders
 
 
-def plain_run(home, id, state=State.COMPLETE, parent=None, score=0.25):
-    params = {"evaluation.metric": "val/accuracy"}
-    RunLog.start(home, id, uri="u", experiment="e", name=id, owner=id, params=params, tags={}, parent=parent)
-    folder = RunFolders(home).new(id)
-    recorded(folder, state)
-    (folder.path / "result.json").write_text(json.dumps({"val/accuracy": score}))
-
-
-@pytest.fixture
-def home(tmp_path, tiny, monkeypatch):
-    """A sweep, and after it a run that was killed; a run of a table's cell is no run of its own."""
-    (tmp_path / "that's größer").mkdir()
-    (tmp_path / "home").symlink_to("that's größer")
-    world = World(tmp_path / "home", monkeypatch)
-    world.run(world.plan(tiny_job(tiny), SPACE, trials=2, name="seek"))
-    plain_run(world.home, "mlcl-99990101-000000-ab", State.RUNNING)
-    plain_run(world.home, "mlcl-99980101-000000-cd", parent="a-table")
-    return world.home
-
-
-def mlcl(home, *words):
-    answer = CliRunner().invoke(app, [*words, "--home", str(home)])
-    if answer.exception is not None and not isinstance(answer.exception, SystemExit):
-        raise answer.exception
-    return answer.stdout
-
-
-def test_the_latest_first_with_state_and_best(home):
-    listed = json.loads(mlcl(home, "list", "--json"))["runs"]
-    assert [(its["kind"], its["state"]) for its in listed] == [("run", "KILLED"), ("sweep", "COMPLETE")]
+def test_the_latest_first_with_state_and_best(lab):
+    listed = mlcl("list", "--json", "--home", lab.home).json["runs"]
+    found = [(its["kind"], its["state"]) for its in listed]
+    assert found == [("run", "KILLED"), ("sweep", "COMPLETE"), ("run", "COMPLETE")]
     assert listed[0]["best"] == "val/accuracy 0.2500"
     assert listed[1]["best"].startswith("val/accuracy 0.")
-    assert "seek" in mlcl(home, "list")
 
 
-def test_the_study_of_a_sweep_is_copied_and_a_run_has_none(home, tmp_path):
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        ("list", "seek"), ("show seek", "trial "), ("show se", "val/accuracy 0."), ("show @last", "KILLED"),
+        ("effect seek detail.temperature", f"(max) over {HEADS}.detail.temperature; 40 complete"),
+        ("effect seek detail.temperature", f"best near {HEADS}.detail.temperature 0."),
+    ],
+)  # fmt: skip
+def test_people_get_a_table(lab, words, part):
+    answer = mlcl(*words.split(), "--home", lab.home)
+    assert (answer.status, part in answer.out) == (0, True), answer
+
+
+def test_a_run_is_shown_with_its_metrics(lab):
+    assert "knn_best/accuracy" in mlcl("show", lab.report.id, "--home", lab.home).out
+
+
+def test_the_study_of_a_sweep_is_copied(lab, tmp_path):
     file = tmp_path / "study.log"
-    assert "trial 0" in mlcl(home, "show", "seek", "--study", file)
+    answer = mlcl("show", "seek", "--study", file, "--home", lab.home)
+    assert (answer.status, f"written: {file}" in answer.err) == (0, True)
     studies = optuna.get_all_study_summaries(JournalStorage(JournalFileBackend(str(file))))
-    assert [study.n_trials for study in studies] == [2]
-    for name, problem in (("seek", "is there already"), ("@last", "has no search")):
-        with pytest.raises(UserError, match=f"--study.*{problem}"):
-            mlcl(home, "show", name, "--study", file)
+    assert [study.n_trials for study in studies] == [40]
 
 
-def test_one_is_shown_by_its_name_its_beginning_or_as_the_last(home):
-    assert "trial 0" in mlcl(home, "show", "seek")
-    assert "val/accuracy 0." in mlcl(home, "show", "se")
-    assert "KILLED" in mlcl(home, "show", "@last")
-    with pytest.raises(UserError, match="did you mean seek"):
-        mlcl(home, "show", "seak")
-    plain_run(home, "mlcl-99990101-000000-ac")
-    with pytest.raises(UserError, match="begins several names"):
-        mlcl(home, "show", "mlcl-9999")
-
-
-def test_the_last_is_that_of_any_kind(home, monkeypatch):
+def test_the_last_is_that_of_any_kind(home):
     its = {"experiment": "e", "job_hash": "j", "fingerprint": "d", "log": "l", "uri": "u"}
     RunFolders(home).new("set-back").open(**its)
-    assert "set-back" in mlcl(home, "show", "@last")
+    assert "set-back" in mlcl("show", "@last", "--home", home).out
     RunFolders(home, "tables").new("table").open(**its, name="later")
-    assert "later" in mlcl(home, "show", "@last")
+    assert "later" in mlcl("show", "@last", "--home", home).out
 
 
-def test_a_damaged_database_is_an_error_of_one_line(home):
+@pytest.mark.parametrize("words", ["list --json", "show @last --json"])
+def test_a_damaged_database_is_an_error_of_one_line(home, words):
     file = home / "home.db"
     file.write_bytes(file.read_bytes().replace(b"seek", b"sook"))
-    for words in (["list", "--json"], ["show", "@last", "--json"]):
-        with pytest.raises(UserError, match=r"home\.db: the database of this home is damaged"):
-            mlcl(home, *words)
+    answer = mlcl(*words.split(), "--home", home)
+    assert (answer.status, "home.db: the database of this home is damaged" in answer.err) == (2, True)
 
 
-def test_a_narrow_terminal_and_an_unreadable_ledger_end_no_command(home, monkeypatch):
-    wide = mlcl(home, "show", "seek")
+@pytest.mark.parametrize(
+    ("kind", "damage", "said"),
+    [
+        ("sweep", None, "sweep.json: has no results yet"), ("sweep", "", "sweep.json: is damaged"),
+        ("sweep", "[]", "sweep.json: is damaged"), ("result", "", "result.json: is damaged"),
+        ("result", "[]", "result.json: is damaged"),
+    ],
+)  # fmt: skip
+def test_a_file_of_results_that_is_missing_or_damaged_is_named(lab, home, monkeypatch, kind, damage, said):
+    monkeypatch.setenv("MLCL_HOME", str(home))
+    name = "seek" if kind == "sweep" else lab.report.id
+    (file,) = home.glob("sweeps/*/sweep.json" if kind == "sweep" else f"runs/{name}/result.json")
+    file.unlink() if damage is None else file.write_text(damage)
+    assert name in mlcl("list").out
+    answer = mlcl("show", name)
+    assert (answer.status, said in answer.err, "state    COMPLETE" in answer.out) == (2, True, True), answer
+    assert bool(trial_keys(SimpleNamespace(params={"sweep": "seek"}), "")) == (kind != "sweep")
+
+
+def test_a_narrow_terminal_ends_no_command(lab, monkeypatch):
+    wide = mlcl("show", "seek", "--home", lab.home).out
     monkeypatch.setattr(results, "_width", 20)
-    assert "seek" in mlcl(home, "list")
-    assert sorted("".join(mlcl(home, "show", "seek").split())) == sorted("".join(wide.split()))
-    monkeypatch.setattr(Database, "events", denied)
-    assert "seek" in mlcl(home, "list")
-    assert trial_keys(SimpleNamespace(params={"sweep": "seek"}), "") == []
+    assert "seek" in mlcl("list", "--home", lab.home).out
+    narrow = mlcl("show", "seek", "--home", lab.home).out
+    assert sorted("".join(narrow.split())) == sorted("".join(wide.split()))
 
 
-def denied(*_):
-    raise PermissionError(errno.EACCES, "no", "a")
-
-
-def test_the_shell_completes_names(home, monkeypatch):
-    monkeypatch.setenv("MLCL_HOME", str(home))
-    assert local_names("s") == ["seek"]
-    assert local_names("x") == []
-
-
-def test_the_shell_completes_keys_and_metrics(home, monkeypatch, root):
-    monkeypatch.setenv("MLCL_HOME", str(home))
+def test_the_shell_completes_names_keys_and_metrics(lab, monkeypatch, root):
+    monkeypatch.setenv("MLCL_HOME", str(lab.home))
+    assert (local_names("s"), local_names("x")) == (["seek"], [])
     job = SimpleNamespace(params={"job": root / "jobs" / "icd10cm_features.yaml"})
     assert job_keys(job, "train.lr") == ["train.lr="]
-    assert "objective.heads.section.temperature=" in job_keys(job, "objective.heads.section.")
-    assert job_keys(SimpleNamespace(params={"job": home / "none.yaml"}), "") == []
-    seek = SimpleNamespace(params={"sweep": "seek"})
-    assert trial_keys(seek, "") == [f"objective.heads.{head}.temperature" for head in ("detail", "topic")]
-    assert trial_keys(SimpleNamespace(params={"sweep": "none"}), "") == []
-    assert metric_names("test/micro_f") == ["test/micro_f1"]
+    assert f"{HEADS}.section.temperature=" in job_keys(job, f"{HEADS}.section.")
+    assert job_keys(SimpleNamespace(params={"job": lab.home / "none.yaml"}), "") == []
+    seek, none = (SimpleNamespace(params={"sweep": name}) for name in ("seek", "none"))
+    assert trial_keys(seek, "") == [f"{HEADS}.{head}.temperature" for head in ("detail", "topic")]
+    assert (trial_keys(none, ""), metric_names("test/micro_f")) == ([], ["test/micro_f1"])
 
 
 def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
     opened = []
     monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
-    with pytest.raises(UserError, match="allowed: mlcl report seek"):
-        mlcl(home, "open", "seek")
     (sweep,) = (home / "sweeps").glob("*/")
     page = home / "reports" / sweep.name / "report.html"
     page.parent.mkdir(parents=True)
     page.touch()
-    assert mlcl(home, "open", "seek").strip() == page.resolve().as_uri()
+    assert mlcl("open", "seek", "--home", home).out.strip() == page.resolve().as_uri()
     assert opened == [page.resolve().as_uri()]
-    with pytest.raises(UserError, match="no MLflow server runs here"):
-        mlcl(home, "open", "seek", "--dashboard")
+
+
+def effect(lab, *words):
+    found = mlcl("effect", "seek", "detail.temperature", *words, "--json", "--home", lab.home).json
+    return found, max(found["curve"], key=lambda row: row["expected"])
+
+
+def test_the_effect_of_a_key_is_a_curve_with_its_best_value(lab):
+    found, best = effect(lab)
+    assert (found["key"], found["trials"], found["mode"]) == (f"{HEADS}.detail.temperature", 40, "max")
+    assert best["value"] == pytest.approx(0.2, rel=0.4)
+    assert found["curve"][0]["expected"] < best["expected"] > found["curve"][-1]["expected"]
+    (near, best), (_, far) = (effect(lab, "--at", f"topic.temperature={at}") for at in (0.2, 0.9))
+    assert best["expected"] > far["expected"] + 0.2
+    assert near["at"] == {f"{HEADS}.topic.temperature": 0.2}

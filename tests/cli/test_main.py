@@ -6,11 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from commands import Answer, mlcl
 from mlflow.exceptions import MlflowException
 
 from mlcl import __main__
 from mlcl.cli import main
-from mlcl.cli.clean import remove
+from mlcl.cli.upkeep import remove
 from mlcl.data.cache_entries import CacheEntry
 from mlcl.errors import UserError
 
@@ -26,7 +27,7 @@ HEAVY = {"torch", "sklearn", "scipy", "mlflow", "pandas", "pyarrow", "ray", "opt
 )
 def test_help_and_comparisons_load_no_more_than_they_need(modules, allowed):
     code = f"import sys, {modules}\nsys.exit(' '.join({HEAVY - allowed} & set(sys.modules)) or 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
 
 
@@ -56,19 +57,17 @@ URL = "http://me:{}@host:5000/api/2.0 failed with code 500"
         (OSError(errno.EFBIG, "no", "a"), "larger than `ulimit -f` or the disk allows for a"),
         (PermissionError(errno.EACCES, "no", "a"), "no permission for a"),
         (OSError(errno.EROFS, "no", "a"), "the disk is read-only for a"),
+        (OSError(errno.ENOTDIR, "no", "a"), "a file is where a folder should be for a"),
         (OSError(errno.EXDEV, "no", "a"), "give a --home on a disk that renames: this one does not, for a"),
     ],
 )
-def test_a_fault_of_the_server_or_the_disk_is_one_line_without_a_password(monkeypatch, capsys, error, said):
+def test_a_fault_of_the_server_or_the_disk_is_one_line_without_a_password(monkeypatch, error, said):
     def report():
         raise error
 
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@host:5000/")
     monkeypatch.setattr(main, "app", report)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert (ended.value.code, capsys.readouterr().err) == (3, f"failed: {said}\n")
+    answer = mlcl(env={"MLFLOW_TRACKING_URI": "http://me:secret@host:5000/"})
+    assert (answer.status, answer.err) == (3, f"failed: {said}\n")
 
 
 RECORDS, STORE = "mlcl.store.database.Database.runs", "mlcl.tracking.Tracker.existing"
@@ -90,18 +89,15 @@ RECORDS, STORE = "mlcl.store.database.Database.runs", "mlcl.tracking.Tracker.exi
         ("doctor", "mlcl.service.doctor.run_checks"),
         ("clean", "mlcl.data.cache_entries.cache_entries"),
         ("init x.csv", "mlcl.service.starter.starter.start"),
+        ("import x", "mlcl.service.import_home.import_home"),
     ],
 )
-def test_a_stop_in_the_middle_of_a_command_is_no_other_error(monkeypatch, capsys, tmp_path, words, work):
+def test_a_stop_in_the_middle_of_a_command_is_no_other_error(monkeypatch, tmp_path, words, work):
     def struck(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(work, struck)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    monkeypatch.setattr("sys.argv", ["mlcl", *words.split(), "--home", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        main.main()
-    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
+    assert mlcl(*words.split(), "--home", tmp_path) == Answer(130, "", "")
 
 
 @pytest.mark.parametrize(("error", "told"), [(EOFError, UserError), (KeyboardInterrupt, KeyboardInterrupt)])
@@ -117,12 +113,14 @@ def test_a_question_without_an_answer_names_its_option(monkeypatch, tmp_path, er
     assert (tmp_path / "a").exists()
 
 
+def python(*words):
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+
+
 def limited(code, *words, gib=2.0):
     """A process that has so many GiB of addresses from the beginning of `code` on."""
     limit = f"import resource\nresource.setrlimit(resource.RLIMIT_AS, ({int(gib * 2**30)},) * 2)\n"
-    return subprocess.run(
-        [sys.executable, "-c", limit + code, *words], capture_output=True, text=True, check=False
-    )
+    return python("-c", limit + code, *words)
 
 
 @pytest.mark.parametrize("words", ["list", "--help"])
@@ -167,7 +165,7 @@ def app():
 main.app = app
 __main__.main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert (done.returncode, done.stderr) == (130, "stopped\n")
 
 

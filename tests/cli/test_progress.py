@@ -10,7 +10,7 @@ from rich.console import Console
 from mlcl.cli import output
 from mlcl.cli import progress as view
 from mlcl.cli.output import duration
-from mlcl.cli.progress import PLAIN_EVERY, PlainLines, RunProgress, SweepTable, event_text, print_event
+from mlcl.cli.progress import PLAIN_EVERY, RunProgress, SweepTable, event_text, plain_lines, print_event
 from mlcl.service.engine.progress import Progress, ProgressEvent, Row
 from mlcl.tracking import State
 from mlcl.training.events import Event
@@ -52,21 +52,22 @@ def console(monkeypatch):
     return made
 
 
-def test_a_training_that_ended_is_one_line():
-    assert event_text(PRUNED) == (
-        "[3/16] trial 2 PRUNED epoch 10/60 val/accuracy 0.4312  best 0.5310 (trial 0)  "
-        "about 4m10s left  0.4 gpu-h left"
-    )
+LAST = progress(done=16, seconds_left=0.0)
+FAILED = Row("trial 1", State.FAILED, 0, 0, None, 1.0, "no memory")
+LINES = [
+    (PRUNED, "[3/16] trial 2 PRUNED epoch 10/60 val/accuracy 0.4312  best 0.5310 (trial 0)  "
+     "about 4m10s left  0.4 gpu-h left"),
+    (ProgressEvent("close", row=FAILED, progress=progress()), "[3/16] trial 1 FAILED (no memory)"),
+    (ProgressEvent("stage", progress=LAST), "search: 16 trainings"),
+    (ProgressEvent("close", row=row(1), progress=LAST),
+     "[16/16] trial 1 RUNNING epoch 3/60 val/accuracy 0.4312"),
+]  # fmt: skip
+"""Events, and their lines: what is not known is left out."""
 
 
-def test_what_is_not_known_is_left_out():
-    failed = Row("trial 1", State.FAILED, 0, 0, None, 1.0, "no memory")
-    assert event_text(ProgressEvent("close", row=failed, progress=progress())) == (
-        "[3/16] trial 1 FAILED (no memory)"
-    )
-    last = progress(done=16, seconds_left=0.0)
-    assert event_text(ProgressEvent("stage", progress=last)) == "search: 16 trainings"
-    assert "left" not in event_text(ProgressEvent("close", row=row(1), progress=last))
+@pytest.mark.parametrize(("event", "line"), LINES)
+def test_an_event_is_one_line(event, line):
+    assert event_text(event) == line
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_plain_lines_leave_out_rungs_that_come_too_fast(capsys, monkeypatch):
     said = []
     monkeypatch.setattr("mlcl.cli.progress.say", said.append)
     clock = Clock()
-    show = PlainLines(clock)
+    show = plain_lines(clock)
     rung = ProgressEvent("rung", row=row(4), progress=progress(row(4)))
     show(ProgressEvent("note", "taken over"))
     show(rung)
@@ -109,70 +110,49 @@ def test_events_are_json_lines_on_standard_error(capsys):
     assert second["progress"]["running"][0]["label"] == "trial 0"
 
 
-def drawn(table, console):
-    plain = Console(file=io.StringIO(), width=console.width, height=console.height)
-    plain.print(table.render())
+def drawn(*events, later=0.0, **size):
+    """The table after the events, and so many seconds, on a terminal of some size."""
+    clock, plain = Clock(), Console(file=io.StringIO(), **{"width": 160, "height": 20, **size})
+    with SweepTable(clock) as table:
+        assert table.render() == ""
+        for event in events:
+            table(event)
+        clock.now += later
+        plain.print(table.render())
     return plain.file.getvalue()
 
 
+def rung(*running, **how):
+    return ProgressEvent("rung", row=row(0), progress=progress(*running, **how))
+
+
 def test_the_live_table_has_what_runs_and_what_ended_last(console):
-    clock = Clock()
-    with SweepTable(clock) as table:
-        assert table.render() == ""
-        table(PRUNED)
-        now = progress(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
-        table(ProgressEvent("rung", row=row(3), progress=now))
-        clock.now += 5
-        text = drawn(table, console)
-    lines = text.splitlines()
-    assert any(
-        "trial 2" in line and "PRUNED" in line and "10/60" in line and "1m01s" in line for line in lines
-    )
+    now = rung(row(3), row(4, score=None), best=("trial 0", 0.531), seconds_left=250.0)
+    text = drawn(PRUNED, now, later=5)
     # The time of what runs goes on between events.
-    assert any(
-        "trial 3" in line and "RUNNING" in line and "0.4312" in line and "1m06s" in line for line in lines
-    )
+    for cells in (("trial 2", "PRUNED", "10/60", "1m01s"), ("trial 3", "RUNNING", "0.4312", "1m06s")):
+        assert [line for line in text.splitlines() if all(cell in line for cell in cells)], text
     assert "3/16 done  2 running  best 0.5310 (trial 0)  about 4m10s left" in text
     assert "0.4 gpu-h" not in text
+    confirmation = Progress("confirmation", 0, 6, "val/accuracy")
+    text = drawn(PRUNED, ProgressEvent("stage", "confirmation: 6 trainings", progress=confirmation))
+    assert ("trial 2" in text, "0/6 done  0 running" in text) == (False, True)
 
 
 def test_notes_and_failures_stay_above_the_live_table(console):
     failure = ProgressEvent("close", row=row(1, State.FAILED, reason="[x] no memory"), progress=progress())
-    with SweepTable(Clock()) as table:
-        table(ProgressEvent("note", "4 earlier trials fit"))
-        table(PRUNED)
-        table(failure)
-    assert "4 earlier trials fit" in console.file.getvalue()
-    assert "[3/16] trial 1 FAILED epoch 3/60 val/accuracy 0.4312 ([x] no memory)" in console.file.getvalue()
-    assert "[3/16] trial 2" not in console.file.getvalue()
+    drawn(ProgressEvent("note", "4 earlier trials fit"), PRUNED, failure)
+    said = console.file.getvalue()
+    assert "4 earlier trials fit" in said
+    assert "[3/16] trial 1 FAILED epoch 3/60 val/accuracy 0.4312 ([x] no memory)" in said
+    assert "[3/16] trial 2" not in said
 
 
-def test_a_new_stage_forgets_what_ended_before(console):
-    with SweepTable(Clock()) as table:
-        table(PRUNED)
-        confirmation = Progress("confirmation", 0, 6, "val/accuracy")
-        table(ProgressEvent("stage", "confirmation: 6 trainings", progress=confirmation))
-        text = drawn(table, console)
-    assert "trial 2" not in text
-    assert "0/6 done  0 running" in text
-
-
-def test_more_trainings_than_lines_are_counted(console):
-    many = progress(*(row(n) for n in range(40)))
-    with SweepTable(Clock()) as table:
-        table(ProgressEvent("rung", row=row(0), progress=many))
-        text = drawn(table, console)
+def test_a_terminal_that_is_short_or_narrow_counts_rows_and_cuts_lines(console):
+    text = drawn(rung(*(row(n) for n in range(40))))
     assert "40 running (28 not shown)" in text
     assert len(text.splitlines()) < console.height
-
-
-def test_a_narrow_terminal_cuts_lines_and_wraps_none(console):
-    narrow = Console(file=io.StringIO(), width=40, height=20)
-    with SweepTable(Clock()) as table:
-        best = ("trial 0 of a long name", 0.5)
-        table(ProgressEvent("rung", row=row(0), progress=progress(row(0), best=best, seconds_left=9.0)))
-        narrow.print(table.render())
-    lines = narrow.file.getvalue().splitlines()
+    lines = drawn(rung(row(0), best=("trial 0 of a long name", 0.5), seconds_left=9.0), width=40).splitlines()
     assert len([line for line in lines if "done" in line or "left" in line]) == 1
     assert all(len(line) <= 40 for line in lines)
 

@@ -11,8 +11,15 @@ from rich.console import Console
 from sweep_reports import confirmed, report, seed, trained, two_goals
 
 from mlcl.cli.sweep_tables import FAILURES_SHOWN, confirmation_table, failures, settings_text, trials_table
-from mlcl.results.documents import sweep_document
+from mlcl.results.documents import document
 from mlcl.tracking import State
+
+ACCURACIES = [0.5, 0.75, 1.0]
+BEST = confirmed(
+    "best found (trial 2)", *(seed(n, test__accuracy=a, val__accuracy=a) for n, a in enumerate(ACCURACIES))
+)
+BASE = confirmed("[red]base", seed(1, test__accuracy=0.25, test__accuracy_chapter=0.5), seed(2), seed(3))
+OF_TWO = confirmed("best", seed(1, val__accuracy=0.5, val__hamming_loss=0.125, knn_best__val__accuracy=0.75))
 
 
 def shown(draw, of, width=200):
@@ -22,35 +29,33 @@ def shown(draw, of, width=200):
     return written.getvalue()
 
 
-def lines_with(text, *parts):
-    return [line for line in text.splitlines() if all(part in line for part in parts)]
-
-
-def test_the_best_complete_trials_come_first():
-    text = shown(trials_table, report())
-    assert "job-space: 2 COMPLETE, 1 FAILED, 1 PRUNED" in text
-    assert text.index("trial 2") < text.index("trial 0")
-    assert "trial 1" not in text  # a rung's score is no final one
-    assert lines_with(text, "trial 2", "0.7500", "topic.temperature 0.3, knn.k 5, knn.lambda 0.25")
-    assert "run2" not in text  # an id says nothing to a person
-
-
-def test_where_less_is_better_the_least_comes_first():
-    text = shown(trials_table, report(mode="min"))
-    assert text.index("trial 0") < text.index("trial 2")
-
-
-def test_at_most_five_trials_are_shown():
-    text = shown(trials_table, report(trials=tuple(trained(n, score=n / 10) for n in range(8))))
-    assert [n for n in range(8) if f"trial {n}" in text] == [3, 4, 5, 6, 7]
-
-
-def test_several_goals_show_the_front():
-    text = shown(trials_table, two_goals())
-    assert "Pareto front of 2" in text
-    assert lines_with(text, "val/accuracy (max)", "val/hamming_loss (min)")
-    assert lines_with(text, "trial 4", "0.2500", "0.0625")
-    assert "trial 5" not in text
+@pytest.mark.parametrize(
+    ("draw", "of", "lines", "absent"),
+    [
+        # A pruned trial's score is not final, and an id says nothing to a person.
+        (trials_table, report(), [("job-space: 2 COMPLETE, 1 FAILED, 1 PRUNED",),
+         ("trial 2", "0.7500", "topic.temperature 0.3, knn.k 5, knn.lambda 0.25"), ("trial 0",)],
+         ("trial 1", "run2")),
+        (trials_table, report(mode="min"), [("trial 0",), ("trial 2",)], ("trial 1",)),
+        (trials_table, report(trials=tuple(trained(n, score=n / 10) for n in range(8))),
+         [(f"trial {n}",) for n in (7, 6, 5, 4, 3)], ("trial 0", "trial 1", "trial 2")),
+        (trials_table, two_goals(), [("Pareto front of 2",), ("val/accuracy (max)", "val/hamming_loss (min)"),
+         ("trial 4", "0.2500", "0.0625")], ("trial 5",)),
+        (confirmation_table, report(confirmations=(BASE, BEST)),
+         [("accuracy, mean ± standard deviation over 3 fresh seeds (none used by the search)",),
+          ("validation", "test, chapter"), ("[red]base", "0.2500 (1 of 3 seeds)", "0.5000 (1 of 3 seeds)"),
+          ("best found (trial 2)", f"0.7500 ± {statistics.stdev(ACCURACIES):.4f}")], ("kNN",)),
+        (confirmation_table, two_goals(confirmations=(OF_TWO,)),
+         [("accuracy, validation", "accuracy, validation + kNN", "hamming_loss, validation"),
+          ("best", "0.5000", "0.7500", "0.1250")], ()),
+    ],
+)  # fmt: skip
+def test_a_table_has_these_lines_in_this_order(draw, of, lines, absent):
+    text = shown(draw, of)
+    found = [[line for line in text.splitlines() if all(part in line for part in parts)] for parts in lines]
+    assert all(found), text
+    positions = [text.index(its[0]) for its in found]
+    assert (positions, [part for part in absent if part in text]) == (sorted(positions), [])
 
 
 def test_failures_have_their_reason_and_are_counted():
@@ -61,34 +66,7 @@ def test_failures_have_their_reason_and_are_counted():
     assert failures(report(trials=(), confirmations=(group,))) == ["best found, seed 1 FAILED: "]
 
 
-def test_confirmations_are_means_over_fresh_seeds():
-    accuracies = [0.5, 0.75, 1.0]
-    best = confirmed(
-        "best found (trial 2)",
-        *(seed(n, test__accuracy=a, val__accuracy=a) for n, a in enumerate(accuracies)),
-    )
-    base = confirmed("base", seed(1, test__accuracy=0.25, test__accuracy_chapter=0.5), seed(2), seed(3))
-    text = shown(confirmation_table, report(confirmations=(base, best)))
-    assert "accuracy, mean ± standard deviation over 3 fresh seeds (none used by the search)" in text
-    assert lines_with(text, "best found (trial 2)", f"0.7500 ± {statistics.stdev(accuracies):.4f}")
-    assert lines_with(text, "base", "0.2500 (1 of 3 seeds)", "0.5000 (1 of 3 seeds)")
-    assert lines_with(text, "validation", "test, chapter")
-    assert "kNN" not in text
-
-
-def test_confirmations_of_several_goals_have_columns_for_each():
-    group = confirmed(
-        "best", seed(1, val__accuracy=0.5, val__hamming_loss=0.125, knn_best__val__accuracy=0.75)
-    )
-    text = shown(confirmation_table, two_goals(confirmations=(group,)))
-    header = ("accuracy, validation", "accuracy, validation + kNN", "hamming_loss, validation")
-    assert lines_with(text, *header)
-    assert lines_with(text, "best", "0.5000", "0.7500", "0.1250")
-
-
-def test_a_label_is_not_read_as_markup():
-    group = confirmed("[red]base", seed(1, test__accuracy=0.5))
-    assert "[red]base" in shown(confirmation_table, report(confirmations=(group,)))
+def test_a_value_is_not_read_as_markup():
     odd = trained(0, settings={"encoder": {"name": "[b]cnn"}})
     assert settings_text(odd) == "encoder {'name': '[b]cnn'}"
 
@@ -96,13 +74,11 @@ def test_a_label_is_not_read_as_markup():
 def test_the_document_is_json_with_null_for_what_is_no_number():
     group = confirmed("best", seed(1, test__accuracy=math.nan), run_id=None)
     trials = (trained(0, score=0.5), trained(1, State.PRUNED, math.inf))
-    tree = sweep_document(report(trials=trials, confirmations=(group,), undelivered=2))
+    tree = document(report(trials=trials, confirmations=(group,), undelivered=2))
     again = json.loads(json.dumps(tree, allow_nan=False))
-    assert again["best"] == "trial 0"
+    assert (again["best"], again["undelivered"]) == ("trial 0", 2)
     assert again["goals"] == [{"metric": "val/accuracy", "mode": "max"}]
-    assert again["undelivered"] == 2
-    assert [t["score"] for t in again["trials"]] == [0.5, None]
-    assert [t["state"] for t in again["trials"]] == ["COMPLETE", "PRUNED"]
+    assert [(t["score"], t["state"]) for t in again["trials"]] == [(0.5, "COMPLETE"), (None, "PRUNED")]
     assert again["confirmations"][0]["mlflow_run_id"] is None
     assert again["confirmations"][0]["seeds"][0]["metrics"] == {"test/accuracy": None}
 
@@ -110,22 +86,17 @@ def test_the_document_is_json_with_null_for_what_is_no_number():
 @pytest.mark.parametrize("width", range(44, 130, 6))
 def test_no_number_is_broken_at_any_width(width):
     figures = dict.fromkeys(("val__accuracy", "test__accuracy", "knn_best__test__accuracy"), 0.5)
-    long = confirmed(
-        "cross_entropy_of_a_long_name, trial 31, best found", seed(1, **figures), seed(2, **figures)
-    )
+    label = "cross_entropy_of_a_long_name, trial 31, best found"
     settings = {f"objective.heads.{head}.temperature": 0.123456 for head in ("section", "chapter", "block")}
-    searched = report(trials=(trained(0, score=0.123456, settings=settings),), confirmations=(long,))
-    for draw, least in ((trials_table, ["0.1235"]), (confirmation_table, ["0.5000 ± 0.0000"])):
+    searched = report(
+        trials=(trained(0, score=0.123456, settings=settings),),
+        confirmations=(confirmed(label, seed(1, **figures), seed(2, **figures)),),
+    )
+    for draw, least in ((trials_table, "0.1235"), (confirmation_table, "0.5000 ± 0.0000")):
         text = shown(draw, searched, width)
-        assert all(len(line) <= width for line in text.splitlines())
-        assert all(each in text for each in least)
-        assert "…" not in text
-        words = re.findall(r"[\d.]+", text.partition("\n")[2])
-        assert {word for word in words if "." in word and word != "."} <= {
-            "0.1235",
-            "0.123",
-            "0.5000",
-            "0.0000",
-        }
+        assert max(map(len, text.splitlines())) <= width
+        assert (least in text, "…" in text) == (True, False)
+        numbers = {word for word in re.findall(r"[\d.]+", text.partition("\n")[2]) if "." in word.strip(".")}
+        assert numbers <= {"0.1235", "0.123", "0.5000", "0.0000"}
     wide, narrow = (len(shown(confirmation_table, searched, each).split("±")) for each in (130, 44))
     assert wide > narrow

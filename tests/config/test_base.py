@@ -13,7 +13,8 @@ from mlcl.cli.main import app
 from mlcl.cli.submit_checks import check_words
 from mlcl.config import apply_overrides, dump_job, job_hash, load_job, read_job
 from mlcl.config.loader import drop_key, yaml_with_origins
-from mlcl.config.table import cells_of, load_table
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 
 FILES = {

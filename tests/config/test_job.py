@@ -7,7 +7,7 @@ from builders import job_tree
 from mlcl.config import apply_overrides, dump_job, flatten, job_hash, load_job, parse_override
 from mlcl.config.reference import reference
 from mlcl.config.section import validation_metric
-from mlcl.config.space import SearchConfig
+from mlcl.config.space.search import SearchConfig
 from mlcl.errors import UserError
 
 JOB = yaml.safe_load("""

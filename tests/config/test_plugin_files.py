@@ -12,7 +12,8 @@ from mlcl.cli.main import app
 from mlcl.cli.submit_checks import check_words
 from mlcl.config import dump_job, job_hash, load_job, load_space
 from mlcl.config.plugin_files import MOST_BYTES
-from mlcl.config.table import cells_of, load_table
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
 from mlcl.plugins import only_reading

@@ -7,7 +7,8 @@ import yaml
 from builders import job_tree
 
 from mlcl.config import dump_job, flatten
-from mlcl.config.table import cells_of, find_table, load_table, slug, table_files
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import find_table, load_table, slug, table_files
 from mlcl.errors import UserError
 
 SOURCE = {"data": {"source": "icd10cm", "options": {"level": 2}, "split_seed": 3}}

@@ -9,7 +9,8 @@ import yaml
 
 from mlcl.config import job_hash, load_job, read_yaml
 from mlcl.config.section import validate
-from mlcl.config.table import Table, cells_of, find_table, load_table, slug, table_files
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import Table, find_table, load_table, slug, table_files
 from mlcl.data import DatasetInfo, LabelSpace
 from mlcl.data.format import Shard
 from mlcl.data.sources import find_source

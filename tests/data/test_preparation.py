@@ -55,7 +55,7 @@ def test_two_processes_at_once_make_one_folder(tmp_path):
 
 def test_an_error_leaves_no_folder(tmp_path, reading):
     def fail(options, seed, scratch):
-        (scratch / "half").mkdir()
+        (scratch.folder / "half").mkdir()
         raise UserError("bad input")
 
     reading(fail)

@@ -316,7 +316,7 @@ def test_what_a_blank_and_a_minus_one_among_0_and_1_mean_is_the_users_choice(
     train = data.split("train")
     assert (data.info.space("f").classes, "".join(train.ids)) == (("is_x", "is_y", "is_z"), ids)
     assert train.labels("f").lists() == labels
-    found = train.unknown("f")
+    found = train.labels("f").unknown
     assert (None if found is None else found.lists()) == unknown
     assert [note.split(" are ")[0] for note in data.info.notes] == [
         "labels: 2 of 15 cells (13.3%)",
@@ -330,7 +330,7 @@ def test_one_column_of_0_and_1_treats_blanks_as_is_said(csv_file, opened):
         opened("csv", file, labels=TAGS, fractions=[1, 0, 0])
     data = opened("csv", file, labels={"tags": {**TAGS["tags"], "missing": "ignore"}}, fractions=[1, 0, 0])
     assert names_of(data, "tags") == [["tags"], [], [], ["tags"]]
-    assert data.split("train").unknown("tags").lists() == [[], [], [0], []]
+    assert data.split("train").labels("tags").unknown.lists() == [[], [], [0], []]
 
 
 def test_a_blank_is_0_where_no_cell_has_0_and_that_is_said(csv_file, opened):

@@ -53,8 +53,7 @@ def numbers(split):
 def assert_rows_are_those_written(split, findings):
     rows = numbers(split)
     assert split.labels("findings").lists() == [findings["findings"][i] for i in rows]
-    assert split.unknown("findings").lists() == [findings["findings.unknown"][i] for i in rows]
-    assert split.labels("findings").unknown.lists() == split.unknown("findings").lists()
+    assert split.labels("findings").unknown.lists() == [findings["findings.unknown"][i] for i in rows]
 
 
 def test_every_row_comes_back_with_its_unknown_classes(place, findings):
@@ -81,29 +80,36 @@ def test_held_out_classes_carry_unknown_entries_along(place, findings):
         assert_rows_are_those_written(part, findings)
     assert all(not {1, 4} & set(row) for row in seen.labels("findings").lists())
     # An unknown entry holds no row out.
-    assert any({1, 4} & set(row) for row in seen.unknown("findings").lists())
+    assert any({1, 4} & set(row) for row in seen.labels("findings").unknown.lists())
     only = unseen.labels("findings").only(torch.tensor([1, 4]))
-    wanted = [[(1, 4).index(c) for c in row if c in (1, 4)] for row in unseen.unknown("findings").lists()]
+    wanted = [
+        [(1, 4).index(c) for c in row if c in (1, 4)] for row in unseen.labels("findings").unknown.lists()
+    ]
     assert only.unknown.lists() == wanted
-    assert hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").unknown("findings") is not None
+    assert (
+        hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").labels("findings").unknown
+        is not None
+    )
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
 def test_noise_keeps_unknown_entries_unknown(place, rate):
     train = Dataset.open(place).split("train")
     noisy = add_label_noise(train, "findings", rate, seed=1)
-    assert noisy.unknown("findings").lists() == train.unknown("findings").lists()
+    assert noisy.labels("findings").unknown.lists() == train.labels("findings").unknown.lists()
     rows = noisy.labels("findings")
     assert rows.lists() != train.labels("findings").lists()
     assert not np.intersect1d(rows.cells().numpy(), rows.unknown.cells().numpy()).size
     part = noisy.take(torch.tensor([4, 1]))
-    assert part.unknown("findings").lists() == [train.unknown("findings").lists()[i] for i in (4, 1)]
+    assert part.labels("findings").unknown.lists() == [
+        train.labels("findings").unknown.lists()[i] for i in (4, 1)
+    ]
 
 
 def test_a_space_without_unknown_has_none_and_dataset_json_does_not_name_it(write, findings):
     place = write(findings, label_spaces={"findings": PLAIN})
     split = Dataset.open(place).split("train")
-    assert split.unknown("findings") is None
+    assert split.labels("findings").unknown is None
     assert split.labels("findings").unknown is None
     assert "unknown" not in json.loads((place / "dataset.json").read_text())["label_spaces"]["findings"]
 

@@ -6,9 +6,16 @@ NaN stands for a label or row that is left out of a mean.
 
 import itertools
 import math
+from dataclasses import replace
 
 from mlcl.evaluation.tasks import BANDS
+from mlcl.labels import LabelRows
 from mlcl.testing.metrics import FACTS
+
+
+def with_unknown(true, known):
+    """Label rows of the known entries of a mask (N, L); the others are unknown."""
+    return replace(LabelRows.from_dense(true & known), unknown=LabelRows.from_dense(~known))
 
 
 def divide(part, whole):
@@ -53,6 +60,14 @@ def of_counts(name, columns, threshold):
 
 
 COUNTED = ("micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss")
+
+
+def value_of(name, predicted, true, known):
+    """A metric of counts for masks (N, L) of predicted, true and known entries; more is better."""
+    masks = zip(*(mask.T.tolist() for mask in (predicted, true, known)), strict=True)
+    columns = [[(p, y) for p, y, told in zip(*column, strict=True) if told] for column in masks]
+    value = of_counts(name, columns, 0.5)
+    return -value if name == "hamming_loss" else value
 
 
 def average_precision(column):

@@ -1,7 +1,5 @@
 import math
-import warnings
 
-import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sk
@@ -10,18 +8,6 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Decision, evaluate, metric_names
 from mlcl.labels import LabelRows
 
-
-def labels_and_scores(seed, n=40, width=12, ties=True):
-    """Label 0 never occurs, label 1 always; some rows are empty; scores repeat."""
-    rng = np.random.default_rng(seed)
-    y = rng.random((n, width)) < 0.2
-    y[:, 0], y[:, 1] = False, True
-    y[:3] = False
-    p = rng.random((n, width)).astype(np.float32)
-    p = np.round(p, 1) if ties else p
-    return y, p
-
-
 RANKING = ("coverage_error", "ndcg", "r_precision", "ranking_loss")
 
 
@@ -29,48 +15,6 @@ def test_metrics_that_rank_labels_are_a_group():
     plain = set(metric_names("multi_label"))
     assert set(metric_names("multi_label", groups=["ranking"])) - plain == {*RANKING}
     assert not set(metric_names("multi_label", n_labels=1, groups=["ranking"])) & {*RANKING}
-
-
-@pytest.mark.parametrize("ties", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_multi_label_equals_scikit_learn(seed, ties):
-    y, p = labels_and_scores(seed, ties=ties)
-    probabilities, rows = torch.from_numpy(p), LabelRows.from_dense(torch.from_numpy(y))
-    got = evaluate("multi_label", probabilities, rows)
-    assert tuple(got) == metric_names("multi_label", n_labels=y.shape[1])
-    got |= evaluate("multi_label", probabilities, rows, only=RANKING)
-    predicted, occurs = p >= np.float32(0.5), y.any(0)
-    both, labelled = occurs & ~y.all(0), y.any(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        precision, recall, *_ = sk.precision_recall_fscore_support(
-            y, predicted, average="macro", zero_division=0
-        )
-        expected = {
-            "micro_f1": sk.f1_score(y, predicted, average="micro", zero_division=0),
-            "macro_f1": sk.f1_score(y, predicted, average="macro", zero_division=0),
-            "macro_f1_caml": 2 * precision * recall / (precision + recall),
-            "hamming_loss": sk.hamming_loss(y, predicted),
-            "subset_accuracy": sk.accuracy_score(y, predicted),
-            "map": sk.average_precision_score(y[:, occurs], p[:, occurs], average="macro"),
-            "macro_auc": sk.roc_auc_score(y[:, both], p[:, both], average="macro"),
-            "micro_auc": sk.roc_auc_score(y, p, average="micro"),
-            "labels_scored": occurs.sum(),
-            "labels_scored_auc": both.sum(),
-            "coverage_error": sk.coverage_error(y[labelled], p[labelled]),
-            "ndcg": sk.ndcg_score(y[labelled], p[labelled]),
-            "ranking_loss": sk.label_ranking_loss(y[labelled], p[labelled]),
-        }
-    assert {name: got[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-
-
-def test_the_two_macro_f1_differ():
-    y = LabelRows.from_lists([[0], [0], [1]], 2)
-    p = torch.tensor([[0.9, 0.9], [0.1, 0.9], [0.1, 0.9]])
-    got = evaluate("multi_label", p, y)
-    assert got["macro_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
-    precision, recall = (1 + 1 / 3) / 2, (1 / 2 + 1) / 2
-    assert got["macro_f1_caml"] == pytest.approx(2 * precision * recall / (precision + recall))
 
 
 def test_precision_ties_go_to_the_lower_label():
@@ -96,21 +40,6 @@ def test_a_label_is_predicted_from_the_threshold_on():
     y, p = LabelRows.from_lists([[0]], 2), torch.tensor([[0.3, 0.29]])
     for dtype in (torch.float32, torch.float64):
         assert evaluate("multi_label", p.to(dtype), y, Decision.fixed(0.3))["micro_f1"] == 1
-
-
-def test_single_equals_scikit_learn_and_leaves_missing_rows_out():
-    rng = np.random.default_rng(0)
-    target = rng.integers(-1, 6, 60)
-    p = rng.random((60, 8)).astype(np.float32)
-    got = evaluate("single", torch.from_numpy(p), torch.from_numpy(target))
-    known = target >= 0
-    predicted = p[known].argmax(1)
-    assert got == pytest.approx(
-        {
-            "accuracy": sk.accuracy_score(target[known], predicted),
-            "macro_f1": sk.f1_score(target[known], predicted, average="macro", zero_division=0),
-        }
-    )
 
 
 def test_of_equal_classes_the_lower_is_predicted():

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import torch
+from evaluation.metric_loops import with_unknown
+from torch.nn import functional
 
 from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe
 from mlcl.labels import LabelRows
@@ -101,9 +103,28 @@ def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
         torch.testing.assert_close(other.bias, together.bias)
 
 
-def test_equals_adamw_on_one_plain_layer():
-    (x, y), lr, decay, epochs = blobs(50, noise=5), 0.01, 0.1, 3
-    result = run((x, y), (x, y), lrs=(lr,), weight_decays=(decay,), epochs=epochs, batch_size=50)
+TRUE, KNOWN = (torch.rand(50, 4, generator=torch.Generator().manual_seed(n)) < 0.5 for n in (1, 2))
+KNOWN[:, 0] = True  # every row tells a label
+MASKED = with_unknown(TRUE, KNOWN)
+Y = blobs(50, noise=5)[1]
+
+
+def masked_loss(logits):
+    terms = functional.binary_cross_entropy_with_logits(logits, TRUE.to(logits.dtype), reduction="none")
+    return terms[KNOWN].mean()
+
+
+@pytest.mark.parametrize(
+    ("task", "targets", "metric", "loss"),
+    [
+        ("single", Y, "accuracy", lambda logits: functional.cross_entropy(logits, Y)),
+        ("multi_label", MASKED, "micro_f1", masked_loss),
+    ],
+)
+def test_equals_adamw_on_one_plain_layer(task, targets, metric, loss):
+    x, lr, decay, epochs = blobs(50, noise=5)[0], 0.01, 0.1, 3
+    how = {"lrs": (lr,), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
+    result = run((x, targets), (x, targets), task=task, metric=metric, **how)
     z = ((x - x.mean(0)) / x.std(0, correction=0)).double()
     layer = torch.nn.Linear(6, 4).double()
     for parameter in layer.parameters():
@@ -113,11 +134,30 @@ def test_equals_adamw_on_one_plain_layer():
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for _ in range(epochs):
         optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(layer(z), y).backward()
+        loss(layer(z)).backward()
         optimizer.step()
         schedule.step()
-    expected = layer(z).softmax(1).float()
-    torch.testing.assert_close(predict(result, x), expected, rtol=1e-3, atol=1e-4)
+    expected = layer(z).softmax(1) if task == "single" else layer(z).sigmoid()
+    torch.testing.assert_close(predict(result, x), expected.float(), rtol=1e-3, atol=1e-4)
+
+
+def test_the_loss_is_the_mean_over_known_entries():
+    logits = torch.randn(50, 2, 4, generator=torch.Generator().manual_seed(0))
+    expected = sum(masked_loss(logits[:, h]) for h in range(2))
+    torch.testing.assert_close(probe._loss(logits, MASKED), expected)
+    plain, told = LabelRows.from_dense(TRUE), with_unknown(TRUE, torch.ones_like(KNOWN))
+    assert torch.equal(probe._loss(logits, plain), probe._loss(logits, told))
+
+
+def test_a_label_that_no_row_tells_is_not_learnt():
+    """It keeps the layer's start; as a negative it would get a low bias."""
+    known = KNOWN.clone()
+    known[:, 2] = False
+    x, rows = blobs(50, noise=5)[0], with_unknown(TRUE, known)
+    found = run((x, rows), (x, rows), task="multi_label", metric="micro_f1", lrs=(0.1,), weight_decays=(0,))
+    assert not found.weight[2].any()
+    assert float(found.bias[2]) == 0
+    assert float(found.bias[0]) != 0
 
 
 def test_constant_features_and_divergence():

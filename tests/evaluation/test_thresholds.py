@@ -6,13 +6,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from evaluation.metric_loops import COUNTED, value_of, with_unknown
 
 from mlcl.evaluation.decision import Decision, choose
 from mlcl.evaluation.metric import METRICS
 from mlcl.evaluation.thresholds import LabelCandidates, SortedScores
 from mlcl.labels import LabelRows
-
-COUNTED = ["micro_f1", "macro_f1", "macro_f1_caml", "hamming_loss"]
 
 
 def scene(seed, rows=40, labels=5, tied=False, dtype=torch.float32):
@@ -26,42 +25,32 @@ def candidates_of(scores, true, metric):
     return LabelCandidates.of(SortedScores.of(scores, true), metric)
 
 
-def value_of(name, predicted, y):
-    """The metric by loops; more is better."""
-    cells = list(zip(predicted.T.tolist(), y.T.tolist(), strict=True))
-    right = [sum(p and t for p, t in zip(*cell, strict=True)) for cell in cells]
-    size, true = [sum(p) for p, _ in cells], [sum(t) for _, t in cells]
-
-    def ratio(a, b):
-        return a / b if b else 0
-
-    if name == "micro_f1":
-        return ratio(2 * sum(right), sum(size) + sum(true))
-    if name == "hamming_loss":
-        return -(sum(size) + sum(true) - 2 * sum(right)) / y.size
-    if name == "macro_f1":
-        return np.mean([ratio(2 * r, s + t) for r, s, t in zip(right, size, true, strict=True)])
-    precision = np.mean([ratio(r, s) for r, s in zip(right, size, strict=True)])
-    recall = np.mean([ratio(r, t) for r, t in zip(right, true, strict=True)])
-    return ratio(2 * precision * recall, precision + recall)
-
-
 def every_threshold(scores):
     """One from each interval in which the prediction does not change."""
     return [*np.unique(scores[np.isfinite(scores)]), 3.0]
 
 
+def known_of(y, unknown):
+    g = torch.Generator().manual_seed(9)
+    return torch.rand(y.shape, generator=g) >= 0.25 if unknown else torch.ones_like(y)
+
+
+@pytest.mark.parametrize("unknown", [False, True])
 @pytest.mark.parametrize("at_least_one", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("name", COUNTED)
-def test_the_global_threshold_is_the_best_of_all(name, tied, at_least_one):
+def test_the_global_threshold_is_the_best_of_all(name, tied, at_least_one, unknown):
     p, y = scene(3, tied=tied)
-    found = choose(p, LabelRows.from_dense(y), "global", name, at_least_one=at_least_one)
-    best = max(
-        value_of(name, Decision("global", (t,), None, at_least_one).predict(p.numpy()), y.numpy())
-        for t in every_threshold(p.double().numpy())
-    )
-    assert value_of(name, found.predict(p.numpy()), y.numpy()) == pytest.approx(best, abs=1e-12)
+    known = known_of(y, unknown)
+    p[~known] = torch.where(p[~known] > 0.5, 0.99, 0.01)
+    found = choose(p, with_unknown(y, known), "global", name, at_least_one=at_least_one)
+
+    def value(decision):
+        return value_of(name, decision.predict(p.numpy()), y, known)
+
+    thresholds = every_threshold(p.double().numpy())
+    best = max(value(Decision("global", (t,), None, at_least_one)) for t in thresholds)
+    assert value(found) == pytest.approx(best, abs=1e-12)
     assert (found.mode, len(found.thresholds), found.at_least_one) == ("global", 1, at_least_one)
 
 
@@ -73,8 +62,9 @@ def test_plain_thresholds_by_label_are_the_best_of_all(name, seed):
     scores, true = p.double().numpy(), y.numpy()
     found = candidates_of(scores, true, METRICS[name]).best(0.0)
     combinations = itertools.product(*(every_threshold(column) for column in scores.T))
-    best = max(value_of(name, scores >= np.array(each), true) for each in combinations)
-    assert value_of(name, scores >= found, true) == pytest.approx(best, abs=1e-12)
+    known = np.ones_like(true)
+    best = max(value_of(name, scores >= np.array(each), true, known) for each in combinations)
+    assert value_of(name, scores >= found, true, known) == pytest.approx(best, abs=1e-12)
 
 
 def test_a_label_is_joined_by_the_average_one():
@@ -108,18 +98,20 @@ def test_infinite_strength_is_the_global_threshold():
     assert np.abs(candidates.best(1e9) - expected).max() < 0.05
 
 
+@pytest.mark.parametrize("unknown", [False, True])
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("tied", [False, True])
-def test_top_k_is_the_best_number_of_labels(name, tied):
+def test_top_k_is_the_best_number_of_labels(name, tied, unknown):
     p, y = scene(5, tied=tied)
-    found = choose(p, LabelRows.from_dense(y), "top_k", name)
-    most = int(y.sum(1).max())
+    known = known_of(y, unknown)
+    found = choose(p, with_unknown(y, known), "top_k", name)
 
     def looped(k):
         order = [sorted(range(5), key=lambda label: (-row[label], label))[:k] for row in p.tolist()]
         return np.array([[label in kept for label in range(5)] for kept in order])
 
-    values = [value_of(name, looped(k), y.numpy()) for k in range(1, most + 1)]
+    most = int((y & known).sum(1).max())
+    values = [value_of(name, looped(k), y, known) for k in range(1, most + 1)]
     assert found.k == int(np.argmax(np.round(values, 12))) + 1
     assert (found.predict(p.numpy()) == looped(found.k)).all()
 
@@ -213,8 +205,9 @@ def gains(shift, metric, labels_of):
         labels = labels_of(y[:400])
         own = candidates_of(p[:400], y[:400], METRICS[metric]).best(0.0)
         choices = [choose(*data, mode, metric).thresholds for mode in ("global", "per_label")]
+        true, known = y[400:][:, labels], np.ones_like(y[400:][:, labels])
         one, shrunk, plain = (
-            value_of("micro_f1", (p[400:] >= np.asarray(each))[:, labels], y[400:][:, labels])
+            value_of("micro_f1", (p[400:] >= np.asarray(each))[:, labels], true, known)
             for each in (*choices, own)
         )
         found.append((shrunk - one, plain - one))

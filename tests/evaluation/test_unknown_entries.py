@@ -1,45 +1,34 @@
-"""Unknown entries: metrics, decisions, neighbours and the probe against loops over the known ones."""
+"""Unknown entries: metrics, decisions and neighbours against loops over the known ones."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from evaluation.metric_loops import COUNTED, of_labels
-from torch.nn import functional
+from evaluation.metric_loops import COUNTED, of_labels, with_unknown
 
 from mlcl.evaluation import (
     METRICS,
     LabelFacts,
-    ProbeGrid,
-    ProbeRows,
     QueryRows,
     Scoring,
     blend,
     evaluate,
     knn_probabilities,
-    linear_probe,
     metric_names,
     retrieve,
     search,
 )
-from mlcl.evaluation.decision import Decision, choose
+from mlcl.evaluation.decision import choose
 from mlcl.evaluation.knn import neighbour_overlap
 from mlcl.evaluation.metric import EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import LabelPrediction
-from mlcl.evaluation.probe import _loss
 from mlcl.evaluation.scores import evaluate_embeddings
 from mlcl.evaluation.tasks import known_rows
 from mlcl.labels import LabelRows
 
 ROWS, LABELS = 50, 17
 FACTS = LabelFacts(band=np.arange(LABELS) % 3)
-
-
-def with_unknown(true, known):
-    rows, unknown = LabelRows.from_dense(true & known), LabelRows.from_dense(~known)
-    return LabelRows(rows.offsets, rows.columns, rows.width, unknown=unknown)
 
 
 def scene(seed, tied=False, rows=ROWS, labels=LABELS, share=0.25):
@@ -79,17 +68,6 @@ def test_a_metric_equals_the_loop_over_known_entries(name, tied, seed):
 
 
 @pytest.mark.parametrize("name", LOOPED)
-def test_the_probability_of_an_unknown_entry_has_no_part(name):
-    p, true, known = scene(3)
-    other = torch.where(known, p, 1 - p / 2)
-    values = [
-        evaluate("multi_label", each, with_unknown(true, known), only=[name], facts=FACTS)[name]
-        for each in (p, other)
-    ]
-    assert values[0] == pytest.approx(values[1], abs=0, nan_ok=True)
-
-
-@pytest.mark.parametrize("name", LOOPED)
 def test_targets_without_an_unknown_entry_give_the_same_bits(name):
     p, true, _ = scene(1)
     plain, told = LabelRows.from_dense(true), with_unknown(true, torch.ones_like(true))
@@ -124,25 +102,6 @@ def test_targets_that_tell_nothing_are_refused():
         evaluate("multi_label", p, rows)
 
 
-def signed(name, predicted, true, known):
-    value = looped(name, torch.from_numpy(predicted.astype(float)), true, known)
-    return -value if name == "hamming_loss" else value
-
-
-@pytest.mark.parametrize("at_least_one", [False, True])
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("name", COUNTED)
-def test_the_global_threshold_is_the_best_on_known_entries(name, tied, at_least_one):
-    p, true, known = scene(2, tied, rows=30, labels=5)
-    p[~known] = torch.where(p[~known] > 0.5, 0.99, 0.01).double()
-    found = choose(p, with_unknown(true, known), "global", name, at_least_one=at_least_one)
-    best = max(
-        signed(name, Decision("global", (t,), None, at_least_one).predict(p.numpy()), true, known)
-        for t in [*p.unique().tolist(), 3.0]
-    )
-    assert signed(name, found.predict(p.numpy()), true, known) == pytest.approx(best, abs=1e-12)
-
-
 @pytest.mark.parametrize("name", COUNTED)
 @pytest.mark.parametrize("mode", ["global", "per_label"])
 def test_an_unknown_entry_chooses_no_threshold(name, mode):
@@ -166,49 +125,13 @@ def test_thresholds_by_label_are_found_where_the_known_entries_are_separable():
     assert bool((predicted == true)[known].float().mean() > 0.97)
 
 
-@pytest.mark.parametrize("name", COUNTED)
-def test_top_k_is_the_best_on_known_entries(name):
-    p, true, known = scene(6, tied=True, labels=6)
-    found = choose(p, with_unknown(true, known), "top_k", name)
-    most = int(true.sum(1).max())
-    values = [
-        signed(name, Decision("top_k", k=k).predict(p.numpy()), true, known) for k in range(1, most + 1)
-    ]
-    assert found.k == int(np.argmax(values)) + 1
-
-
-KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
+GRID = {"ks": (1, 3), "lambdas": (0.0, 0.25, 0.5, 1.0), "temperatures": (0.1, 1.0)}
 
 
 def neighbourhood():
     g = torch.Generator().manual_seed(2)
     train, queries = (torch.randn(ROWS, 3, generator=g) for _ in range(2))
-    return retrieve(train, queries, max(KS))
-
-
-@pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("name", LOOPED)
-def test_the_search_after_training_equals_one_setting_after_the_other(name, tied):
-    p, true, known = scene(0, tied)
-    targets, train, neighbours = with_unknown(true, known), with_unknown(*scene(1)[1:]), neighbourhood()
-    found = search(
-        QueryRows(neighbours, targets, p.float(), FACTS),
-        train,
-        task="multi_label",
-        ks=KS,
-        lambdas=LAMBDAS,
-        temperatures=TEMPERATURES,
-        scoring=Scoring(name, METRICS[name].mode),
-    )
-    expected = []
-    for k, lambda_, temperature in itertools.product(KS, LAMBDAS, TEMPERATURES):
-        votes = knn_probabilities(neighbours, train, "multi_label", k, temperature, LABELS)
-        mixed = blend(votes, p.float(), lambda_)
-        value = evaluate("multi_label", mixed, targets, only=[name], facts=FACTS)[name]
-        expected.append((k, lambda_, temperature, value))
-    assert [tuple(row)[:3] for row in found.table.tolist()] == [row[:3] for row in expected]
-    values = [row[3] for row in expected]
-    assert found.table[name].tolist() == pytest.approx(values, rel=1e-12, nan_ok=True)
+    return retrieve(train, queries, 3)
 
 
 @pytest.mark.parametrize("threshold", ["global", "per_label", "top_k"])
@@ -222,10 +145,8 @@ def test_the_search_with_a_chosen_decision_reads_known_entries_alone(name, thres
             QueryRows(neighbours, targets, model.float(), FACTS),
             train,
             task="multi_label",
-            ks=KS,
-            lambdas=LAMBDAS,
-            temperatures=TEMPERATURES,
             scoring=Scoring(name, METRICS[name].mode, threshold),
+            **GRID,
         )
         for model in (p, torch.where(known, p, torch.where(p > 0.5, p, p / 3)))
     ]
@@ -283,77 +204,3 @@ def test_retrieval_compares_labels_that_both_rows_tell_and_clusters_have_no_valu
     assert found["retrieval_recall_at_1"] == pytest.approx(math.fsum(values) / len(values), rel=1e-9)
     groups = {each.group for each in METRICS.values() if isinstance(each, EmbeddingMetric)}
     assert groups == {"retrieval", "clustering"}
-
-
-def test_the_probes_loss_is_the_mean_over_known_entries():
-    _, true, known = scene(0)
-    g = torch.Generator().manual_seed(0)
-    logits = torch.randn(ROWS, 2, LABELS, generator=g, dtype=torch.float64, requires_grad=True)
-    value = _loss(logits, with_unknown(true, known))
-    (gradient,) = torch.autograd.grad(value, logits)
-    terms = []
-    for h in range(2):
-        for i in range(ROWS):
-            for label in range(LABELS):
-                p = 1 / (1 + math.exp(-logits[i, h, label].item()))
-                wanted = 0.0
-                if known[i, label]:
-                    y = bool(true[i, label])
-                    terms.append(-math.log(p if y else 1 - p))
-                    wanted = (p - y) / int(known.sum())
-                assert gradient[i, h, label].item() == pytest.approx(wanted, rel=1e-9, abs=1e-15)
-    assert value.item() == pytest.approx(math.fsum(terms) / int(known.sum()), rel=1e-6)
-    plain = _loss(logits, LabelRows.from_dense(true))
-    assert torch.equal(plain, _loss(logits, with_unknown(true, torch.ones_like(known))))
-
-
-def probe(x, targets, first=0, total=None, **changes):
-    grid = ProbeGrid(
-        **({"lrs": (0.1,), "weight_decays": (0.0,), "epochs": 5, "batch_size": 16, "seed": 0} | changes)
-    )
-    return linear_probe(
-        ProbeRows(x, targets, first, total),
-        x,
-        targets,
-        task="multi_label",
-        n_classes=LABELS,
-        grid=grid,
-        scoring=Scoring("micro_f1", "max"),
-    )
-
-
-def test_the_probe_equals_one_plain_layer_with_the_masked_loss():
-    _, true, known = scene(0)
-    known[4, 0] = True  # every row tells a label
-    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
-    found = probe(x, with_unknown(true, known), batch_size=ROWS)
-    weight, bias = torch.zeros(LABELS, 4, requires_grad=True), torch.zeros(LABELS, requires_grad=True)
-    optimizer = torch.optim.AdamW([weight, bias], lr=0.1, weight_decay=0)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 5)
-    mean_D, scale_D = x.mean(0), x.std(0, correction=0)
-    for _ in range(5):
-        optimizer.zero_grad()
-        logits = functional.linear((x - mean_D) / scale_D, weight, bias)
-        terms = functional.binary_cross_entropy_with_logits(logits, true.float(), reduction="none")
-        (terms[known].sum() / known.sum()).backward()
-        optimizer.step()
-        schedule.step()
-    torch.testing.assert_close(found.weight, (weight / scale_D).detach(), rtol=1e-4, atol=1e-5)
-
-
-def test_the_probe_of_rows_without_an_unknown_entry_has_the_same_bits():
-    _, true, known = scene(0)
-    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
-    plain, told = probe(x, LabelRows.from_dense(true)), probe(x, with_unknown(true, torch.ones_like(known)))
-    assert torch.equal(plain.weight, told.weight)
-    assert plain.metrics == told.metrics
-
-
-def test_one_that_no_row_tells_is_not_learnt():
-    """A label that no row tells keeps the layer's start; as a negative it would get a low bias."""
-    _, true, known = scene(0)
-    x = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(1))
-    found = probe(x, with_unknown(true, known))
-    assert not found.weight[2].any()
-    assert float(found.bias[2]) == 0
-    assert float(found.bias[0]) < 0

@@ -10,13 +10,33 @@ from pathlib import Path
 from mlflow.entities import Metric, Param, RunTag
 
 from mlcl.config import Goal
-from mlcl.results.documents import sweep_document, table_document
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.documents import document
+from mlcl.results.settings import ComparedSetting, SeedRun
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
-from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.results.table_result import TableResult
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State, Tracker
+from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 _clock = itertools.count(1_700_000_000_000, 1000)
+
+
+def made_up_setting(
+    label: str,
+    values: Mapping[int, float | Mapping[str, float]],
+    job: Mapping[str, str] | None = None,
+    *,
+    data: str = "data1",
+    seeds: Mapping[str, str] | None = None,
+    **fields: object,
+) -> ComparedSetting:
+    """A setting to compare: test/accuracy by seed, or all metrics; `seeds` of draws from the data."""
+    runs = {}
+    for seed, its in values.items():
+        metrics = its if isinstance(its, Mapping) else {"test/accuracy": its}
+        runs[seed] = SeedRun(f"{label}-{seed}", seed, data, metrics, seeds or {})
+    return ComparedSetting(label, label, runs, job or {"lr": label}, **fields)
 
 
 class Store:
@@ -106,20 +126,21 @@ class Store:
 
     def store(self, run_id: str, result: SweepResult | TableResult) -> None:
         """Logs the document of a sweep or table to its run."""
-        name, of = ("sweep", sweep_document) if isinstance(result, SweepResult) else ("table", table_document)
-        self.client.log_text(run_id, json.dumps(of(result)), f"{name}.json")
+        name = SWEEP_JSON if isinstance(result, SweepResult) else TABLE_JSON
+        self.client.log_text(run_id, json.dumps(document(result)), name)
 
     def table(
         self,
         name: str,
         cells: Mapping[tuple[str, str], Sequence[Mapping[str, object] | None]],
         printed: Mapping[tuple[str, str], float] | None = None,
+        of_cells: Mapping[tuple[str, str], Mapping[str, object]] | None = None,
         **more: object,
     ) -> dict[tuple[str, str, int], str]:
         """A reproduced table of test/accuracy in percent, the runs of its cells by (row, column, seed).
 
-        `cells` gives for each seed what `add` takes, None where the seed is missing; `more` are further
-        fields of the result.
+        `cells` gives for each seed what `add` takes, None where the seed is missing; `of_cells` are further
+        fields of cells, `more` those of the result.
         """
         id, ids = f"id-of-{name}", {}
         table = self.add(name, "table", name=name, tags={"mlcl.name": name, "mlcl.id": id, "mlcl.log": id})
@@ -147,6 +168,7 @@ class Store:
                 CellResult(
                     row, column, f"{row}/{column}", (figure,), tuple(logs), params=shared,
                     trainings=tuple(trainings), data=_rows_seen(next(filter(None, runs), {})),
+                    **(of_cells or {}).get((row, column), {}),
                 )
             )  # fmt: skip
         about = (f"mlcl reproduce {name}", "Accuracy", "A paper, Table 9", "Less of it.")

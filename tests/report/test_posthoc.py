@@ -1,20 +1,27 @@
 """`mlcl posthoc`: the chosen point is the best of all on validation, by a loop over every one of them."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
 
 import pandas as pd
 import pytest
+import yaml
+from builders import job_tree
 from stored_runs import TAGS, trained
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
+from mlcl.config import dump_job, load_job
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
+from mlcl.plugins import only_reading
+from mlcl.results.knn_scores import JobDataCache
 from mlcl.results.posthoc import score_posthoc
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
+from mlcl.training.run_files import JOB as JOB_FILE
 from mlcl.training.stored_run import StoredRun
 
 GRID = {"k": [1, 3], "lambda": [0.0, 0.5, 1.0], "temperature": [0.5, 2.0]}
@@ -44,37 +51,19 @@ def scored(store, finished):
     return score_posthoc(runs, [setting, baseline], finished[0])
 
 
-def brute_force(finished):
-    """Mean validation and test figure of every point."""
-    found = {}
-    for k in GRID["k"]:
-        for share in GRID["lambda"]:
-            for tau in GRID["temperature"]:
-                each = [StoredRun.read(*run).metrics(Setting(k, share, tau)) for run in finished[1].values()]
-                means = [sum(one[f"knn/{s}/accuracy"] for one in each) / 2 for s in ("val", "test")]
-                found[k, share, tau] = tuple(means)
-    return found
-
-
 def test_the_best_on_validation_of_all_points(scored, finished):
-    every = brute_force(finished)
+    every = {}
+    for setting in itertools.product(*GRID.values()):
+        each = [StoredRun.read(*run).metrics(Setting(*setting)) for run in finished[1].values()]
+        every[setting] = tuple(sum(one[f"knn/{s}/accuracy"] for one in each) / 2 for s in ("val", "test"))
+    points = scored.points[scored.points["in_grid"]].set_index([*GRID])[["val", "test"]]
+    assert sorted(points.index) == sorted(every)
+    for setting, values in every.items():
+        assert tuple(points.loc[setting]) == pytest.approx(values)
     best = scored.chosen[scored.chosen["which"] == "best on validation"].iloc[0]
-    place = (best["k"], best["lambda"], best["temperature"])
     assert best["val"] == pytest.approx(max(val for val, _ in every.values()))
-    assert (best["val"], best["test"]) == pytest.approx(every[place])
+    assert (best["val"], best["test"]) == pytest.approx(every[tuple(best[[*GRID]])])
     assert (scored.metric, best["seeds"]) == ("accuracy", 2)
-
-
-def test_every_point_is_told(scored, finished):
-    points = scored.points[scored.points["in_grid"]]
-    told = {
-        (row["k"], row["lambda"], row["temperature"]): (row["val"], row["test"])
-        for _, row in points.iterrows()
-    }
-    every = brute_force(finished)
-    assert told.keys() == every.keys()
-    for place, figures in every.items():
-        assert told[place] == pytest.approx(figures)
 
 
 def test_the_model_alone_has_no_neighbours(scored, finished, store):
@@ -129,3 +118,24 @@ def test_figures_and_thresholds_of_labels_are_exact(store, tiny, tmp_path):
         found = StoredRun.read(folder, job_data).metrics(place)
         assert row.threshold == found["knn/threshold"]
         assert (row.val, row.test) == (found["knn/val/micro_f1"], found["knn/test/micro_f1"])
+
+
+PLUGIN = """
+from mlcl.evaluation import Metric
+
+MISSES = Metric(name="misses", summary="s", source="s", mode="min", classes=lambda prediction: 0.25)
+"""
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_a_job_with_plugin_files_is_not_opened_by_what_only_reads(tiny, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    tree = job_tree(tiny) | {"plugins": ["mine.py"]}
+    (tmp_path / JOB_FILE).write_text(
+        yaml.safe_dump(dump_job(load_job(tree, ["evaluation.metric=val/misses"])))
+    )
+    cache = JobDataCache(tmp_path)
+    with only_reading(), pytest.raises(UserError, match="its job has plugin files, which are not run here"):
+        cache(tmp_path)
+    assert cache(tmp_path).scoring.mode == "min"

@@ -1,4 +1,4 @@
-"""A sweep's report: every figure in it is computed again from the store, by SQL and not by our code."""
+"""A sweep's report: every number in it is computed again from the store, by SQL and not by our code."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pandas as pd
@@ -24,6 +25,7 @@ from mlcl.report.embedding_plots import EmbeddingOptions
 from mlcl.report.plots.charts import Plot
 from mlcl.report.report import make_report
 from mlcl.report.report_files import as_html, as_markdown, report_folder, write_report
+from mlcl.report.sweep_tables import budget_table
 from mlcl.results.provenance import provenance_of
 from mlcl.results.runs import Runs
 
@@ -38,6 +40,7 @@ class Page(HTMLParser):
         self.figures, self.links, self.fetched, self.text = [], [], [], ""
         self._figure = None
         self.feed(text)
+        self.flat = " ".join(self.text.split())
 
     def handle_starttag(self, tag, attributes):
         its = dict(attributes)
@@ -73,23 +76,15 @@ def page(made):
     return Page(made.page.read_text())
 
 
-@pytest.fixture(scope="module")
-def database(store):
-    return sqlite3.connect(store.tracker.uri.removeprefix("sqlite:///"))
-
-
-def last(database, run, metric):
+def test_every_figure_is_what_the_store_says_of_runs_of_one_kind_and_leads_to_its_run(page, store):
+    database = sqlite3.connect(store.tracker.uri.removeprefix("sqlite:///"))
+    kinds = dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = 'mlcl.kind'"))
     query = "SELECT value FROM latest_metrics WHERE run_uuid = ? AND key = ?"
-    ((value,),) = database.execute(query, (run, metric)).fetchall()
-    return value
-
-
-def test_every_figure_is_what_the_store_says(page, database):
     statistic = {"mean": statistics.fmean, "sd": statistics.stdev}
-    checked = []
+    checked, alone = [], 0
     for figure in page.figures:
-        values = [last(database, run, figure["data-metric"]) for run in figure["data-runs"].split()]
-        what = figure["data-statistic"]
+        runs, what = figure["data-runs"].split(), figure["data-statistic"]
+        values = [database.execute(query, (run, figure["data-metric"])).fetchone()[0] for run in runs]
         if what == "difference":
             half = len(values) // 2
             expected = statistics.fmean(values[half:]) - statistics.fmean(values[:half])
@@ -100,55 +95,32 @@ def test_every_figure_is_what_the_store_says(page, database):
         assert float(figure["value"]) == pytest.approx(expected, abs=1e-12)
         assert abs(float(figure["text"]) - expected) <= 0.00005 + 1e-12
         checked.append(what)
+        assert len({kinds[run] for run in runs}) == 1  # search seeds and fresh seeds never mix
+        if len(runs) == 1:
+            alone += 1
+            experiment = store.client.get_run(runs[0]).info.experiment_id
+            its = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{runs[0]}"
+            assert figure["link"] == f"{its}?workflowType=machine_learning"
     assert {"", "mean", "sd", "difference"} <= set(checked)
-    assert len(checked) > 40
+    assert min(len(checked) - 20, alone) > 20
 
 
-def test_a_run_s_figure_leads_to_its_run(page, store):
-    alone = [figure for figure in page.figures if len(figure["data-runs"].split()) == 1]
-    for figure in alone:
-        id = figure["data-runs"]
-        experiment = store.client.get_run(id).info.experiment_id
-        assert (
-            figure["link"]
-            == f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{id}?workflowType=machine_learning"
-        )
-    assert len(alone) > 20
-
-
-def test_search_seeds_and_fresh_seeds_never_mix(page, database):
-    kinds = dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = 'mlcl.kind'"))
-    for figure in page.figures:
-        assert len({kinds[run] for run in figure["data-runs"].split()}) == 1
-
-
-def test_the_best_is_the_commands_and_falls_on_fresh_seeds(page, searched):
+def test_the_page_says_what_the_command_found(page, searched):
     _, report = searched
-    flat = " ".join(page.text.split())
-    assert f"{report.best.label} has the highest knn_best/val/accuracy." in flat
-    change = re.search(r"change ([\d.]+) ([\d.]+) ([+-][\d.]+)", flat)
+    assert f"{report.best.label} has the highest knn_best/val/accuracy." in page.flat
+    change = re.search(r"change ([\d.]+) ([\d.]+) ([+-][\d.]+)", page.flat)
     assert float(change[1]) == pytest.approx(report.best.score, abs=5e-5)
     fresh = statistics.fmean(report.confirmations[-1].metric_values("knn_best/val/accuracy"))
     assert float(change[3]) == pytest.approx(fresh - report.best.score, abs=5e-5)
-
-
-def test_the_first_line_says_whether_the_best_model_beats_the_baseline(page, searched):
-    flat = " ".join(page.text.split())
-    said, figures = (
-        flat.index("the best baseline, colder, trial "),
-        searched[1].verdict.sentence.partition(": ")[2],
-    )
-    assert flat[said:].partition(": ")[2].startswith(figures)
-    assert said < flat.index("has the highest")
-
-
-def test_the_budget_and_where_it_comes_from(page, searched):
-    flat = " ".join(page.text.split())
-    _, report = searched
-    assert "Asked: 2h. Spent: " in flat
-    assert f"all {len(report.trials) + len(report.baseline_trials) + 9} " in flat
-    for told in (report.id, "data fingerprint", "Python 3", report.run_id):
-        assert told in flat
+    said = page.flat.index("the best baseline, colder, trial ")
+    figures = report.verdict.sentence.partition(": ")[2]
+    assert page.flat[said:].partition(": ")[2].startswith(figures)
+    assert said < page.flat.index("has the highest")
+    counts = {state: sum(trial.state == state for trial in report.trials) for state in ("COMPLETE", "PRUNED")}
+    took = f"all {len(report.trials) + len(report.baseline_trials) + 9} "
+    origin = (report.id, "data fingerprint", "Python 3", report.run_id)
+    for told in ("Asked: 2h. Spent: ", took, *origin, *(f"{n} {state}" for state, n in counts.items() if n)):
+        assert told in page.flat
 
 
 SPACE = """
@@ -192,17 +164,8 @@ def test_trials_are_told_with_all_goals_the_front_and_why_they_failed(told):
     assert "On the Pareto front of val/accuracy (max) and val/macro_f1 (max): trial 0." in result
     assert "| trial | state | val/accuracy | val/macro_f1 | train.lr |" in rest
     assert "| 0.9800 | 0.002 |" in re.sub(r"\[([\d.]+)\]\([^)]*\)", r"\1", rest)
-    assert re.search(
-        r"### Why trainings failed.*\| \[trial \d, seed 0\]\(.*\) \| .*not finite", rest, re.DOTALL
-    )
-
-
-def test_states_are_counted(page, searched):
-    _, report = searched
-    flat = " ".join(page.text.split())
-    for state in {trial.state for trial in report.trials}:
-        number = sum(trial.state == state for trial in report.trials)
-        assert f"{number} {state}" in flat
+    failed = r"### Why trainings failed.*\| \[trial \d, seed 0\]\(.*\) \| .*not finite"
+    assert re.search(failed, rest, re.DOTALL)
 
 
 def test_the_page_needs_nothing_and_names_are_text(page, made):
@@ -214,21 +177,14 @@ def test_the_page_needs_nothing_and_names_are_text(page, made):
     assert not re.search(r"@import|url\(", source.split("</style>")[0])
 
 
-def test_every_plot_has_its_files_and_its_table(made):
-    assert made.plots
+def test_every_plot_has_its_files_and_its_table_and_markdown_all_figures_of_the_page(made, page):
+    source, text = made.page.read_text(), (made.folder / "report.md").read_text()
+    assert source.count("The figures of this plot") == len(made.plots) > 0
     for name in made.plots:
         assert (made.folder / "plots" / f"{name}.svg").read_text().startswith("<?xml")
         assert (made.folder / "plots" / f"{name}.csv").read_text().count("\n") > 1
-    source = made.page.read_text()
-    assert source.count("The figures of this plot") == len(made.plots)
-    text = (made.folder / "report.md").read_text()
-    assert all(f"](plots/{name}.svg)" in text for name in made.plots)
-
-
-def test_markdown_has_the_figures_of_the_page(made, page):
-    text = (made.folder / "report.md").read_text()
-    for figure in page.figures:
-        assert figure["text"].strip() in text
+        assert f"](plots/{name}.svg)" in text
+    assert all(figure["text"].strip() in text for figure in page.figures)
 
 
 def test_code_in_markdown_ends_where_it_ends():
@@ -236,54 +192,47 @@ def test_code_in_markdown_ends_where_it_ends():
     assert "`````yaml\na: 1 # ```` and ```\n`````\n" in as_markdown(document, str)
 
 
-def test_it_is_an_artifact_of_the_sweep_and_a_second_one_takes_its_place(store, searched, made):
-    client = store.client
+def test_it_is_an_artifact_of_the_sweep_and_a_second_one_takes_its_place(store, searched, made, tmp_path):
+    listed = {each.path for each in store.client.list_artifacts(made.run_id, "report")}
     assert made.logged
-    listed = {each.path for each in client.list_artifacts(made.run_id, "report")}
     assert {"report/report.html", "report/report.md", "report/plots"} <= listed
+    how = {"folder": tmp_path / "it", "embeddings": QUICK, "log": False}
+    make_report(Runs(store.tracker), searched[1].id, searched[0], **how)
     again = make_report(
-        Runs(store.tracker), searched[1].id, searched[0], folder=made.folder, embeddings=QUICK, log=False
+        Runs(store.tracker), searched[1].id, searched[0], server="https://lab.example/mlflow/", **how
     )
-    assert again.folder == made.folder
-    assert [each.name for each in made.folder.parent.iterdir()] == [made.folder.name]
-
-
-def test_links_lead_where_they_are_told_to(store, searched, tmp_path):
-    made = make_report(
-        Runs(store.tracker),
-        "searched <b>",
-        searched[0],
-        folder=tmp_path / "it",
-        server="https://lab.example/mlflow/",
-        embeddings=QUICK,
-        log=False,
-    )
-    assert "https://lab.example/mlflow/#/experiments/" in made.page.read_text()
+    assert "https://lab.example/mlflow/#/experiments/" in again.page.read_text()
+    assert [each.name for each in tmp_path.iterdir()] == ["it"]
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        ("thesis.tex", "thesis.tex"),
-        ("plots/mine.py", "plots/mine.py"),
-        ("data/a.csv", "data"),
-        ("report.md", "report.md"),
-        ("report.html", "report.html"),
-        ("plots/mine.svg", "plots/mine.svg"),
-        ("plots/mine.csv", "plots/mine.csv"),
-    ],
+    "name", ["thesis.tex", "plots/mine.py", "data/a.csv", "report.md", "report.html", "plots/mine.svg"]
 )
-def test_a_folder_with_other_files_is_left_alone(store, searched, tmp_path, name, found):
+def test_a_folder_with_other_files_is_left_alone(tmp_path, name):
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("years of work")
-    with pytest.raises(
-        UserError, match=f"holds files that the report would take the place of; found: .*{found}.*;"
-    ):
-        make_report(
-            Runs(store.tracker), "searched <b>", searched[0], folder=tmp_path, embeddings=QUICK, log=False
-        )
-    assert mine.read_text() == "years of work"
+    found = name.removesuffix("/a.csv")
+    with pytest.raises(UserError, match=f"the report would take the place of; found: .*{found}.*;"):
+        report_folder(tmp_path)
+
+
+def test_other_files_beside_an_earlier_report_are_left_alone(tmp_path):
+    write_report(Document("it", "", ()), tmp_path / "it", str, "today")
+    assert report_folder(tmp_path / "it") == tmp_path / "it"
+    (tmp_path / "it" / "plots" / "mine.svg").write_text("drawn by hand")
+    with pytest.raises(UserError, match=r"found: plots/mine\.svg;"):
+        report_folder(tmp_path / "it")
+
+
+def test_a_folder_may_be_empty_or_hold_a_report_or_be_the_present_one(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert report_folder(Path()) == tmp_path.resolve()
+    assert report_folder(made.folder) == made.folder.resolve()
+    (tmp_path / "file").touch()
+    for name, problem in (("file", "is no folder"), ("file/below", "cannot be written")):
+        with pytest.raises(UserError, match=problem):
+            report_folder(tmp_path / name)
 
 
 def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkeypatch):
@@ -298,14 +247,6 @@ def test_a_report_that_cannot_be_written_leaves_the_earlier_one(tmp_path, monkey
         write_report(document, folder, str, "tomorrow")
     assert [each.name for each in tmp_path.iterdir()] == ["it"]
     assert (folder / "report.md").read_text() == before
-
-
-def test_what_somebody_put_beside_an_earlier_report_is_left_alone(tmp_path):
-    write_report(Document("it", "", ()), tmp_path / "it", str, "today")
-    mine = tmp_path / "it" / "plots" / "mine.svg"
-    mine.write_text("drawn by hand")
-    with pytest.raises(UserError, match=r"found: plots/mine\.svg;"):
-        report_folder(tmp_path / "it")
 
 
 def test_two_reports_at_once_leave_one_of_them(tmp_path):
@@ -325,65 +266,22 @@ def test_what_a_killed_report_left_under_the_home_is_removed(store, searched):
     assert sorted(each.name for each in left.parent.iterdir()) == [f".{sweep.id}.lock", sweep.id]
 
 
-def test_a_folder_may_be_empty_or_hold_a_report_or_be_the_present_one(made, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert report_folder(Path()) == tmp_path.resolve()
-    assert report_folder(made.folder) == made.folder.resolve()
-    (tmp_path / "file").touch()
-    for name, problem in (("file", "is no folder"), ("file/below", "cannot be written")):
-        with pytest.raises(UserError, match=problem):
-            report_folder(tmp_path / name)
-
-
 def test_a_name_that_is_no_sweep(store, tmp_path):
-    with pytest.raises(
-        UserError, match=r"key SWEEP: names no sweep and no table; did you mean searched <b>\?"
-    ):
+    problem = r"key SWEEP: names no sweep and no table; did you mean searched <b>\?"
+    with pytest.raises(UserError, match=problem):
         make_report(Runs(store.tracker), "searched b", tmp_path)
 
 
-def test_the_sweeps_page_in_mlflow_says_the_result(store, searched, made, page):
+def test_the_sweeps_page_in_mlflow_says_the_result_and_a_persons_note_stays(store, searched, made, tmp_path):
     note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
     assert f"/runs/{made.run_id}/artifacts/report/report.html?workflowType=machine_learning)" in note
     assert searched[1].verdict.sentence.partition(": ")[2] in note
     assert "Use trial " in note
     assert note.endswith("Written by `mlcl report`.")
     assert len(note) < 5000
-
-
-def test_a_persons_note_stays(store, searched, tmp_path):
-    run_id = searched[1].run_id
-    store.client.set_tag(run_id, "mlflow.note.content", "Mine.")
-    make_report(Runs(store.tracker), run_id, searched[0], folder=tmp_path / "it", embeddings=QUICK)
-    assert store.client.get_run(run_id).data.tags["mlflow.note.content"] == "Mine."
-
-
-VARIED = """
-space:
-  train.lr: {choice: [0.001, 0.002, 5.0]}
-search: {sampler: brute_force, scheduler: none}
-"""
-
-
-@pytest.fixture(scope="module")
-def costly(store, tiny, tmp_path_factory):
-    """The Markdown of a sweep whose trainings took hours, and its document."""
-    with pytest.MonkeyPatch.context() as patch:
-        world = World(tmp_path_factory.mktemp("costly"), patch, store.tracker.uri)
-        world.formula.fails = lambda job, epoch: job.train.lr > 1
-        job = tiny_job(tiny, "train.epochs=2", "experiment=costly", "train.lr=0.001")
-        report = world.run(world.plan(job, VARIED, trials=3, seeds=2, name="costly"))
-    file = report.folder / "sweep.json"
-    tree = json.loads(file.read_text())
-    trainings = [*tree["trials"], *(seed for each in tree["confirmations"] for seed in each["seeds"])]
-    for number, its in enumerate(trainings):
-        its |= {"seconds": 5000 + 700 * number, "cpu_seconds": 20000 + 3000 * number}
-        its |= {"gpu_seconds": 9000 - 1000 * number}
-    file.write_text(json.dumps(tree))
-    store.client.log_artifact(report.run_id, str(file))
-    folder = world.home / "it"
-    made = make_report(Runs(store.tracker), "costly", world.home, folder=folder, embeddings=QUICK, log=False)
-    return (made.folder / "report.md").read_text(), tree
+    store.client.set_tag(made.run_id, "mlflow.note.content", "Mine.")
+    make_report(Runs(store.tracker), made.run_id, searched[0], folder=tmp_path / "it", embeddings=QUICK)
+    assert store.client.get_run(made.run_id).data.tags["mlflow.note.content"] == "Mine."
 
 
 def table_below(text, heading):
@@ -394,34 +292,26 @@ def table_below(text, heading):
     return {row[0]: dict(zip(heads, row, strict=True)) for row in rows}
 
 
-def test_the_hours_are_those_of_the_trainings(costly):
-    text, tree = costly
-    took = {}
-    parts = [(f"search, {trial['state']}", trial) for trial in tree["trials"]]
-    parts += [
-        (f"confirmation, {its['name']}", seed) for its in tree["confirmations"] for seed in its["seeds"]
-    ]
-    for part, its in parts:
-        for each in (part, "all"):
-            took.setdefault(each, []).append(its)
-    told = table_below(text, "What it took")
-    assert told.keys() == took.keys() > {"search, COMPLETE", "search, FAILED", "all"}
-    heads = {"hours": "seconds", "cpu-h": "cpu_seconds", "gpu-h": "gpu_seconds"}
-    for part, its in took.items():
-        sums = {head: sum(each[key] for each in its) / 3600 for head, key in heads.items()}
-        expected = sums | {"hours each": sums["hours"] / len(its)}
-        assert told[part] == {"part": part, "trainings": str(len(its))} | {
-            head: f"{hours:.4f}" for head, hours in expected.items()
-        }
+def test_the_hours_are_those_of_the_trainings():
+    columns = ["state", "setting", "seconds", "cpu_seconds", "gpu_seconds"]
+    search = [("COMPLETE", "trial 0", 3600, 7200, 0), ("FAILED", "trial 1", 1800, 1800, 900)]
+    fresh = [("COMPLETE", "as written", 5400, 5400, 1800), ("COMPLETE", "as written", 1800, 3600, 1800)]
+    frames = {"search": search, "confirmation": fresh, "baselines": [], "dropped": []}
+    data = SimpleNamespace(**{name: pd.DataFrame(rows, columns=columns) for name, rows in frames.items()})
+    rows = {part.text: [cell.text for cell in cells] for part, *cells in budget_table(data).rows}
+    assert rows == {
+        "search, COMPLETE": ["1", "1.0000", "2.0000", "0.0000", "1.0000"],
+        "search, FAILED": ["1", "0.5000", "0.5000", "0.2500", "0.5000"],
+        "confirmation, as written": ["2", "2.0000", "2.5000", "1.0000", "1.0000"],
+        "all": ["4", "3.5000", "5.0000", "1.2500", "0.8750"],
+    }
 
 
 def test_the_provenance_names_the_code_and_libraries_of_all_trainings():
     first = {"mlflow.source.git.commit": "first", "mlcl.libraries": "torch==9.0", "mlcl.python": "3"}
     later = first | {"mlflow.source.git.commit": "later", "mlcl.libraries": "torch==9.1", "mlcl.job": "other"}
-    told = provenance_of(
-        first | {"mlcl.id": "it", "mlcl.job": "own"}, [first, later | {"mlcl.version.peft": "0.5"}]
-    )
-    assert told == {
+    own = first | {"mlcl.id": "it", "mlcl.job": "own"}
+    assert provenance_of(own, [first, later | {"mlcl.version.peft": "0.5"}]) == {
         "id": ("it",), "cluster job": ("own",), "commit": ("first", "later"), "Python": ("3",),
         "libraries": ("torch==9.0", "torch==9.1"), "peft": ("0.5",),
     }  # fmt: skip
@@ -440,12 +330,10 @@ def test_tables_tell_what_they_are_and_what_their_rows_are():
     assert re.search(r"<tr><td><data.*</td><td>\+0.1</td></tr>", source)
 
 
-def test_a_plot_in_the_page_is_its_svg(made):
-    source = made.page.read_text()
-    drawn = [unquote(address.partition(",")[2]) for address in Page(source).fetched]
-    assert drawn == [
-        (made.folder / "plots" / f"{name}.svg").read_text().replace("\n", " ") for name in made.plots
-    ]
+def test_a_plot_in_the_page_is_its_svg(made, page):
+    drawn = [unquote(address.partition(",")[2]) for address in page.fetched]
+    files = [made.folder / "plots" / f"{name}.svg" for name in made.plots]
+    assert drawn == [file.read_text().replace("\n", " ") for file in files]
     names = "5% of \"a\" & <b> 'c' #1"
     plot = Plot("it", names, "", pd.DataFrame(), Figure)
     image = f"<svg><text>{names.replace('&', '&amp;').replace('<', '&lt;')}</text></svg>"

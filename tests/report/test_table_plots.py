@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from mlcl.cli.main import app
 from mlcl.evaluation import Setting
 from mlcl.report.embedding_plots import EmbeddingOptions, embedding_plots
-from mlcl.report.report import make_report
 from mlcl.report.table_plots import MOST_GROUPS, comparable_cells, group_plots
 from mlcl.results.posthoc import score_posthoc
 from mlcl.results.runs import Runs
@@ -80,18 +79,8 @@ def drawn(store, ids, trainings):
 
 def test_each_group_has_its_plots_under_names_of_its_own(drawn):
     plots, left = drawn
-    assert set(plots) == {
-        f"{name}-1"
-        for name in (
-            "learning",
-            "knn_heat",
-            "knn_k",
-            "knn_lambda",
-            "neighbour_overlap",
-            "tsne",
-            "tsne_neighbours",
-        )
-    }
+    names = "learning knn_heat knn_k knn_lambda neighbour_overlap tsne tsne_neighbours"
+    assert set(plots) == {f"{name}-1" for name in names.split()}
     assert plots["tsne-1"].title == "The representation of test rows (t-SNE): 30 rows"
     assert left["knn_temperature: 30 rows"] == "the grid has one tau alone"
     assert left["learning: 60 rows"] == "fewer than two steps of it were logged"
@@ -112,16 +101,9 @@ def test_neighbours_are_sought_in_the_rows_that_each_seed_saw(drawn, trainings):
         curve = table[table["series"] == f"{column}, test"]
         x = next(name for name in table if name.startswith("lambda"))
         found = dict(zip(curve[x], curve["accuracy"], strict=True))
-        best = {
-            k: statistics.mean(
-                StoredRun.read(*trainings[1][column, seed][:2]).metrics(Setting(k, 1.0, 1.0))[
-                    "knn/test/accuracy"
-                ]
-                for seed in range(SEEDS)
-            )
-            for k in (1, 3)
-        }
-        assert found[1.0] in [pytest.approx(value) for value in best.values()]
+        runs = [StoredRun.read(*trainings[1][column, seed][:2]) for seed in range(SEEDS)]
+        each = [[run.metrics(Setting(k, 1.0, 1.0))["knn/test/accuracy"] for run in runs] for k in (1, 3)]
+        assert found[1.0] in [pytest.approx(statistics.mean(values)) for values in each]
 
 
 def test_pictures_are_of_the_first_seed_of_all(drawn, trainings):
@@ -155,15 +137,8 @@ def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeyp
     assert star["point"].str.startswith("test5:").sum() == 2
     assert "key --class: no such class; did you mean law?" in str(report("--class", "laws").exception)
     assert "key --row: no test row has this id" in str(report("--row", "nobody").exception)
-    assert "key --row: is for plots that --quick leaves out" in str(
-        report("--row", "test5", "--quick").exception
-    )
-
-
-def test_the_report_has_them(store, ids, trainings, tmp_path):
-    made = make_report(Runs(store.tracker), "learnt", trainings[0], folder=tmp_path / "it", embeddings=QUICK)
-    assert made.plots == ("cells-accuracy", "learning-1")
-    assert dict(made.missing)["embeddings: 30 rows"] == "left out by --quick"
+    quick = report("--row", "test5", "--quick").exception
+    assert "key --row: is for plots that --quick leaves out" in str(quick)
 
 
 def cell(accuracy, *seeds, **what):
@@ -188,10 +163,10 @@ def test_groups_are_what_cells_share(store):
     table = read_table(runs, runs.require_group("groups"))
     found = comparable_cells(table)
     assert [group.title for group in found] == ["BERT", "CNN, CE and others"]
-    chosen = found[0].chosen(table.higher, 3)
+    chosen = found[0].runs_to_draw(table.higher, 3)
     assert {name: len(runs) for name, runs in chosen.items()} == {"CE": 2, "a": 2, "b": 2}
     assert chosen["CE"][0] == ids["BERT", "CE", 1]
-    worst = found[0].chosen({"accuracy": False}, 3)
+    worst = found[0].runs_to_draw({"accuracy": False}, 3)
     assert list(worst) == ["CE", "a", "b"]
     assert list(found[1].cells) == ["CNN, CE", "BERT, topics"]
 

@@ -7,6 +7,7 @@ import pytest
 
 from mlcl.errors import UserError
 from mlcl.report.report import make_report
+from mlcl.results.cell_result import SearchResult
 from mlcl.results.runs import Runs
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
@@ -32,12 +33,17 @@ def ids(store):
     return store.table("small", cells, PRINTED)
 
 
+def reported(store, name, folder, **how):
+    """The Markdown of a table's report, and its plots."""
+    made = make_report(Runs(store.tracker), name, folder, folder=folder / name, log=False, **how)
+    return (folder / name / "report.md").read_text(), made.plots
+
+
 @pytest.fixture(scope="module")
 def text(store, ids, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("table") / "it"
-    made = make_report(Runs(store.tracker), "small", folder.parent, folder=folder, log=False)
-    assert made.plots == ("cells-accuracy",)
-    return (folder / "report.md").read_text()
+    text, plots = reported(store, "small", tmp_path_factory.mktemp("table"))
+    assert plots == ("cells-accuracy",)
+    return text
 
 
 def test_means_and_spreads_beside_what_is_printed(text):
@@ -69,11 +75,8 @@ def test_every_seed_leads_to_its_run(text, ids):
 def test_cells_of_the_same_rows_are_tested_in_pairs(text):
     paired = compare_paired(*([100 * value for value in CELLS["Hotel", column]] for column in ("CE", "MLCL")))
     low, high = paired.interval
-    (p,) = holm([paired.p])
-    expected = (
-        f"| {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {paired.p:.3g} | {p:.3g} | {p:.3g} |"
-    )
-    assert f"| Hotel | MLCL | CE | 6 {expected}" in text
+    ps = " | ".join([f"{paired.p:.3g}"] * 3)
+    assert f"| Hotel | MLCL | CE | 6 | {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {ps} |" in text
     tests = text.partition("## Tests\n")[2].partition("\n## ")[0]
     assert "| Beer | " not in tests  # other data: nothing of it is tested
     assert "6 pairs can reach p = 0.0312." in text
@@ -92,9 +95,8 @@ def test_cells_are_tested_against_the_control_and_corrected_within_their_data_an
         ]
         for place, its in values.items()
     }
-    store.table("controlled", cells, ranks=[{"metric": "accuracy", "sentences": [], "control": "b"}])
-    make_report(Runs(store.tracker), "controlled", tmp_path, folder=tmp_path / "it", log=False)
-    tests = (tmp_path / "it" / "report.md").read_text().partition("## Tests\n")[2].partition("\n## ")[0]
+    store.table("controlled", cells, ranks=({"metric": "accuracy", "sentences": [], "control": "b"},))
+    tests = reported(store, "controlled", tmp_path)[0].partition("## Tests\n")[2].partition("\n## ")[0]
     found = {
         (m, column): compare_paired(values["b", column], values[m, column]).p
         for column in columns
@@ -125,10 +127,9 @@ def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tm
     cells = {
         place: [{"metrics": {"test/accuracy": v[0] / 100}, "data": place[1]}] for place, v in figures.items()
     }
-    store.table("ranked", cells, ranks=[as_dict(its), unranked])
-    made = make_report(Runs(store.tracker), "ranked", tmp_path, folder=tmp_path / "it", log=False)
-    assert "ranks-accuracy" in made.plots
-    text = (tmp_path / "it" / "report.md").read_text()
+    store.table("ranked", cells, ranks=(as_dict(its), unranked))
+    text, plots = reported(store, "ranked", tmp_path)
+    assert "ranks-accuracy" in plots
     assert "| accuracy | set0 | set1 | set2 | average rank |" in text
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text)
     assert "| c | **52.00** | **53.00** | **54.00** | **1.00** |" in plain
@@ -136,8 +137,27 @@ def test_methods_ranked_over_data_sets_have_a_section_with_the_diagram(store, tm
     assert "| c | 1.00 | +2.00 |" in text
     assert "| 1 c |  | 0/3/0 | 0/3/0 |" in text
     assert "## macro-F1 over data sets\n\nmacro-F1 is not ranked." in text
-    table = (tmp_path / "it" / "plots" / "ranks-accuracy.csv").read_text()
+    table = (tmp_path / "ranked" / "plots" / "ranks-accuracy.csv").read_text()
     assert table.splitlines() == ["method,average rank", "c,1.0", "b,2.0", "a,3.0"]
+
+
+def test_a_tuned_cell_shows_its_search_also_where_mlflow_lacks_its_runs(store, tmp_path):
+    its = SearchResult("val/accuracy", "max", {"COMPLETE": 4, "PRUNED": 1}, 0.51, 0.63, 0.6)
+    tuned = {"search": its, "settings": {"train.lr": 0.00312345}}
+    runs = [{"metrics": {"test/accuracy": value}} for value in (0.7, 0.72)]
+    cells = {("Cold", "All"): runs, ("Warm", "All"): runs}
+    ids = store.table("tuned", cells, of_cells={("Warm", "All"): tuned})
+    row = "| Warm, All | val/accuracy (max) | 4 COMPLETE, 1 PRUNED | 0.5100 | 0.6300 | 0.6000 | 75% | "
+    for lost in (False, True):
+        for id in ids.values() if lost else ():
+            store.client.delete_run(id)
+        text, _ = reported(store, "tuned", tmp_path)
+        section = text.partition("## Searches")[2].partition("\n## ")[0]
+        assert row + "train.lr=0.003123 |" in section
+        assert "Cold" not in section
+        # The cells saw the same rows, so they are tested in pairs, also where the runs are gone.
+        assert "| All | Warm | Cold | 2 |" in text
+        assert ("no run is complete" in text) == lost
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.config import load_job
-from mlcl.config.table import find_table
+from mlcl.config.table.schema import find_table
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
 from mlcl.service.jobs.package import upload_files

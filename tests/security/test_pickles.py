@@ -17,7 +17,8 @@ from optuna.distributions import distribution_to_json
 from security.hostile import Hostile
 
 from mlcl.config import Goal, SearchConfig
-from mlcl.config.space import Float, Parameter, Space
+from mlcl.config.space.domains import Float
+from mlcl.config.space.space import Parameter, Space
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
 from mlcl.service.engine.entries import End, SpaceVersion, Training

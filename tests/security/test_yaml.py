@@ -8,7 +8,7 @@ from builders import job_tree, tiny_job
 
 from mlcl.config import load_job, load_space, parse_override
 from mlcl.config.cluster import load_cluster
-from mlcl.config.table import load_table
+from mlcl.config.table.schema import load_table
 from mlcl.errors import UserError
 
 SECONDS = 10.0

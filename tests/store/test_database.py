@@ -92,18 +92,18 @@ def test_rows_that_were_changed_or_taken_out_are_missed(home, statement):
     assert Database(home).file.read_bytes() == changed, "looking changes nothing"
 
 
-def test_a_file_that_is_gone_is_missed_where_there_are_runs(home):
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [(None, "missing"), (b"", "damaged"), (b"not a database at all", "damaged"),
+     (b"SQLite format 3\0" + bytes(84), "damaged")],
+)  # fmt: skip
+def test_a_file_that_is_gone_or_no_database_is_refused(home, content, match):
     Database(home).file.unlink()
-    with pytest.raises(UserError, match="missing"):
+    if content is not None:
+        Database(home).file.write_bytes(content)
+    with pytest.raises(UserError, match=match):
         Database(home).check()
-    assert not Database(home).file.exists()
-
-
-@pytest.mark.parametrize("content", [b"", b"not a database at all", b"SQLite format 3\0" + bytes(84)])
-def test_a_file_that_is_none_is_refused(home, content):
-    Database(home).file.write_bytes(content)
-    with pytest.raises(UserError, match="damaged"):
-        Database(home).check()
+    assert Database(home).file.exists() == (content is not None)
 
 
 def test_a_home_of_a_later_release_is_refused_and_left_alone(home):

@@ -3,13 +3,12 @@
 import threading
 from dataclasses import replace
 
-import pytest
 from ledgers import recorded
 
 from mlcl.store import RunFolder, RunFolders, State, home_records
 
 
-def test_an_interrupted_run_of_the_same_job_and_data_is_found(tmp_path):
+def test_the_interrupted_run_of_a_job_and_data_is_found_unless_a_later_one_has_ended(tmp_path):
     folders = RunFolders(tmp_path)
     for state in (State.COMPLETE, State.FAILED, State.PRUNED):
         recorded(folders.new(), state)
@@ -17,10 +16,6 @@ def test_an_interrupted_run_of_the_same_job_and_data_is_found(tmp_path):
     recorded(folders.new(), State.STOPPED, fingerprint="other")
     assert folders.unfinished("j", "d") is None
     assert folders.unfinished("other", "d") is not None
-
-
-def test_a_later_run_settles_an_older_interrupted_one(tmp_path):
-    folders = RunFolders(tmp_path)
     stopped = recorded(folders.new(), State.STOPPED)
     assert folders.unfinished("j", "d").path == stopped.path
     recorded(folders.new(), State.COMPLETE)
@@ -75,9 +70,8 @@ def test_all_kinds_of_a_home_are_in_the_order_in_which_they_were_made_whatever_t
     assert found == made[::-1]
 
 
-@pytest.mark.parametrize("kind", ["runs", "sweeps"])
-def test_an_id_that_is_taken_is_not_given_again(tmp_path, kind):
-    folders = RunFolders(tmp_path, kind)
+def test_an_id_that_is_taken_is_not_given_again(tmp_path):
+    folders = RunFolders(tmp_path, "sweeps")
     first = recorded(folders.new("mlcl-1"))
     assert folders.find("mlcl-1").path == first.path
     assert folders.new("mlcl-1").path != first.path

@@ -4,11 +4,45 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mlflow.exceptions import MlflowException
+
 from mlcl.files import locked
 from mlcl.tracking import RunLog, Tracker, tracking_uri
 from mlcl.tracking.cursor import LOCK, Cursor
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.sender import Sender
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+class Client:
+    """MLflow's client: it may be off, lack a method, or be killed during its `number`-th request.
+
+    The kill comes before the request reaches MLflow, or, if `answered`, before the answer.
+    """
+
+    def __init__(self, client, number=0, answered=False, *, on=True, lacks=""):
+        self.client, self.number, self.answered = client, number, answered
+        self.on, self.lacks, self.requests = on, lacks, 0
+
+    def __getattr__(self, name):
+        method = getattr(self.client, name)
+
+        def request(*args, **how):
+            self.requests += 1
+            if not self.on or name == self.lacks:
+                raise MlflowException("connection refused")
+            dies = self.requests == self.number
+            if dies and not self.answered:
+                raise Killed
+            answer = method(*args, **how)
+            if dies:
+                raise Killed
+            return answer
+
+        return request
 
 
 class Logs:

@@ -8,7 +8,7 @@ from mlflow_servers import mlflow_server
 from mlcl.errors import UserError
 from mlcl.service.local.settings import read_secret
 from mlcl.tracking import Tracker
-from mlcl.tracking.artifacts import replace_artifacts
+from mlcl.tracking.tracker import replace_artifacts
 
 
 def write(folder, *names):
@@ -58,7 +58,7 @@ def test_where_nothing_may_be_deleted_it_stays(tracker, run_id, tmp_path, monkey
         def delete_artifacts(self, path):
             raise PermissionError(path)
 
-    monkeypatch.setattr("mlcl.tracking.artifacts.artifact_store", lambda *_, **__: Locked())
+    monkeypatch.setattr("mlcl.tracking.tracker.artifact_store", lambda *_, **__: Locked())
     replace_artifacts(tracker, run_id, write(tmp_path / "first", "a"), "report")
     replace_artifacts(tracker, run_id, write(tmp_path / "second", "b"), "report")
     assert listed(tracker, run_id, "report") == {"report/a", "report/b"}

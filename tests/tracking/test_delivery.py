@@ -1,39 +1,31 @@
 """The delivering thread: order, outages, refusals, two commands at once, what is left."""
 
 import pytest
-from mlflow.exceptions import MlflowException
 from patience import until
+from tracking.logs import Client
 
 from mlcl.errors import UserError
 from mlcl.files import locked
-from mlcl.tracking import RunLog, State, Tracker
+from mlcl.tracking import State, Tracker
 from mlcl.tracking.cursor import LOCK, UndeliveredLog, undelivered_logs
 from mlcl.tracking.delivery import Delivery, deliver_all
 from mlcl.tracking.log import LOG, log_folder
 
 
-class Switch:
-    """A client of a server that can be switched off."""
-
-    def __init__(self, client, on=True):
-        self.client, self.on, self.asked = client, on, 0
-
-    def __getattr__(self, name):
-        method = getattr(self.client, name)
-
-        def request(*args, **how):
-            self.asked += 1
-            if not self.on:
-                raise MlflowException("connection refused")
-            return method(*args, **how)
-
-        return request
-
-
-def tracker(logs, on=True):
+def tracker(logs, **how):
     found = Tracker(logs.home, logs.uri)
-    found.client = Switch(found.client, on)
+    found.client = Client(found.client, **how)
     return found
+
+
+def drained(store, *ids, said=lambda _: None, **how):
+    """Delivers logs of this command, or those that earlier ones left; returns how many are left."""
+    with Delivery(store, said) as delivery:
+        for id in ids:
+            delivery.add(id)
+        if not ids:
+            delivery.add_undelivered()
+        return delivery.drain(**how)
 
 
 def test_a_log_is_delivered_while_it_grows(shared):
@@ -59,9 +51,7 @@ def test_a_parent_is_made_before_its_children_whoever_is_added(shared):
     logs.start("sweep")
     logs.start("group", parent="sweep")
     logs.start("seed", parent="group")
-    with Delivery(logs.tracker) as delivery:
-        delivery.add("seed")
-        assert delivery.drain() == 0
+    assert drained(logs.tracker, "seed") == 0
     assert {name: run["parent"] for name, (run,) in logs.store().items()} == {
         "sweep": None, "group": "sweep", "seed": "group"
     }  # fmt: skip
@@ -77,8 +67,8 @@ def test_an_outage_is_told_once_and_loses_nothing(shared):
         for step in range(5):
             log.metrics({"loss": 1.0}, step)
         until(lambda: said)
-        asked = store.client.asked
-        until(lambda: store.client.asked > asked)
+        asked = store.client.requests
+        until(lambda: store.client.requests > asked)
         assert delivery.drain(patience=0.0) == 1
         (word,) = said
         assert "MLflow does not answer (MlflowException: connection refused)" in word
@@ -94,28 +84,17 @@ def test_what_is_left_is_known_and_a_later_command_delivers_it(shared):
     for id in ("a", "b"):
         logs.start(id).set_state(State.COMPLETE)
     logs.start("elsewhere", uri="sqlite:///other.db")
-    with Delivery(tracker(logs, on=False)) as delivery:
-        delivery.add("a")
-        assert delivery.drain(patience=0.0) == 1
+    assert drained(tracker(logs, on=False), "a", patience=0.0) == 1
     assert undelivered_logs(logs.home, logs.uri) == [
         UndeliveredLog(id, 2, logs.uri, "", locked=False) for id in ("a", "b")
     ]
     assert len(undelivered_logs(logs.home)) == 3
-    with Delivery(logs.tracker) as delivery:
-        delivery.add_undelivered()
-        assert delivery.drain() == 0
+    assert drained(logs.tracker) == 0
+    with (log_folder(logs.home, "a") / LOG).open("a") as file:
+        file.write('{"kind":"tags')  # a torn last line is not left
     assert undelivered_logs(logs.home, logs.uri) == []
     assert {run["status"] for (run,) in logs.store().values()} == {"FINISHED"}
     assert set(logs.store()) == {"a", "b"}
-
-
-def test_a_torn_last_line_is_not_left(shared):
-    logs = shared("torn")
-    logs.start().set_state(State.COMPLETE)
-    logs.deliver("run")
-    with (log_folder(logs.home, "run") / LOG).open("a") as file:
-        file.write('{"kind":"tags')
-    assert undelivered_logs(logs.home) == []
 
 
 def test_a_refused_log_does_not_keep_others_back(shared):
@@ -127,9 +106,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     for log in (deleted, fine):
         log.set_state(State.COMPLETE)
     for _ in range(2):  # the second one does not even try
-        with Delivery(logs.tracker, said.append) as delivery:
-            delivery.add_undelivered()
-            assert delivery.drain() == 0
+        assert drained(logs.tracker, said=said.append) == 0
     assert logs.run("fine").info.status == "FINISHED"
     (word,) = said
     assert "MLflow does not take the log deleted" in word
@@ -144,17 +121,7 @@ def test_a_refused_log_does_not_keep_others_back(shared):
 def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
     logs, said = shared("half"), []
     logs.start(texts={"job.yaml": "x"})
-    found = tracker(logs)
-    texts = Switch(found.client, on=False)
-
-    class NoTexts:
-        def __getattr__(self, name):
-            return getattr(texts if name == "log_text" else found_client, name)
-
-    found_client, found.client = found.client, NoTexts()
-    with Delivery(found, said.append) as delivery:
-        delivery.add("run")
-        assert delivery.drain(patience=3.0) == 1
+    assert drained(tracker(logs, lacks="log_text"), "run", said=said.append, patience=3.0) == 1
     assert ["connection refused" in word for word in said] == [True]
     assert deliver_all(logs.home, logs.uri) == 0
 
@@ -162,9 +129,7 @@ def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
 def test_the_child_of_a_log_without_a_run_is_put_aside(shared):
     logs, said = shared("orphan-log"), []
     logs.start("child", parent="nobody")
-    with Delivery(logs.tracker, said.append) as delivery:
-        delivery.add("child")
-        assert delivery.drain() == 0
+    assert drained(logs.tracker, "child", said=said.append) == 0
     assert "nobody" in said[0]
 
 
@@ -186,13 +151,10 @@ def test_one_process_at_a_time_delivers_a_log(shared):
 def test_a_stop_makes_the_end_short_while_mlflow_is_away(shared):
     logs = shared("stopped")
     logs.start().set_state(State.STOPPED)
-    with Delivery(tracker(logs, on=False)) as delivery:
-        delivery.add("run")
-        assert delivery.drain(patience=3600, stop=lambda: True) == 1
+    assert drained(tracker(logs, on=False), "run", patience=3600, stop=lambda: True) == 1
 
 
-def test_to_a_store_that_is_away_nothing_left_can_be_delivered(logs, monkeypatch):
+def test_to_a_store_that_is_away_nothing_can_be_delivered(logs):
     logs.start(uri="http://127.0.0.1:9")
     with pytest.raises(UserError, match="does not answer"):
         deliver_all(logs.home, "http://127.0.0.1:9")
-    assert RunLog.attach(logs.home, "run").state is State.RUNNING

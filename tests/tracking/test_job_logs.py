@@ -26,16 +26,21 @@ GAIN = Metric(name="gain", summary="s", source="s", classes=of_rows)
 """
 
 
+def tags_of(home, job, info, id):
+    JobLogs(home, "sqlite:///x.db", Provenance({}, ""), lambda _: None).start(
+        job, info, id=id, name=id, owner=id
+    )
+    return first_entry(log_folder(home, id) / LOG)["tags"]
+
+
 @pytest.mark.usefixtures("forgotten_plugin_files")
 def test_the_better_side_of_metrics_is_kept_those_of_plugin_files_too(tiny, tmp_path, monkeypatch):
     (tmp_path / "metrics.py").write_text(PLUGIN)
     monkeypatch.chdir(tmp_path)
-    logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
     tags = []
     for id, plugins in (("plain", []), ("own", ["metrics.py"])):
         job = load_job(job_tree(tiny) | {"plugins": plugins})
-        logs.start(job, Dataset.open(tiny).info, id=id, name=id, owner=id)
-        tags.append(first_entry(log_folder(tmp_path, id) / LOG)["tags"])
+        tags.append(tags_of(tmp_path, job, Dataset.open(tiny).info, id))
     plain, own = (set(json.loads(each[Tag.LOWER_IS_BETTER])) for each in tags)
     assert own - plain == {"hops", "hops_*", "misses"}
     lower = {name for name, metric in METRICS.items() if metric.mode == "min"} - {"hops", "misses"}
@@ -44,12 +49,10 @@ def test_the_better_side_of_metrics_is_kept_those_of_plugin_files_too(tiny, tmp_
 
 
 def test_the_notes_of_the_data_are_kept_as_far_as_a_tag_takes_them(tiny, tmp_path):
-    logs = JobLogs(tmp_path, "sqlite:///x.db", Provenance({}, ""), lambda _: None)
     info, job = Dataset.open(tiny).info, load_job(job_tree(tiny))
 
     def kept(id, *notes):
-        logs.start(job, info.model_copy(update={"notes": notes}), id=id, name=id, owner=id)
-        return first_entry(log_folder(tmp_path, id) / LOG)["tags"].get(Tag.DATA_NOTES)
+        return tags_of(tmp_path, job, info.model_copy(update={"notes": notes}), id).get(Tag.DATA_NOTES)
 
     assert kept("none") is None
     assert json.loads(kept("two", "first", "second")) == ["first", "second"]

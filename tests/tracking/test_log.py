@@ -45,23 +45,19 @@ def test_a_log_tells_how_it_began_and_what_became_of_it(logs):
     assert (again.state, again.reason) == (State.FAILED, "because")
 
 
-def test_a_second_start_attaches_and_parameters_keep_their_first_value(logs):
+def test_a_resumed_run_keeps_its_parameters_repeats_steps_and_doubles_no_point(logs):
     logs.start().params({"a.b": "2", "c": "3"})
     log = logs.start(params={"other": "2"})
     log.params({"c": "4"})
     start, params = entries(log)
     assert (start["params"], params["values"]) == ({"a.b": "1"}, {"c": "3"})
-
-
-def test_a_resumed_run_repeats_steps_and_doubles_no_point(logs):
-    log = logs.start()
     for step in (1, 2, 3):
         log.metrics({"loss": float(step)}, step)
     again = RunLog.attach(log.home, "run")
     for step in (2, 3, 4):
         again.metrics({"loss": float(step), "new": 0.0}, step)
-    assert [p for p in points(log) if p[0] == "loss"] == [("loss", s, float(s)) for s in (1, 2, 3, 4)]
-    assert [p[1] for p in points(log) if p[0] == "new"] == [2, 3, 4]
+    loss, new = [("loss", s, float(s)) for s in (1, 2, 3, 4)], [("new", s, 0.0) for s in (2, 3, 4)]
+    assert sorted(points(log)) == loss + new
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1])
@@ -104,24 +100,22 @@ def test_two_processes_write_whole_lines(logs):
     assert {p[:2] for p in points(log)} == {(name, step) for name in "ab" for step in range(count)}
 
 
-def test_a_state_is_written_once_and_an_earlier_reason_is_replaced(logs):
-    log = logs.start()
-    states = [(State.RUNNING, ""), (State.STOPPED, "x"), (State.RUNNING, ""), (State.COMPLETE, "")]
-    for state, reason in states:
-        log.set_state(state, reason)
-        log.set_state(state, reason)
-    RunLog.attach(logs.home, "run").set_state(State.COMPLETE)
-    assert [(e["state"], e.get("reason")) for e in entries(log)[1:]] == [
-        ("STOPPED", "x"), ("RUNNING", ""), ("COMPLETE", None)
-    ]  # fmt: skip
-
-
-def test_the_end_removes_a_text_that_a_killed_process_was_writing(logs):
+def test_a_state_is_written_once_and_the_end_removes_half_a_text_of_a_killed_process(logs):
     log = logs.start()
     log.text("note", "note.txt")
     texts = log_folder(log.home, "run") / TEXTS
     (texts / ".3da5c69d.d2012949.partial").write_text("no")
-    RunLog.attach(logs.home, "run").set_state(State.STOPPED)
+    for state, reason in [
+        (State.RUNNING, ""),
+        (State.STOPPED, "x"),
+        (State.RUNNING, ""),
+        (State.COMPLETE, ""),
+    ]:
+        log.set_state(state, reason)
+        log.set_state(state, reason)
+    RunLog.attach(logs.home, "run").set_state(State.COMPLETE)
+    found = [(e["state"], e.get("reason")) for e in entries(log, "state")]
+    assert found == [("STOPPED", "x"), ("RUNNING", ""), ("COMPLETE", None)]  # an earlier reason is replaced
     assert [path.read_text() for path in texts.iterdir()] == ["note"]
 
 
@@ -140,16 +134,6 @@ def test_a_full_disk_leaves_a_log_that_can_be_gone_on_with(logs, monkeypatch):
     assert points(log) == [("loss", 1, 1.0)]
 
 
-def test_the_listener_logs_what_an_event_carries(logs):
-    listen = mlflow_listener(log := logs.start())
-    listen(Event("step", 0, 1, 1, 3))
-    listen(Event("validation", 1, 1, 3, 3, {"val/accuracy": 0.5}))
-    listen(Event("saving", 1, 1, 3, 3))
-    for _ in range(2):  # a resumed run tells its end again; without a curve, a metric is a bar at 0
-        listen(Event("end", 1, 1, 3, 3, {"val/accuracy": 0.5, "test/accuracy": 0.4}))
-    assert points(log) == [("val/accuracy", 3, 0.5), ("epoch", 3, 1.0), ("test/accuracy", 0, 0.4)]
-
-
 OF_PROCESSOR = {
     "system/cpu_utilization_percentage",
     "system/system_memory_usage_megabytes",
@@ -157,14 +141,20 @@ OF_PROCESSOR = {
 }
 
 
-def test_load_and_memory_of_the_machine_stand_beside_all_metrics_but_the_last(logs, tmp_path):
-    listen = mlflow_listener(log := logs.start(), system=True)
-    listen(Event("step", 1, 1, 2, 3, {"train/loss": 1.0}))
-    listen(Event("end", 1, 1, 3, 3, {"test/accuracy": 0.5}))
-    found = {(name, step) for name, step, _ in points(log) if name.startswith("system/")}
-    assert found == {(name, 2) for name in OF_PROCESSOR}
-    watched = tiny_job(tmp_path, "tracking.system_metrics=true")
-    assert params_of(watched) == params_of(tiny_job(tmp_path))
+def test_the_listener_logs_what_an_event_carries_with_load_and_memory_where_asked(logs, tmp_path):
+    plain, watched = logs.start("plain"), logs.start("watched")
+    for listen in (mlflow_listener(plain), mlflow_listener(watched, system=True)):
+        listen(Event("step", 0, 1, 1, 3))
+        listen(Event("validation", 1, 1, 3, 3, {"val/accuracy": 0.5}))
+        listen(Event("saving", 1, 1, 3, 3))
+        for _ in range(2):  # a resumed run sends its end again; without a curve, a metric is a bar at 0
+            listen(Event("end", 1, 1, 3, 3, {"val/accuracy": 0.5, "test/accuracy": 0.4}))
+    expected = [("val/accuracy", 3, 0.5), ("epoch", 3, 1.0), ("test/accuracy", 0, 0.4)]
+    assert points(plain) == [point for point in points(watched) if "system/" not in point[0]] == expected
+    system = {(name, step) for name, step, _ in points(watched) if "system/" in name}
+    assert system == {(name, 3) for name in OF_PROCESSOR}
+    job = tiny_job(tmp_path, "tracking.system_metrics=true")
+    assert params_of(job) == params_of(tiny_job(tmp_path))
 
 
 def test_a_gpus_memory_is_that_of_the_device_in_use(monkeypatch):

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 
 from mlcl.service.local.servers import mlflow_server
-from mlcl.service.local.settings import ServiceFolder, UpOptions, resolve_settings
+from mlcl.service.local.settings import ServiceFolder, resolve_settings
 from mlcl.tracking import Tracker
 
 
@@ -22,7 +22,7 @@ class Home:
     def up(self):
         folder = ServiceFolder(self.path)
         folder.make()
-        mlflow_server(resolve_settings(UpOptions(), folder, None), folder).prepare()
+        mlflow_server(resolve_settings({}, folder), folder).prepare()
 
     def open(self):
         Tracker(self.path)
@@ -32,23 +32,24 @@ class Home:
         _artifact_repos_cache.clear()  # another command is another process
         return MlflowClient(f"sqlite:///{self.path}/mlflow.db")
 
-    def log(self, experiment, file):
+    def log(self, experiment):
         """A run with an artifact, as a client of any kind logs it; returns the run's id."""
         run = self.client.create_run(experiment).info.run_id
-        self.client.log_text(run, "kept", file)
+        self.client.log_text(run, "kept", "a.txt")
         return run
 
-    def found(self, run, file):
-        """Where the artifacts of a run are, with this one among them."""
-        self.client.download_artifacts(run, file)
+    def found(self, run):
+        """The URI of a run's artifacts, with the artifact of `log` among them."""
+        self.client.download_artifacts(run, "a.txt")
         return self.client.get_run(run).info.artifact_uri
 
     def place(self, experiment):
         return self.client.get_experiment(experiment).artifact_location
 
-    def run(self, *statement):
+    def set_place(self, experiment, place):
         with closing(sqlite3.connect(self.path / "mlflow.db")) as store, store:
-            return store.execute(*statement).fetchall()
+            where = "UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?"
+            store.execute(where, (place, experiment))
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +78,7 @@ def home(tmp_path, made, monkeypatch):
 def by_id(home):
     """An experiment as MLflow's server makes it, which `mlcl up` gives this root."""
     id = home.client.create_experiment("served")
-    place = f"{(home.path / 'artifacts').as_uri()}/{id}"
-    home.run("UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (place, id))
+    home.set_place(id, f"{(home.path / 'artifacts').as_uri()}/{id}")
     return id
 
 
@@ -91,16 +91,16 @@ def by_name(home):
 @pytest.mark.parametrize("way", [shutil.move, shutil.copytree])
 def test_artifacts_are_those_of_the_new_place(home, tmp_path, kind, opened, way):
     experiment = kind(home)
-    run = home.log(experiment, "a.txt")
+    run = home.log(experiment)
     for name in ("once", "twice"):
         left = home.path
         way(left, tmp_path / name)
         there = Home(tmp_path / name)
         before = {file: file.stat().st_mtime_ns for file in left.rglob("*")}
         opened(there)
-        assert there.found(run, "a.txt").startswith(f"{there.path.as_uri()}/")
-        new = there.log(experiment, "b.txt")
-        assert there.found(new, "b.txt").startswith(f"{there.path.as_uri()}/")
+        assert there.found(run).startswith(f"{there.path.as_uri()}/")
+        new = there.log(experiment)
+        assert there.found(new).startswith(f"{there.path.as_uri()}/")
         assert there.place("0") == f"{there.path.as_uri()}/artifacts/0"
         assert {file: file.stat().st_mtime_ns for file in left.rglob("*")} == before
         home = there
@@ -119,21 +119,21 @@ def test_artifacts_are_those_of_the_new_place(home, tmp_path, kind, opened, way)
     ],
 )
 def test_what_was_never_the_homes_own_is_left(home, tmp_path, place):
-    run = home.log(by_id(home), "a.txt")
+    run = home.log(by_id(home))
     id = home.client.create_experiment("mine")
     place = place.format(id=id, folder=tmp_path)
-    home.run("UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (place, id))
+    home.set_place(id, place)
     there = Home(shutil.move(home.path, tmp_path / "there"))
     there.up()
     assert there.place(id) == place
-    assert there.found(run, "a.txt")
+    assert there.found(run)
 
 
 def test_a_store_elsewhere_is_not_this_homes(home, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{home.path}/mlflow.db")
     other = Home(tmp_path / "other")
     experiment = Tracker(other.path).experiment("of the other")
-    run = home.log(experiment, "a.txt")
+    run = home.log(experiment)
     there = Home(shutil.move(home.path, tmp_path / "there"))
     there.up()
-    assert there.found(run, "a.txt").startswith(other.path.as_uri())
+    assert there.found(run).startswith(other.path.as_uri())

@@ -2,8 +2,6 @@ import ast
 import json
 from pathlib import Path
 
-import pytest
-
 import mlcl
 from mlcl.service.jobs.client import Metadata
 from mlcl.tracking import State
@@ -12,6 +10,12 @@ from mlcl.tracking.names import VERSION_TAG, Tag, count_tag, space_file
 ROOT = Path(mlcl.__file__).parent
 OWN = {ROOT / "tracking" / "names.py", ROOT / "service" / "jobs" / "client.py"}
 GROUPS = {f"mlcl.{kind}" for kind in ("losses", "encoders", "sources", "metrics", "baselines")}
+SOURCE = '''
+"""mlcl.seed"""
+tags["mlcl.seed"], f"mlcl.version.{name}", "mlflow.parentRunId"
+import_module(f"mlcl.data.sources.{name}"), entry_points(group="mlcl.losses")
+'''
+"""A module with three tags, a docstring, a module's name and an entry-point group."""
 
 
 def is_module(name: str) -> bool:
@@ -20,60 +24,26 @@ def is_module(name: str) -> bool:
     return any(path.is_dir() or path.with_suffix(".py").is_file() for path in paths)
 
 
-def is_tag(text: str) -> bool:
-    """A tag, or the beginning of one: not a module, an entry-point group or a sentence."""
-    if text in set(Tag):
-        return True
-    return text.startswith("mlcl.") and " " not in text and text not in GROUPS and not is_module(text)
-
-
-def literals(source: str) -> list[str]:
-    """All strings of a module, also the parts of f-strings, but for docstrings."""
+def spelled(source: str) -> list[str]:
+    """The tags among the strings of a module, and the beginnings of tags, but for docstrings."""
     tree = ast.parse(source)
-    documented = {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
-    return [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documented
-    ]
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ('tags["mlcl.seed"]', ["mlcl.seed"]),
-        ('f"mlcl.version.{name}"', ["mlcl.version."]),
-        ('x = "mlflow.parentRunId"', ["mlflow.parentRunId"]),
-        ('import_module(f"mlcl.data.sources.{name}")', []),
-        ('entry_points(group="mlcl.losses")', []),
-        ('"""mlcl.seed"""', []),
-    ],
-)
-def test_a_tag_is_told_from_other_strings(source, found):
-    assert [text for text in literals(source) if is_tag(text)] == found
+    docstrings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and n not in docstrings]
+    own = (text for text in texts if isinstance(text, str) and text.startswith("mlcl.") and " " not in text)
+    prefixes = {text for text in own if text not in GROUPS and not is_module(text)}
+    return [text for text in texts if text in set(Tag) | prefixes]
 
 
 def test_tags_are_spelled_in_one_module():
-    spelled = {
-        str(file.relative_to(ROOT)): found
-        for file in sorted(ROOT.rglob("*.py"))
-        if file not in OWN and (found := [text for text in literals(file.read_text()) if is_tag(text)])
-    }
-    assert spelled == {}
+    assert sorted(spelled(SOURCE)) == ["mlcl.seed", "mlcl.version.", "mlflow.parentRunId"]
+    files = [file for file in sorted(ROOT.rglob("*.py")) if file not in OWN]
+    assert {str(file): found for file in files if (found := spelled(file.read_text()))} == {}
 
 
-def test_tags_are_plain_text_to_json_and_to_format():
+def test_names_are_plain_text_and_do_not_change():
     assert json.dumps({Tag.SEED: Tag.STATE}) == '{"mlcl.seed": "mlcl.state"}'
     assert f"tags.`{Tag.PARENT}`" == "tags.`mlflow.parentRunId`"
     assert len({*Tag, *map(count_tag, State)}) == len(Tag) + len(State)
-
-
-def test_names_do_not_change():
-    assert count_tag(State.PRUNED) == "mlcl.sweep.pruned"
-    assert f"{VERSION_TAG}torch" == "mlcl.version.torch"
+    assert (count_tag(State.PRUNED), f"{VERSION_TAG}torch") == ("mlcl.sweep.pruned", "mlcl.version.torch")
     assert [space_file(number) for number in (0, 2)] == ["space.yaml", "space-2.yaml"]
     assert list(Metadata) == ["mlcl.id", "mlcl.attempt", "mlcl.command", "mlcl.user"]

@@ -5,7 +5,7 @@ import sys
 import pytest
 from builders import tiny_job
 
-from mlcl.tracking import log_parameters, params_of, provenance, written
+from mlcl.tracking import log_parameters, params_of, provenance, without_derived
 from mlcl.tracking.provenance import code
 
 
@@ -25,7 +25,8 @@ def test_parameters_are_the_jobs_keys_with_short_names_and_log10_beside(tmp_path
     assert "tau.topic" not in params
     assert params["objective.classifier.weight_value"] == params["alpha.classifier"] == "0.6"
     assert params["gamma"] == "0.4"
-    assert not [name for name in written(params) if name.startswith(("tau", "alpha", "gamma", "log10"))]
+    derived = ("tau", "alpha", "gamma", "log10")
+    assert not [name for name in without_derived(params) if name.startswith(derived)]
     assert "data.source" not in params
 
 
@@ -56,30 +57,6 @@ def git(folder, *arguments):
     )
 
 
-def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path):
-    git(tmp_path, "init", "-q")
-    (tmp_path / "a.py").write_text("x = 1\n")
-    git(tmp_path, "add", "a.py")
-    git(tmp_path, "commit", "-qm", "first")
-    clean = provenance(tmp_path)
-    assert len(clean.tags["mlflow.source.git.commit"]) == 40
-    assert (clean.tags["mlcl.git.dirty"], clean.diff) == ("false", "")
-    (tmp_path / "a.py").write_bytes("x = 'caf\u00e9'\n".encode("latin-1"))
-    (tmp_path / "new.py").write_text("")
-    dirty = provenance(tmp_path)
-    assert dirty.tags["mlcl.git.dirty"] == "true"
-    assert "+x = 'caf" in dirty.diff
-    assert "new.py" in dirty.diff
-
-
-def test_provenance_without_git(tmp_path):
-    found = provenance(tmp_path)
-    assert "mlflow.source.git.commit" not in found.tags
-    assert re.search(r"\btorch==\d+\.\d+", found.tags["mlcl.libraries"])
-    assert re.search(r"^torch==\d+\.\d+", found.packages, re.MULTILINE)
-    assert [tag for tag in found.tags if "version" in tag] == ["mlcl.version.mlcl"]
-
-
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A file of the package in a repository of its own, with one commit."""
@@ -93,6 +70,26 @@ def package(tmp_path, monkeypatch):
     git(tmp_path, "commit", "-qm", "first")
     monkeypatch.setattr(sys.modules[code.__module__], "__file__", str(package))
     return package
+
+
+def test_provenance_of_a_clean_and_a_changed_checkout(tmp_path, package):
+    clean = provenance(tmp_path)
+    assert len(clean.tags["mlflow.source.git.commit"]) == 40
+    assert (clean.tags["mlcl.git.dirty"], clean.diff) == ("false", "")
+    package.write_bytes("x = 'caf\u00e9'\n".encode("latin-1"))
+    (tmp_path / "new.py").write_text("")
+    dirty = provenance(tmp_path)
+    assert dirty.tags["mlcl.git.dirty"] == "true"
+    assert "+x = 'caf" in dirty.diff
+    assert "new.py" in dirty.diff
+
+
+def test_provenance_without_git(tmp_path):
+    found = provenance(tmp_path)
+    assert "mlflow.source.git.commit" not in found.tags
+    assert re.search(r"\btorch==\d+\.\d+", found.tags["mlcl.libraries"])
+    assert re.search(r"^torch==\d+\.\d+", found.packages, re.MULTILINE)
+    assert [tag for tag in found.tags if "version" in tag] == ["mlcl.version.mlcl"]
 
 
 def test_the_code_is_the_packages_commit_with_changed_and_untracked_files(tmp_path, package):

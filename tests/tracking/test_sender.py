@@ -4,38 +4,13 @@ import math
 
 import pytest
 from mlflow.exceptions import MlflowException
+from tracking.logs import Client, Killed
 
 from mlcl.errors import UserError
-from mlcl.tracking import Provenance, RunLog, State
+from mlcl.tracking import Provenance, State
 from mlcl.tracking.cursor import CURSOR, Cursor
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.sender import POINTS, Refused, Sender, refusal
-
-
-class Killed(BaseException):
-    pass
-
-
-class Mortal:
-    """A client during whose n-th request the process dies: before it reaches MLflow, or before the answer."""
-
-    def __init__(self, client, number=0, answered=False):
-        self.client, self.number, self.answered, self.requests = client, number, answered, 0
-
-    def __getattr__(self, name):
-        method = getattr(self.client, name)
-
-        def request(*args, **how):
-            self.requests += 1
-            dies = self.requests == self.number
-            if dies and not self.answered:
-                raise Killed
-            answer = method(*args, **how)
-            if dies:
-                raise Killed
-            return answer
-
-        return request
 
 
 def fill(logs):
@@ -69,7 +44,7 @@ def fill(logs):
 def undisturbed(shared):
     """What the store is to hold, and how many requests that took."""
     logs = fill(shared("undisturbed"))
-    client = Mortal(logs.tracker.client)
+    client = Client(logs.tracker.client)
     logs.deliver("sweep", "trial", client=client)
     return logs.store(), client.requests
 
@@ -98,24 +73,19 @@ def test_a_kill_at_any_request_neither_loses_nor_doubles(shared, undisturbed, an
     for number in range(1, requests + 1):
         logs = fill(shared(f"killed-{number}-{answered}"))
         with pytest.raises(Killed):
-            logs.deliver("sweep", "trial", client=Mortal(logs.tracker.client, number, answered))
+            logs.deliver("sweep", "trial", client=Client(logs.tracker.client, number, answered))
         logs.deliver("sweep", "trial")
         assert logs.store() == expected, number
 
 
-def test_a_second_delivery_sends_nothing(shared, undisturbed):
+def test_a_second_delivery_sends_nothing_and_one_without_a_cursor_doubles_nothing(shared, undisturbed):
     logs = fill(shared("second"))
     logs.deliver("sweep", "trial")
-    client = Mortal(logs.tracker.client)
+    client = Client(logs.tracker.client)
     logs.deliver("sweep", "trial", client=client)
     assert client.requests == 0
-
-
-def test_a_lost_or_damaged_cursor_costs_requests_but_doubles_nothing(shared, undisturbed):
-    logs = fill(shared("damaged"))
-    logs.deliver("sweep", "trial")
     for id in ("sweep", "trial"):
-        (log_folder(logs.home, id) / CURSOR).write_text("")
+        (log_folder(logs.home, id) / CURSOR).write_text("")  # damaged
     logs.deliver("sweep", "trial")
     assert logs.store() == undisturbed[0]
 
@@ -124,7 +94,7 @@ def test_a_run_that_a_late_request_made_twice_is_one_in_the_end(shared):
     logs = shared("twice")
     log = logs.start()
     with pytest.raises(Killed):
-        logs.deliver("run", client=Mortal(logs.tracker.client, 3))  # at create_run
+        logs.deliver("run", client=Client(logs.tracker.client, 3))  # at create_run
     assert Cursor.read(log_folder(logs.home, "run")).creating
     log.metrics({"loss": 1.0}, 1)
     logs.deliver("run")
@@ -143,7 +113,7 @@ def test_many_points_fill_requests(shared):
     for step in range(60):
         log.metrics({f"m{i}": 1.0 for i in range(50)}, step)
     log.metrics({f"wide{i}": 1.0 for i in range(POINTS + 1)}, 60)
-    client = Mortal(logs.tracker.client)
+    client = Client(logs.tracker.client)
     logs.deliver("run", client=client)
     assert client.requests <= 3 + 1 + 3 + 2
     assert logs.history("m49") == [(step, 1.0) for step in range(60)]
@@ -156,7 +126,9 @@ def test_many_points_fill_requests(shared):
 )
 def test_every_end_has_its_status_tag_and_time(shared, state, status):
     logs = shared(state)
-    logs.start().set_state(State(state), "because")
+    log = logs.start()
+    log.artifacts([logs.home / "gone"])  # an artifact that was removed is left out
+    log.set_state(State(state), "because")
     logs.deliver("run")
     run = logs.run()
     assert (run.info.status, run.data.tags["mlcl.state"], run.data.tags["mlcl.reason"]) == (
@@ -165,28 +137,9 @@ def test_every_end_has_its_status_tag_and_time(shared, state, status):
     assert run.info.start_time <= run.info.end_time
 
 
-def test_an_artifact_that_was_removed_is_left_out(shared):
-    logs = shared("removed")
-    log = logs.start()
-    log.artifacts([logs.home / "gone"])
-    log.set_state(State.COMPLETE)
-    logs.deliver("run")
-    assert logs.run().info.status == "FINISHED"
-
-
-def test_what_mlflow_refuses_for_good_and_what_it_may_take_later(shared):
-    logs = shared("refused")
-    log = logs.start()
-    logs.deliver("run")
-    logs.tracker.client.delete_run(logs.run().info.run_id)
-    RunLog.attach(logs.home, "run").metrics({"loss": 1.0}, 1)
-    with pytest.raises(MlflowException) as deleted:
-        logs.deliver(log.id)
-    assert "deleted" in refusal(deleted.value)
-    assert refusal(Refused("x")) == "x"
-    assert refusal(UserError("x")) == "x"
-    assert refusal(MlflowException("away")) is None
-    assert refusal(OSError("away")) is None
+def test_a_refusal_is_for_good_and_an_outage_is_none():
+    errors = (Refused("x"), UserError("x"), MlflowException("away"), OSError("away"))
+    assert [refusal(error) for error in errors] == ["x", "x", None, None]  # test_delivery.py: a deleted run
 
 
 def test_what_a_killed_sender_left_of_the_cursor_is_removed(logs):

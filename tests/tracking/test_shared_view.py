@@ -22,25 +22,22 @@ def test_columns_have_short_names_and_charts_their_logarithms():
     assert [chart["xaxis"]["key"] for chart in scatters] == axes
 
 
-def test_temperatures_and_weights_come_before_what_else_was_searched():
+def test_temperatures_and_weights_come_first_and_many_long_keys_fit_into_a_tag():
+    long = [f"objective.heads.a_head_with_a_long_name_{number}.projection.hidden" for number in range(40)]
     others = [f"encoder.{name}" for name in "abcdefgh"]
     columns = trials_view("it", [*others, *HEADS], METRIC, "max")["selectedColumns"][2:]
     assert columns[:3] == ["params.`tau.topic`", "params.`alpha.topic`", "params.`encoder.a`"]
+    view = trials_view("mlcl-20300101-000000-000000", long, METRIC, "max")
+    assert len(view["selectedColumns"]) == 2 + MOST_AXES
+    text = view_text(view, "0" * 32)
+    assert len(text) <= LONGEST_TAG
+    assert json.loads(text)["runsExpanded"] == {"0" * 32: True}
 
 
 def test_the_best_trial_comes_first_and_one_searched_key_has_no_contour():
     best, least = (trials_view("it", ["train.lr"], METRIC, mode) for mode in ("max", "min"))
     assert (best["orderByAsc"], least["orderByAsc"]) == (False, True)
     assert [chart["type"] for chart in best["compareRunCharts"]] == ["PARALLEL", "LINE", "SCATTER"]
-
-
-def test_a_view_of_many_long_keys_fits_into_a_tag():
-    keys = [f"objective.heads.a_head_with_a_long_name_{place}.projection.hidden" for place in range(40)]
-    view = trials_view("mlcl-20300101-000000-000000", keys, METRIC, "max")
-    assert len(view["selectedColumns"]) == 2 + MOST_AXES
-    text = view_text(view, "0" * 32)
-    assert len(text) <= LONGEST_TAG
-    assert json.loads(text)["runsExpanded"] == {"0" * 32: True}
 
 
 def test_a_table_shows_the_runs_nested_in_its_own():

@@ -10,7 +10,7 @@ from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, evaluate, evaluate_embeddings
 from mlcl.labels import LabelRows
-from mlcl.service.tables.table_checks import run_metrics
+from mlcl.service.tables.plan import run_metrics
 from mlcl.training.job_data import JobData
 from mlcl.training.split_metrics import paths
 from mlcl.training.stored_run import StoredRun

@@ -38,7 +38,7 @@ def test_heads_get_labels_alone_and_the_classifier_their_unknown_entries(finding
     assert rows.labels["sets"].unknown is None
     assert rows.labels["sets"].lists() == rows.labels["classifier"].lists()
     batch = rows.batch(torch.tensor([3, 7]), 2, torch.device("cpu"))
-    wanted = [job_data.train.unknown("findings").lists()[i] for i in (3, 7, 3, 7)]
+    wanted = [job_data.train.labels("findings").unknown.lists()[i] for i in (3, 7, 3, 7)]
     assert batch.labels["classifier"].unknown.lists() == wanted
 
 

@@ -13,8 +13,8 @@ from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.evaluation import FewShot, Setting
 from mlcl.labels import LabelRows
-from mlcl.service.tables.plan import check_table
-from mlcl.service.tables.table_checks import run_metrics
+from mlcl.service.tables.plan import run_metrics
+from mlcl.service.tables.trainings import check_table
 from mlcl.training.events import Stopped
 from mlcl.training.export import load_model, write_export
 from mlcl.training.job_data import JobData

@@ -14,7 +14,8 @@ from mlcl.config.job import JobConfig, covers, dump_job, job_hash
 from mlcl.config.loader import apply_overrides
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import validate
-from mlcl.config.space import Space, load_space
+from mlcl.config.space.loader import load_space
+from mlcl.config.space.space import Space
 from mlcl.config.table.schema import Change, Scale, Table, TableLine, Tune, slug
 from mlcl.config.table.tree import PAPER, cell_tree, check_data, data_of, with_data
 from mlcl.errors import UserError

@@ -11,14 +11,12 @@ The published split has 53,840, 1,000 and 1,000 rows. Similarity-Dissimilarity (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
+from mlcl.data.source import NewDataset, Source, Workspace, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign, shares_note, train_every_class
 from mlcl.data.writer import in_batches
@@ -39,27 +37,26 @@ class Options(DistributionOptions):
     split: Literal["published", "paper"] = Field("published", description="paper: 37.8k, 6.7k, 11.3k by hash")
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """The data set with the multi-label space `subjects`. Raises UserError with file and line."""
-    with RELEASE.open(options.path) as files:
-        parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
-        rows = {part: len(names) for part, names in parts.items()}
-        names = list(chain.from_iterable(parts.values()))
-        ids = [f"{part}-{row}" for part in PARTS for row in range(rows[part])]
-        splits = [split for part, split in PARTS.items() for _ in range(rows[part])]
-        options.compare(COUNTS, count(splits, names))
-        space = space_of_rows(names, options.path)
-        subjects = indices(names, space)
-        notes: list[str] = []
-        if options.split == "paper":
-            splits = [assign(row_id, split_seed, PAPER_SHARES) for row_id in ids]
-            train_every_class(splits, [subjects], ids, split_seed)
-            reason = "of few rows a hash gives other shares, and every subject has a training row"
-            notes = shares_note(splits, PAPER_SHARES, reason)
-        columns: dict[str, list[Any]] = {"id": ids, "split": splits, "subjects": subjects}
-        batches = in_batches(columns, "text", _texts(files, rows))
-        yield NewDataset("text", {"subjects": space}, batches, notes, not options.check_counts)
+    files = work.enter_context(RELEASE.open(options.path))
+    parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
+    rows = {part: len(names) for part, names in parts.items()}
+    names = list(chain.from_iterable(parts.values()))
+    ids = [f"{part}-{row}" for part in PARTS for row in range(rows[part])]
+    splits = [split for part, split in PARTS.items() for _ in range(rows[part])]
+    options.compare(COUNTS, count(splits, names))
+    space = space_of_rows(names, options.path)
+    subjects = indices(names, space)
+    notes: list[str] = []
+    if options.split == "paper":
+        splits = [assign(row_id, split_seed, PAPER_SHARES) for row_id in ids]
+        train_every_class(splits, [subjects], ids, split_seed)
+        reason = "of few rows a hash gives other shares, and every subject has a training row"
+        notes = shares_note(splits, PAPER_SHARES, reason)
+    columns: dict[str, list[Any]] = {"id": ids, "split": splits, "subjects": subjects}
+    batches = in_batches(columns, "text", _texts(files, rows))
+    return NewDataset("text", {"subjects": space}, batches, notes, not options.check_counts)
 
 
 def _texts(files: Distribution, rows: dict[str, int]) -> Iterator[str]:

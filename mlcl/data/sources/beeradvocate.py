@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import Distribution, Release
 from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
 
@@ -50,15 +48,14 @@ class BeerOptions(ReviewOptions):
     )
 
 
-@contextmanager
-def read(options: BeerOptions, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: BeerOptions, split_seed: int, work: Workspace) -> NewDataset:
     """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
 
     Raises UserError with file and line.
     """
+    files = work.enter_context(RELEASE.open(options.path))
     kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
-    with RELEASE.open(options.path) as files:
-        yield drawn_reviews(options, split_seed, kind, partial(_reviews, files, options))
+    return drawn_reviews(options, split_seed, kind, partial(_reviews, files, options))
 
 
 def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:

@@ -18,7 +18,6 @@ import io
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -31,7 +30,7 @@ from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import Distribution, compare_counts
 from mlcl.data.split_assignment import assign_validation
 from mlcl.data.writer import ROWS_AT_ONCE
@@ -90,18 +89,18 @@ class Cifar:
         with self._open(options.path) as files:
             return files.state()
 
-    @contextmanager
-    def read(self, options: CifarOptions, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+    def read(self, options: CifarOptions, split_seed: int, work: Workspace) -> NewDataset:
         """The data set. Raises UserError with the file for missing files and wrong records."""
         urls = [url + self.archive for url in URLS]
-        with self._open(options.path or fetch(urls, self.sha256, scratch / self.archive)) as files:
-            spaces = {
-                name: LabelSpace(kind="single", classes=files.class_names(file))
-                for name, file in self.spaces.items()
-            }
-            hierarchy = {"path": LabelSpace(kind="hierarchy", levels=self.levels)} if self.levels else {}
-            batches = self._batches(files, spaces, options, split_seed)
-            yield NewDataset("image", {**spaces, **hierarchy}, batches)
+        path = options.path or fetch(urls, self.sha256, work.folder / self.archive)
+        files = work.enter_context(self._open(path))
+        spaces = {
+            name: LabelSpace(kind="single", classes=files.class_names(file))
+            for name, file in self.spaces.items()
+        }
+        hierarchy = {"path": LabelSpace(kind="hierarchy", levels=self.levels)} if self.levels else {}
+        batches = self._batches(files, spaces, options, split_seed)
+        return NewDataset("image", {**spaces, **hierarchy}, batches)
 
     def _open(self, path: Path) -> Distribution:
         title = f"{self.title}, binary version ({self.archive}; the Python version is pickles: not opened),"

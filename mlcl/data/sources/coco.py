@@ -17,18 +17,14 @@ alone. Here they are kept or dropped in both.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source, distinct
-from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
+from mlcl.data.source import NewDataset, Source, Workspace, count, distinct, space_of
+from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign_validation, halves
 from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
@@ -58,40 +54,34 @@ class CocoImage(NamedTuple):
     labels: list[int]
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with _open(options) as files:
-        return files.state(
-            *(f"{images}{p}{options.year}" for p in ("train", "val") for images in ("", "images/"))
-        )
-
-
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
-    """The data set. Raises UserError with the file for missing files and wrong annotations."""
-    with _open(options) as files:
-        classes, pictures = _read(files, options)
-        options.compare(COUNTS[options.year], _counts(classes, pictures))
-        kept = sorted(p for p in pictures if p.labels or options.unlabelled == "keep")
-        columns: dict[str, list[Any]] = {
-            "id": [picture.file for picture in kept],
-            "split": _splits(options, kept, split_seed),
-            "objects": [picture.labels for picture in kept],
-        }
-        folders = [f"{picture.part}{options.year}/{picture.file}" for picture in kept]
-        yield NewDataset(
-            "image",
-            {"objects": LabelSpace(kind="multi_label", classes=classes)},
-            in_batches(columns, "image", (files.read(name, f"images/{name}") for name in folders)),
-            allow_untrained=not options.check_counts,
-            name=f"coco{options.year}",
-            origin=f"MS COCO {options.year}, instances",
-        )
-
-
-def _open(options: Options) -> Distribution:
+def release(options: Options) -> Release:
+    """The files of a year."""
     title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
-    return Distribution(options.path, title, [_instances(options, part) for part in ("train", "val")])
+    folders = [f"{above}{part}{options.year}" for part in ("train", "val") for above in ("", "images/")]
+    return Release(title, [_instances(options, part) for part in ("train", "val")], lambda _: folders)
+
+
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
+    """The data set. Raises UserError with the file for missing files and wrong annotations."""
+    files = work.enter_context(release(options).open(options.path))
+    classes, pictures = _read(files, options)
+    found = count([p.part for p in pictures], [p.labels for p in pictures])
+    options.compare(COUNTS[options.year], found | {"classes": len(classes)})
+    kept = sorted(p for p in pictures if p.labels or options.unlabelled == "keep")
+    columns: dict[str, list[Any]] = {
+        "id": [picture.file for picture in kept],
+        "split": _splits(options, kept, split_seed),
+        "objects": [picture.labels for picture in kept],
+    }
+    names = [f"{picture.part}{options.year}/{picture.file}" for picture in kept]
+    return NewDataset(
+        "image",
+        {"objects": space_of(classes)},
+        in_batches(columns, "image", (files.read(name, f"images/{name}") for name in names)),
+        allow_untrained=not options.check_counts,
+        name=f"coco{options.year}",
+        origin=f"MS COCO {options.year}, instances",
+    )
 
 
 def _instances(options: Options, part: str) -> str:
@@ -132,11 +122,6 @@ def _parse(tree: dict[str, Any], part: str, file: Path) -> tuple[tuple[str, ...]
     return distinct((name for _, name in categories), file), pictures
 
 
-def _counts(classes: tuple[str, ...], pictures: list[CocoImage]) -> dict[str, float]:
-    average = sum(len(p.labels) for p in pictures) / max(1, len(pictures))
-    return {**Counter(p.part for p in pictures), "classes": len(classes), "labels a row": average}
-
-
 def _splits(options: Options, pictures: list[CocoImage], seed: int) -> list[str]:
     val = [picture.file for picture in pictures if picture.part == "val"]
     if options.split == "paper":
@@ -155,5 +140,5 @@ SOURCE = Source(
     version="2",
     options=Options,
     read=read,
-    state=state,
+    state=lambda options: release(options).state(options),
 )

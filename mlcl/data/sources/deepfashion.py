@@ -13,16 +13,13 @@ MLCL, Table 1, has it as 200K train and 40K test with 50 classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import SPLIT_NAMES
 from mlcl.data.writer import in_batches
@@ -36,7 +33,7 @@ PARTITION = ("Eval/list_eval_partition.txt",)
 RELEASE = Release(
     "DeepFashion (Category and Attribute Prediction Benchmark, CUHK Multimedia Lab)",
     [CLOTH, IMAGES, PARTITION],
-    more=("Img/img", "img"),
+    more=lambda _: ("Img/img", "img"),
 )
 
 
@@ -46,37 +43,35 @@ class Options(DistributionOptions):
     path: UserPath = Field(description="the folder with Anno_coarse, Eval and Img")
 
 
-@contextmanager
-def read(options: Options, _split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
     """The data set. Raises UserError with file and line for missing files and wrong lines."""
-    with RELEASE.open(options.path) as files:
-        cloth = _table(files, CLOTH)
-        types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
-        category = {
-            image: _number(files, IMAGES, line, value, len(cloth))
-            for line, image, value in _table(files, IMAGES)
-        }
-        split = {image: _split(files, line, value) for line, image, value in _table(files, PARTITION)}
-        if category.keys() != split.keys():
-            image = min(category.keys() ^ split.keys())
-            raise files.error(PARTITION, "one list has an image that another lacks", image)
-        found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
-        options.compare(COUNTS, {**found, "categories": len(cloth)})
-        ids = sorted(category)
-        columns: dict[str, list[Any]] = {
-            "id": ids,
-            "split": [split[i] for i in ids],
-            "type": [types[category[i]] for i in ids],
-            "category": [category[i] for i in ids],
-        }
-        spaces = {
-            "type": LabelSpace(kind="single", classes=TYPES),
-            "category": LabelSpace(kind="single", classes=tuple(name for _, name, _ in cloth)),
-            "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
-        }
-        batches = in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids))
-        # The split is the benchmark's own; its rarest categories have a handful of images.
-        yield NewDataset("image", spaces, batches, allow_untrained=True)
+    files = work.enter_context(RELEASE.open(options.path))
+    cloth = _table(files, CLOTH)
+    types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
+    category = {
+        image: _number(files, IMAGES, line, value, len(cloth)) for line, image, value in _table(files, IMAGES)
+    }
+    split = {image: _split(files, line, value) for line, image, value in _table(files, PARTITION)}
+    if category.keys() != split.keys():
+        image = min(category.keys() ^ split.keys())
+        raise files.error(PARTITION, "one list has an image that another lacks", image)
+    found = {name: list(split.values()).count(name) for name in SPLIT_NAMES.values()}
+    options.compare(COUNTS, {**found, "categories": len(cloth)})
+    ids = sorted(category)
+    columns: dict[str, list[Any]] = {
+        "id": ids,
+        "split": [split[i] for i in ids],
+        "type": [types[category[i]] for i in ids],
+        "category": [category[i] for i in ids],
+    }
+    spaces = {
+        "type": LabelSpace(kind="single", classes=TYPES),
+        "category": LabelSpace(kind="single", classes=tuple(name for _, name, _ in cloth)),
+        "path": LabelSpace(kind="hierarchy", levels=("type", "category")),
+    }
+    batches = in_batches(columns, "image", (files.read(f"Img/{i}", i) for i in ids))
+    # The split is the benchmark's own; its rarest categories have a handful of images.
+    return NewDataset("image", spaces, batches, allow_untrained=True)
 
 
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:

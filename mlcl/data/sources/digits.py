@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from pydantic import Field
 
 from mlcl.config.section import Section
 from mlcl.data.format import SPLITS, LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.split_assignment import FRACTIONS, assign
 
 CELLS = 2
@@ -35,11 +33,10 @@ class Options(Section):
     size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     """The data set."""
     spaces = {"digits": LabelSpace(kind="multi_label", classes=tuple("0123456789"))}
-    yield NewDataset("image", spaces, _batches(options, split_seed))
+    return NewDataset("image", spaces, _batches(options, split_seed))
 
 
 def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:

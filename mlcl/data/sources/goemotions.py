@@ -14,13 +14,11 @@ hierarchy `path` through them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 from mlcl.data.hierarchies import hierarchy_of, pairs_of_paths
-from mlcl.data.source import NewDataset, Source, count, indices, space_of
+from mlcl.data.source import NewDataset, Source, Workspace, count, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.writer import in_batches
 
@@ -41,13 +39,12 @@ class Comment(NamedTuple):
     emotions: list[str]
 
 
-@contextmanager
-def read(options: DistributionOptions, _split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: DistributionOptions, _split_seed: int, work: Workspace) -> NewDataset:
     """The data set in its own split. Raises UserError with file and line."""
-    with RELEASE.open(options.path) as files:
-        emotions = files.class_names("emotions.txt")
-        groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
-        comments = list(chain.from_iterable(_comments(files, name, emotions) for name in PARTS))
+    files = work.enter_context(RELEASE.open(options.path))
+    emotions = files.class_names("emotions.txt")
+    groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
+    comments = list(chain.from_iterable(_comments(files, name, emotions) for name in PARTS))
     ids, splits, names = ([getattr(c, f) for c in comments] for f in ("id", "split", "emotions"))
     options.compare(COUNTS, count(splits, names))
     spaces = {"emotion": space_of(emotions)}
@@ -59,7 +56,7 @@ def read(options: DistributionOptions, _split_seed: int, _scratch: Path) -> Iter
     levels = ("sentiment", "ekman", "emotion")
     spaces["path"] = hierarchy_of(pairs_of_paths(paths), levels, spaces, options.path)
     batches = in_batches(columns, "text", (comment.text for comment in comments))
-    yield NewDataset("text", spaces, batches, allow_untrained=not options.check_counts)
+    return NewDataset("text", spaces, batches, allow_untrained=not options.check_counts)
 
 
 def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str, str]:

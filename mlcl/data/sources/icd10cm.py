@@ -7,16 +7,13 @@ Twelve sections are headings of wider ranges (C00-C96, T20-T32) and hold no code
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from mlcl.config.section import Section
 from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note, twin_form
 from mlcl.data.writer import RowBatch
 
@@ -39,8 +36,7 @@ class Diagnosis(NamedTuple):
     category: str
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     """The data set. Classes keep the order of the classification."""
     sections, rows = diagnoses()
     classes = {
@@ -53,7 +49,7 @@ def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDatas
     spaces["full_path"] = LabelSpace(kind="hierarchy", levels=("chapter", "section", "category"))
     splits = split_of(rows, split_seed, options.twins)
     notes = shares_note(splits, FRACTIONS, "categories, and what is worded like one, are for training")
-    yield NewDataset("text", spaces, [_batch(rows, classes, splits)], notes)
+    return NewDataset("text", spaces, [_batch(rows, classes, splits)], notes)
 
 
 def diagnoses() -> tuple[list[str], list[Diagnosis]]:

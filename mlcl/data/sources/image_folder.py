@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ from pydantic import Field
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.split_assignment import FRACTIONS, RowKeys, divide, image_digest, split_of_name
 from mlcl.data.tables.notation import text_of
@@ -59,8 +57,7 @@ def state(options: Options) -> str:
     return hash_of_files(options.path, image_files(options.path)[0])
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     """The data set; the files' bytes stay as they are. Raises UserError for a tree of uneven depth."""
     images, notes = find(options.path)
     depth = len(images[0].classes)
@@ -77,7 +74,7 @@ def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDatas
     notes += divide(rows, classes, options.fractions, split_seed)
     columns: dict[str, Any] = {"id": ids, "split": rows.splits, **labels}
     origin = options.path.resolve().name
-    yield NewDataset(
+    return NewDataset(
         "image",
         spaces,
         in_batches(columns, "image", (image.file.read_bytes() for image in images)),

@@ -15,22 +15,18 @@ A listed admission without a code stays, with no label, as in CAML's own files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.clinical import (
     LICENCE,
-    Admissions,
     ClinicalOptions,
     Lists,
     NoteStore,
     notes_dataset,
     records,
 )
-from mlcl.data.sources.common.distribution import Distribution, Release
+from mlcl.data.sources.common.distribution import Release
 from mlcl.data.sources.common.icd_codes import (
     Codes,
     CodeTable,
@@ -64,34 +60,24 @@ def state(options: ClinicalOptions) -> list[Any]:
     return [RELEASE.state(options), *_lists(options).state()]
 
 
-@contextmanager
-def read(options: ClinicalOptions, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+def read(options: ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
     """The data set. Raises UserError with file and line, and for counts that are not the published."""
-    with RELEASE.open(options.path) as files, NoteStore(scratch) as notes:
-        top = frozenset(TOP_50.split()) if options.codes == "50" else None
-        admissions = _lists(options).admissions(_codes(files), split_seed, top)
-        _read_notes(files, notes, admissions)
-        yield notes_dataset(options, admissions, notes, f"mimic3-{options.codes}", PUBLISHED[options.codes])
+    files, notes = work.enter_context(RELEASE.open(options.path)), NoteStore(work)
+    codes = Codes()
+    for table in TABLES:
+        codes.add(table, records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")))
+    splits, _ = _lists(options).read(codes, split_seed)
+    columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
+    for admission, date, category, description, text in records(files, NOTES, columns):
+        if category.strip() == "Discharge summary" and admission in splits:
+            # A summary goes before an addendum of its day.
+            notes.add(admission, (date, description.strip() != "Report"), text)
+    name, published = f"mimic3-{options.codes}", PUBLISHED[options.codes]
+    return notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
 
 
 def _lists(options: ClinicalOptions) -> Lists:
     return Lists(options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3")
-
-
-def _codes(files: Distribution) -> Codes:
-    codes = Codes()
-    for table in TABLES:
-        for patient, admission, code in records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")):
-            codes.add(patient, admission, code, table)
-    return codes
-
-
-def _read_notes(files: Distribution, notes: NoteStore, admissions: Admissions) -> None:
-    """A summary goes before an addendum of its day."""
-    columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
-    for admission, date, category, description, text in records(files, NOTES, columns):
-        if category.strip() == "Discharge summary" and admission in admissions.splits:
-            notes.add(admission, (date, description.strip() != "Report"), text)
 
 
 SOURCE = Source(

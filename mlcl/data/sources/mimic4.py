@@ -14,16 +14,12 @@ Similarity-Dissimilarity paper; its numbers of codes are, by our reading, those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.clinical import (
     LICENCE,
     ClinicalOptions,
@@ -32,7 +28,7 @@ from mlcl.data.sources.common.clinical import (
     notes_dataset,
     records,
 )
-from mlcl.data.sources.common.distribution import Distribution, Release
+from mlcl.data.sources.common.distribution import Release
 from mlcl.data.sources.common.icd_codes import (
     Codes,
     CodeTable,
@@ -94,37 +90,22 @@ def state(options: Options) -> list[Any]:
         return [tables.state(), notes.state(), *_lists(options).state()]
 
 
-@contextmanager
-def read(options: Options, split_seed: int, scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """The data set. Raises UserError with file and line, and for counts that are not the published."""
-    with (
-        RELEASE.open(options.path) as tables,
-        NOTE_RELEASE.open(options.notes or options.path) as files,
-        NoteStore(scratch) as notes,
-    ):
-        codes = _codes(tables, options)
-        admissions = _lists(options).admissions(codes, split_seed)
-        # The lists of the other version name other admissions.
-        splits = {row: split for row, split in admissions.splits.items() if row in codes.of}
-        admissions = replace(admissions, splits=splits)
-        columns = ("hadm_id", "note_type", "charttime", "text")
-        for admission, kind, time, text in records(files, NOTES, columns):
-            if admission in splits:
-                notes.add(admission, (time, kind != "DS"), text)
-        name, published = (
-            f"mimic4-icd{options.version}-{options.codes}",
-            PUBLISHED[options.version, options.codes],
-        )
-        yield notes_dataset(options, admissions, notes, name, published)
-
-
-def _codes(files: Distribution, options: Options) -> Codes:
-    codes, columns = Codes(), ("subject_id", "hadm_id", "icd_code", "icd_version")
+    tables = work.enter_context(RELEASE.open(options.path))
+    files = work.enter_context(NOTE_RELEASE.open(options.notes or options.path))
+    notes, codes = NoteStore(work), Codes()
     for table in TABLES[options.version]:
-        for patient, admission, code, version in records(files, table.names, columns):
-            if version == str(options.version):
-                codes.add(patient, admission, code, table)
-    return codes
+        rows = records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
+        codes.add(table, (row[:3] for row in rows if row[3] == str(options.version)))
+    splits, top = _lists(options).read(codes, split_seed)
+    # The lists of the other version name other admissions.
+    splits = {row: split for row, split in splits.items() if row in codes.of}
+    for admission, kind, time, text in records(files, NOTES, ("hadm_id", "note_type", "charttime", "text")):
+        if admission in splits:
+            notes.add(admission, (time, kind != "DS"), text)
+    name = f"mimic4-icd{options.version}-{options.codes}"
+    return notes_dataset(options, splits, codes, top, notes, name, PUBLISHED[options.version, options.codes])
 
 
 def _lists(options: Options) -> Lists:

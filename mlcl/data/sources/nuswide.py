@@ -18,10 +18,7 @@ Some photos occur in two folders; the hash is of the photo's number, so that the
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
@@ -29,8 +26,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace, count, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import assign, assign_validation, shares_note
 from mlcl.data.writer import in_batches
@@ -50,6 +46,7 @@ CONCEPTS = ("Concepts81.txt", "ConceptsList/Concepts81.txt")
 RELEASE = Release(
     "NUS-WIDE (ImageList.zip, Groundtruth.zip, ConceptsList.zip, National University of Singapore)",
     [LIST, TRAIN, TEST, CONCEPTS],
+    more=lambda files: ("Flickr", *map(_label_file, files.class_names(*CONCEPTS))),
 )
 PAPER = (0.6, 0.2, 0.2)
 
@@ -64,33 +61,25 @@ class Options(DistributionOptions):
     missing: Literal["error", "skip"] = Field("error", description="images whose file is not there")
 
 
-def state(options: Options) -> list[Any]:
-    """Plain data that changes when one of the files does."""
-    with RELEASE.open(options.path) as files:
-        return files.state("Flickr", *(_label_file(concept) for concept in files.class_names(*CONCEPTS)))
-
-
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """The data set. Raises UserError with file and line for missing files and wrong lines."""
-    with RELEASE.open(options.path) as files:
-        concepts = files.class_names(*CONCEPTS)
-        images = _images(files, LIST)
-        parts = _parts(files, images)
-        labels = _labels(files, concepts, images)
-        options.compare(COUNTS, _counts(parts, labels, len(concepts)))
-        wanted = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
-        ids = _with_file(files, options, wanted)
-        columns: dict[str, list[Any]] = {
-            "id": ids,
-            "split": [_split(options, image, parts[image], split_seed) for image in ids],
-            "concepts": [labels[image] for image in ids],
-        }
-        reason = "of few photos a hash gives other shares"
-        notes = shares_note(columns["split"], PAPER, reason) if options.split == "paper" else []
-        spaces = {"concepts": LabelSpace(kind="multi_label", classes=concepts)}
-        batches = in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids))
-        yield NewDataset("image", spaces, batches, notes, not options.check_counts)
+    files = work.enter_context(RELEASE.open(options.path))
+    concepts = files.class_names(*CONCEPTS)
+    images = _images(files, LIST)
+    parts = _parts(files, images)
+    labels = _labels(files, concepts, images)
+    labelled = [row for row in labels.values() if row]
+    found = count(list(parts.values()), labelled) | {"images": len(labels), "labelled": len(labelled)}
+    options.compare(COUNTS, found | {"concepts": len(concepts)})
+    wanted = [image for image in sorted(images) if labels[image] or options.unlabelled == "keep"]
+    ids = _with_file(files, options, wanted)
+    splits = [_split(options, image, parts[image], split_seed) for image in ids]
+    columns: dict[str, list[Any]] = {"id": ids, "split": splits, "concepts": [labels[i] for i in ids]}
+    reason = "of few photos a hash gives other shares"
+    notes = shares_note(splits, PAPER, reason) if options.split == "paper" else []
+    batches = in_batches(columns, "image", (files.read(f"Flickr/{image}") for image in ids))
+    spaces = {"concepts": space_of(concepts)}
+    return NewDataset("image", spaces, batches, notes, not options.check_counts)
 
 
 def _label_file(concept: str) -> str:
@@ -134,17 +123,6 @@ def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
     return np.array([mark == "1" for mark in marks], dtype=np.bool_)
 
 
-def _counts(parts: dict[str, str], labels: dict[str, list[int]], concepts: int) -> dict[str, float]:
-    labelled = [row for row in labels.values() if row]
-    return {
-        **Counter(parts.values()),
-        "images": len(labels),
-        "concepts": concepts,
-        "labelled": len(labelled),
-        "labels a row": sum(map(len, labelled)) / max(1, len(labelled)),
-    }
-
-
 def _with_file(files: Distribution, options: Options, images: list[str]) -> list[str]:
     there = [image for image in images if files.first(f"Flickr/{image}") is not None]
     if len(there) < len(images) and options.missing == "error":
@@ -171,5 +149,5 @@ SOURCE = Source(
     version="1",
     options=Options,
     read=read,
-    state=state,
+    state=RELEASE.state,
 )

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
+from mlcl.data.source import NewDataset, Source, Workspace, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import draw, hold_out
 from mlcl.data.writer import ROWS_AT_ONCE
@@ -56,24 +55,23 @@ class TokenStory(NamedTuple):
     words: str
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """The data set with the multi-label space `topics`. Raises UserError with file and line."""
-    with RELEASE.open(options.path) as files:
-        topics = _topics(files)
-        names, ids = list(topics.values()), list(topics)
-        splits = ["train" if int(number) <= LAST_TRAINING else "test" for number in ids]
-        options.compare(COUNTS, count(splits, names))
-        space = space_of_rows(names, files.file(TOPICS[0]))
-        labels = indices(names, space)
-        if options.split == "random":
-            _check_enough(len(ids), options)
-            drawn = draw(ids, split_seed, RANDOM)
-            splits = [drawn.get(number, "train") for number in ids]
-        else:
-            hold_out(splits, [labels], ids, split_seed, options.validation)
-        rows = {number: (split, row) for number, split, row in zip(ids, splits, labels, strict=True)}
-        yield NewDataset("text", {"topics": space}, _batches(files, rows), allow_untrained=True)
+    files = work.enter_context(RELEASE.open(options.path))
+    topics = _topics(files)
+    names, ids = list(topics.values()), list(topics)
+    splits = ["train" if int(number) <= LAST_TRAINING else "test" for number in ids]
+    options.compare(COUNTS, count(splits, names))
+    space = space_of_rows(names, files.file(TOPICS[0]))
+    labels = indices(names, space)
+    if options.split == "random":
+        _check_enough(len(ids), options)
+        drawn = draw(ids, split_seed, RANDOM)
+        splits = [drawn.get(number, "train") for number in ids]
+    else:
+        hold_out(splits, [labels], ids, split_seed, options.validation)
+    rows = {number: (split, row) for number, split, row in zip(ids, splits, labels, strict=True)}
+    return NewDataset("text", {"topics": space}, _batches(files, rows), allow_untrained=True)
 
 
 def _check_enough(stories: int, options: Options) -> None:

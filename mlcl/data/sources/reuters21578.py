@@ -15,14 +15,12 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import Field
 
-from mlcl.data.source import NewDataset, Source, count, indices, space_of_rows
+from mlcl.data.source import NewDataset, Source, Workspace, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import hold_out, words_of
 from mlcl.data.writer import in_batches
@@ -52,11 +50,10 @@ class Story(NamedTuple):
     text: str
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """The data set with the multi-label space `topics`. Raises UserError with file and story."""
-    with RELEASE.open(options.path) as files:
-        stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
+    files = work.enter_context(RELEASE.open(options.path))
+    stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
     options.compare(COUNTS, count(splits, names))
     space = space_of_rows(names, options.path)
@@ -65,7 +62,7 @@ def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDatas
     keys = [words_of(story.text) for story in stories]
     hold_out(splits, [labels], keys, split_seed, options.validation)
     columns = {"id": ids, "split": splits, "topics": labels}
-    yield NewDataset(
+    return NewDataset(
         "text", {"topics": space}, in_batches(columns, "text", (story.text for story in stories))
     )
 

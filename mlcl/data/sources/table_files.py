@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
 
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import file_state
 from mlcl.data.tables.files import ENCODING, Dialect
 from mlcl.data.tables.formats import open_table
@@ -45,11 +42,10 @@ class CsvOptions(TextFileOptions):
     )
 
 
-@contextmanager
-def read(options: TableOptions, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: TableOptions, split_seed: int, _work: Workspace) -> NewDataset:
     """The data set. Raises UserError with the file, the line or row, and the column."""
     given = options.model_dump(include={"encoding", "delimiter", "header"})
-    yield read_table(options, [open_table(path, Dialect(**given)) for path in options.path], split_seed)
+    return read_table(options, [open_table(path, Dialect(**given)) for path in options.path], split_seed)
 
 
 def state(options: TableOptions) -> list[Any]:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import hash_of_files
 from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
 from mlcl.errors import UserError
@@ -57,13 +56,12 @@ def state(options: ReviewOptions) -> str:
     return hash_of_files(options.path, hotels(options.path))
 
 
-@contextmanager
-def read(options: ReviewOptions, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
     """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
 
     Raises UserError with file and review.
     """
-    yield drawn_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
+    return drawn_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 
 
 def hotels(path: Path) -> list[Path]:

@@ -13,16 +13,12 @@ train and val together for training, test halved by a seeded hash into validatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from mlcl.config.section import UserPath
-from mlcl.data.format import LabelSpace
-from mlcl.data.source import NewDataset, Source
+from mlcl.data.source import NewDataset, Source, Workspace, count, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
 from mlcl.data.split_assignment import halves
 from mlcl.data.writer import in_batches
@@ -38,7 +34,7 @@ SETS = {"train": "train", "val": "validation", "test": "test"}
 RELEASE = Release(
     "PASCAL VOC 2007 (VOCtrainval_06-Nov-2007.tar and VOCtest_06-Nov-2007.tar, University of Oxford)",
     [f"{MAIN}/{name}.txt" for name in SETS],
-    more=("JPEGImages", *(f"{MAIN}/{name}_{part}.txt" for name in CLASSES for part in SETS)),
+    more=lambda _: ("JPEGImages", *(f"{MAIN}/{name}_{part}.txt" for name in CLASSES for part in SETS)),
 )
 MARKS = {"1": 1, "-1": -1, "0": 0}
 
@@ -51,28 +47,22 @@ class Options(DistributionOptions):
     difficult: bool = Field(False, description="count a class whose objects are all difficult as present")
 
 
-@contextmanager
-def read(options: Options, split_seed: int, _scratch: Path) -> Iterator[NewDataset]:
+def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     """The data set. Raises UserError with file and line for missing files and wrong lines."""
-    with RELEASE.open(options.path) as files:
-        sets = _sets(files)
-        labels = _labels(files, sets, options.difficult)
-        found = {name: len(images) for name, images in sets.items()}
-        average = sum(map(len, labels.values())) / max(1, len(labels))
-        options.compare(COUNTS, {**found, "labels a row": average})
-        split_of = {image: SETS[name] for name in sets for image in sets[name]}
-        if options.split == "paper":
-            half = halves(sets["test"], split_seed)
-            split_of = {image: half.get(image, "train") for image in split_of}
-        ids = sorted(split_of)
-        columns: dict[str, list[Any]] = {
-            "id": ids,
-            "split": [split_of[i] for i in ids],
-            "objects": [labels[i] for i in ids],
-        }
-        spaces = {"objects": LabelSpace(kind="multi_label", classes=CLASSES)}
-        batches = in_batches(columns, "image", (files.read(f"JPEGImages/{i}.jpg") for i in ids))
-        yield NewDataset("image", spaces, batches, allow_untrained=not options.check_counts)
+    files = work.enter_context(RELEASE.open(options.path))
+    sets = _sets(files)
+    labels = _labels(files, sets, options.difficult)
+    options.compare(COUNTS, count([name for name in sets for _ in sets[name]], list(labels.values())))
+    split_of = {image: SETS[name] for name in sets for image in sets[name]}
+    if options.split == "paper":
+        half = halves(sets["test"], split_seed)
+        split_of = {image: half.get(image, "train") for image in split_of}
+    ids = sorted(split_of)
+    splits, objects = [split_of[i] for i in ids], [labels[i] for i in ids]
+    columns: dict[str, list[Any]] = {"id": ids, "split": splits, "objects": objects}
+    batches = in_batches(columns, "image", (files.read(f"JPEGImages/{i}.jpg") for i in ids))
+    spaces = {"objects": space_of(CLASSES)}
+    return NewDataset("image", spaces, batches, allow_untrained=not options.check_counts)
 
 
 def _sets(files: Distribution) -> dict[str, list[str]]:

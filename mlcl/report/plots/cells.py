@@ -1,4 +1,4 @@
-"""The figures of a table's cells: a panel for each group of comparable cells, a line for each cell."""
+"""A plot of a table's cells: a panel for each group of comparable cells, a line for each cell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINE, _REST = 0.28, 0.75
 _NAME, _TITLE = 22, 30
 """Most letters in a line of a cell's name, and of a panel's title."""
 _FAR = 10.0
-"""What lies further from the median than so many median absolute deviations is far out."""
+"""A mean further from the median than so many median absolute deviations is far out."""
 _ROOM = 0.08
 """Room at both ends of an axis, as a share of what it spans."""
 
@@ -42,7 +42,7 @@ def cells_plot(name: str, title: str, caption: str, label: str, points: Sequence
     """The plot of at least one point, whose axis has the `label`. Its table has a row for each point.
 
     A mean that is far out in its panel stands at the edge with an arrow and its number, so that the others
-    can be told apart.
+    stay distinct.
     """
     return Plot(name, title, caption, pd.DataFrame(points), partial(_draw, points, label))
 

@@ -34,7 +34,7 @@ class Plot:
     """A plot of a report.
 
     `name` is the stem of its files, `title` and `caption` are plain text, `table` has the data. Each call of
-    `figure` draws it.
+    `figure` draws it with matplotlib.
     """
 
     name: str
@@ -53,7 +53,7 @@ class PlotSkipped(Exception):  # noqa: N818
 
 
 def require_change(values: Iterable[float]) -> None:
-    """Raises PlotSkipped where all values are the same: a picture of a constant tells nothing."""
+    """Raises PlotSkipped where all values are the same: a constant needs no plot."""
     if len(set(values)) < 2:
         raise PlotSkipped("its values are all the same")
 

@@ -1,6 +1,6 @@
 """The rows of a split that a plot shows, grouped by class, and their texts.
 
-The classes are few, so that they can be told apart.
+The classes are few, so that a reader can distinguish their marks.
 Shapes: N rows, C classes of the classifier.
 """
 

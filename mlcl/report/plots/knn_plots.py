@@ -57,8 +57,8 @@ def neighbour_plots(
     Plots, reasons of those that are missing, and the best (k, lambda, tau) of each setting in words.
 
     `folders`: the folders of each setting's runs, or of their artifacts, one for each seed. `job_data_of`
-    gives the data of the run in a folder; all runs must have as many rows of the same data set. Test figures
-    are drawn where the first run has read the test split. Nothing is trained.
+    gives the data of the run in a folder; all runs must have as many rows of the same data set. Metrics on
+    test are drawn where the first run has read the test split. Nothing is trained.
     """
     ks: list[int] = []
     tables: dict[str, list[Array]] = {}
@@ -204,7 +204,7 @@ def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
 
 def standard_error(scores: list[KnnScores]) -> float:
-    """That of a mean over seeds, with the variance pooled over settings and points; 0 for one seed each."""
+    """The standard error of a mean over seeds, its variance pooled over all points; 0 for one seed."""
     variances = [
         np.square(each.points["val_sd"].dropna()).mean() / each.seeds for each in scores if each.seeds > 1
     ]

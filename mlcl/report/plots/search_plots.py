@@ -5,6 +5,7 @@ The score over a key is drawn stage by stage, so that only trials of equally man
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import combinations
 
@@ -19,8 +20,10 @@ from mlcl.report.plots.charts import (
     Axis,
     Chart,
     Plot,
+    PlotCollection,
     PlotSkipped,
     Series,
+    build_plots,
     chart_plot,
     draw,
     legend,
@@ -39,6 +42,17 @@ _PANEL = 2.6
 """Height of a stage's panel in inches."""
 _MARKS = {"pruned": ("o", 26), "complete": ("o", 30), "best": ("*", 190)}
 """Marker and size of the trials in each state, in the order of drawing."""
+
+
+def search_plots(data: SweepData) -> PlotCollection:
+    """All plots of the search."""
+    builders: dict[str, Callable[[SweepData], Plot | list[Plot]]] = {
+        "history": history_plot,
+        "pareto": pareto_plots,
+        "response": response_plots,
+        "gamma": gamma_plot,
+    }
+    return build_plots({name: partial(make, data) for name, make in builders.items()})
 
 
 def history_plot(data: SweepData) -> Plot:
@@ -147,7 +161,8 @@ def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
 def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
     """A row for each trial with a score at a stage."""
     frame = data.search.loc[scores.index, ["number", "setting", "state"]].assign(x=x, score=scores)
-    state = frame["state"].str.lower().mask(frame["number"] == best_number(data), "best")
+    best = -1 if data.best is None else int(data.best["number"])
+    state = frame["state"].str.lower().mask(frame["number"] == best, "best")
     return frame.assign(state=state).dropna(subset="x")
 
 
@@ -203,23 +218,10 @@ def head_key(key: str, option: str) -> str | None:
     return name if key == f"{prefix}{name}{suffix}" and "." not in name else None
 
 
-def require_complete(data: SweepData, count: int = 1) -> None:
-    """Raises PlotSkipped where fewer trials are complete."""
-    found = len(data.complete)
-    if not found and count:
+def require_complete(data: SweepData) -> None:
+    """Raises PlotSkipped where no trial is complete."""
+    if data.complete.empty:
         raise PlotSkipped("no trial is complete")
-    if found < count:
-        raise PlotSkipped(f"needs {count} complete trials, and there {'is' if found == 1 else 'are'} {found}")
-
-
-def pruned_trials(data: SweepData) -> pd.DataFrame:
-    """The trials that were pruned after they had a score."""
-    return data.search[(data.search["state"] == State.PRUNED) & data.search["score"].notna()]
-
-
-def best_number(data: SweepData) -> int:
-    """The number of the best trial; -1 where no trial is complete."""
-    return -1 if data.best is None else int(data.best["number"])
 
 
 def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
@@ -230,7 +232,8 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
     pruned them.
     """
     values = pd.Series([[value for _, value in trial.intermediate] for trial in data.result.trials])
-    pruned, metric = pruned_trials(data), data.pruned_by.removeprefix("knn/")
+    pruned = data.search[(data.search["state"] == State.PRUNED) & data.search["score"].notna()]
+    metric = data.pruned_by.removeprefix("knn/")
     rows = [*data.complete.index, *pruned.index] if len(pruned) else []
     stages: dict[str, pd.Series[float]] = {}
     for length in _spread({len(values[row]) for row in pruned.index} - {0}):

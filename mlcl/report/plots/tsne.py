@@ -46,11 +46,11 @@ _BEST = style.COLOURS.index(style.BEST)
 _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
 
 
-def project(x_ND: Array, seed: int = 0, perplexity: float = 30.0) -> Array:
+def project(x_ND: Array, seed: int = 0) -> Array:
     """t-SNE of embeddings (N, D) as points (N, 2) float32, started from their principal components.
 
-    The perplexity is at most (N - 1) / 3. The same embeddings and seed give the same points. Equal embeddings
-    are all at 0.
+    The perplexity is 30, or (N - 1) / 3 if that is less. The same embeddings and seed give the same points.
+    Equal embeddings are all at 0.
 
     Raises ValueError for fewer than `FEWEST` rows and embeddings that are not finite.
     """
@@ -66,7 +66,7 @@ def project(x_ND: Array, seed: int = 0, perplexity: float = 30.0) -> Array:
     # t-SNE does not depend on the scale, but float32 overflows. Two components need two columns.
     x_ND = x_ND / np.abs(x_ND).max()
     x_ND = np.pad(x_ND, ((0, 0), (0, max(0, 2 - x_ND.shape[1])))).astype(np.float32)
-    method = TSNE(init="pca", random_state=seed, perplexity=min(perplexity, (len(x_ND) - 1) / 3))
+    method = TSNE(init="pca", random_state=seed, perplexity=min(30.0, (len(x_ND) - 1) / 3))
     # Several threads would add up a normaliser in any order, and every step would enlarge the difference.
     with threadpool_limits(limits=1):
         points_N2: Array = method.fit_transform(x_ND)
@@ -78,18 +78,17 @@ def tsne_plot(
     split: str,
     classes: Sequence[str] = (),
     *,
-    cap: int = ROWS,
     seed: int = 0,
 ) -> Plot:
     """t-SNE of the same rows of a split for each run, a panel for each setting. Source: MLCL Figure 3.
 
-    `classes`: see `row_groups`; of more than `cap` rows a sample is drawn. Raises PlotSkipped where there are
-    too few rows, and UserError for an unknown class.
+    `classes`: see `row_groups`; of more than `ROWS` rows a sample is drawn. Raises PlotSkipped for too few
+    rows, and UserError for an unknown class.
     """
     job_data = next(iter(runs.values())).job_data
     whole = job_data.dataset.split(split)
     groups = row_groups(job_data, whole, classes)
-    rows_N = sample(job_data, whole, groups, cap, seed)
+    rows_N = sample(job_data, whole, groups, ROWS, seed)
     if len(rows_N) < FEWEST:
         raise PlotSkipped(f"{len(rows_N)} {split} rows of these classes are too few")
     texts = row_texts(job_data, whole, rows_N)
@@ -180,7 +179,7 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
 
 
 def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Array]:
-    """What training rows share with a row of a split: the names of the ranks, and the rank of each row (N,).
+    """Ranks training rows by what they share with a row: the names of the ranks, each row's rank (N,).
 
     A rank is the number of shared labels or ratings; of single labels, the finest level with the same class.
     """

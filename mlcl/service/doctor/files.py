@@ -6,17 +6,19 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
 from mlcl.errors import UserError
-from mlcl.files import new_file
+from mlcl.files import is_locked, locked, new_file
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.doctor.locks import all_folders, hold_locks, is_locked, log_locks
 from mlcl.service.engine.recovery import recover
 from mlcl.service.engine.stop_conditions import STOP_FILE
-from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, State
+from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
+from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
@@ -27,7 +29,7 @@ MADE = ("data", "models", "reports", "cache/features")
 
 
 def find_full_disk(scope: Scope) -> Iterator[Finding]:
-    """The disk of the home, where it is nearly full."""
+    """Finds the disk of the home where it is nearly full."""
     folder = _existing(scope.home.resolve())
     usage = shutil.disk_usage(folder)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
@@ -36,7 +38,7 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
-    """The home, and the file of an SQLite store, where they cannot be written."""
+    """Finds a home, or the file of an SQLite store, that cannot be written."""
     folder, file = _existing(scope.home.resolve()), sqlite_file(scope.uri)
     if not os.access(folder, os.W_OK):
         cure = "give this user the right to write, or another --home"
@@ -67,7 +69,7 @@ def _existing(path: Path) -> Path:
 
 
 def find_damaged_database(scope: Scope) -> Iterator[Finding]:
-    """A home's database that is damaged or missing."""
+    """Finds a database of the home that is damaged or missing."""
     database = Database(scope.home)
     try:
         database.check()
@@ -95,7 +97,7 @@ def _restore(home: Path) -> None:
 
 
 def find_dead_runs(scope: Scope) -> Iterator[Finding]:
-    """Folders whose record says RUNNING and that no process has locked; one repair closes all."""
+    """Finds runs, sweeps and tables that are RUNNING while no process holds them; one repair stops all."""
 
     def mend() -> None:
         recover(scope.home)
@@ -112,17 +114,17 @@ def find_dead_runs(scope: Scope) -> Iterator[Finding]:
 
 
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
-    """Partial files without a living writer. They have no final name, so that no command reads them."""
+    """Finds partial files whose writer was killed. No command reads them, since they have no final name."""
     for path, locks in _partial_files(scope.home):
-        if not is_locked(*locks):
+        if not any_locked(*locks):
             yield _removable(path, "half-written: its writer was killed", locks)
 
 
 def find_stale_files(scope: Scope) -> Iterator[Finding]:
-    """Ray's folders and requests to stop, of commands that were killed."""
+    """Finds folders of Ray and requests to stop that killed commands left."""
     for folder in all_folders(scope.home):
         locks = [folder.path / LOCK]
-        if is_locked(*locks):
+        if any_locked(*locks):
             continue
         for path in sorted(folder.path.glob("ray-*")):
             yield _removable(path, "Ray Tune's folder of a command that was killed", locks)
@@ -154,3 +156,28 @@ def _remove(path: Path, locks: list[Path]) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def any_locked(*locks: Path) -> bool:
+    """Whether a process holds one of the locks. Looking creates no file."""
+    return any(map(is_locked, locks))
+
+
+@contextmanager
+def hold_locks(*locks: Path) -> Iterator[bool]:
+    """Holds the locks of existing folders in the context; yields False where another process has one."""
+    with ExitStack() as stack:
+        there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
+        yield all(stack.enter_context(locked(lock)) for lock in there)
+
+
+def all_folders(home: Path) -> list[RunFolder]:
+    """The folders of runs, sweeps and tables, also of those without a record."""
+    return [RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/"))]
+
+
+def log_locks(home: Path, id: str) -> list[Path]:
+    """The locks of the processes that write or deliver a log; of all owners if it has not been started."""
+    owner = first_entry(log_folder(home, id) / LOG).get("owner")
+    paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
+    return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

@@ -11,16 +11,16 @@ from mlflow.entities import Run
 
 from mlcl.markup import counted
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.doctor.locks import all_folders, hold_locks, is_locked, log_locks
+from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_locks
 from mlcl.service.engine.recovery import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor, pending_entries, undelivered_logs
-from mlcl.tracking.delivery import deliver_all
+from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, undelivered_logs
+from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.uri import sqlite_file, stored_uri
+from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
 PAGE = 1000
 """Runs per request."""
@@ -28,14 +28,19 @@ SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Logs with undelivered entries; those that another process delivers are notes."""
+    """Finds logs with undelivered entries, or whose store was deleted. A log in delivery gives a note."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
 
+    if (delivered := delivered_logs(scope.home, scope.uri)) and not unreachable_reason(scope.uri):
+        lost = lost_logs(scope.home, scope.uri, MlflowClient(scope.uri)) if _has_tables(scope) else delivered
+        if lost:
+            why = f"{counted(len(lost), 'log')} went to a store that was deleted or replaced since"
+            yield Finding(shown(scope.uri), why, "delivered again", mend)
     for log in undelivered_logs(scope.home):
         what, count = str(log_folder(scope.home, log.id)), f"{log.entries} entries are not delivered"
-        if is_locked(*log_locks(scope.home, log.id)):
+        if any_locked(*log_locks(scope.home, log.id)):
             yield Finding(what, f"{count}: its command is at it", "none is needed", note=True)
         elif log.uri != stored_uri(scope.uri, scope.home):
             cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
@@ -48,9 +53,8 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Runs with another state in MLflow than here. RUNNING runs of other homes are counted in a note."""
-    file = sqlite_file(scope.uri)
-    if unreachable_reason(scope.uri) or (file is not None and not (file.exists() and file.stat().st_size)):
+    """Finds runs whose state in MLflow differs from the home's; a note counts RUNNING runs of other homes."""
+    if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
     folders = {folder.path.name: folder for folder in all_folders(scope.home)}
@@ -68,7 +72,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         else:
             state = _state_of_owner(owner, log)
         present = run.info.status, tags.get(Tag.STATE, "no state")
-        if state is not None and present != (MLFLOW_STATUS[state[0]], state[0]) and not is_locked(*locks):
+        if state is not None and present != (MLFLOW_STATUS[state[0]], state[0]) and not any_locked(*locks):
             yield Finding(
                 f"MLflow run {id} ({run.info.run_name})",
                 f"is {present[0]} ({present[1]}) there, and {state[0]} here",
@@ -79,6 +83,12 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         some = ", ".join(foreign[:SHOWN_IDS]) + (", ..." if len(foreign) > SHOWN_IDS else "")
         why = "RUNNING in MLflow, of another home: nothing here says whether they live"
         yield Finding(f"{counted(len(foreign), 'run')}: {some}", why, "look from their home", note=True)
+
+
+def _has_tables(scope: Scope) -> bool:
+    """Whether the store is a server, or a file that is there: to ask for another one would make it."""
+    file = sqlite_file(scope.uri)
+    return file is None or (file.exists() and file.stat().st_size > 0)
 
 
 def _owned_runs(client: MlflowClient) -> Iterator[Run]:

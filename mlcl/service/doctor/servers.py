@@ -17,7 +17,7 @@ from packaging.specifiers import SpecifierSet
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.process.limits import narrow_limits
 from mlcl.service.ray.folder import default_folder
-from mlcl.tracking.network import basic_auth, connection_error, get, unreachable_reason
+from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
 
 RAY = "RAY_ADDRESS"
@@ -28,7 +28,7 @@ RAY_SECONDS = 20.0
 
 
 def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
-    """Limits of the shell and the machine, free memory among them, that Ray does not work with."""
+    """Finds limits of the shell and the machine, such as free memory, that are too low for Ray."""
     for limit in narrow_limits():
         yield Finding("this machine", limit, "raise it, or make room, before a sweep, a table or `mlcl up`")
 
@@ -57,12 +57,11 @@ def mlflow_login() -> dict[str, str]:
 
 def ray_address() -> tuple[str, int]:
     """Host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
-    host, _, port = os.environ.get(RAY, "").removeprefix("ray://").rpartition(":")
-    return (host, int(port)) if port.isdigit() else ("", 0)
+    return host_and_port(os.environ.get(RAY, ""))
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """The Python and the installed packages with versions that this package does not allow."""
+    """Finds a Python and installed packages whose versions this package does not allow."""
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
@@ -78,7 +77,7 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
-    """Servers with another version than the installed client."""
+    """Finds servers with another version than the installed client."""
     if scope.uri.startswith(("http://", "https://")):
         answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
         version = answer.text.strip() if answer.status == 200 else ""
@@ -119,7 +118,7 @@ def _installed(name: str) -> str | None:
 
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
-    """The file, where no cluster answers at its address: programs would wait for that cluster."""
+    """Finds Ray's file with the address of a cluster that does not answer: programs would wait for it."""
     path = Path(default_folder(), "ray_current_cluster")
     reason = _stale(path)
     if reason:
@@ -132,10 +131,10 @@ def _stale(path: Path) -> str:
         address = path.read_text(errors="replace").strip()
     except FileNotFoundError:
         return ""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    host, port = host_and_port(address)
+    if not host:
         return f"names no address: {address[:100]!r}"
-    reason = connection_error(host, int(port))
+    reason = connection_error(host, port)
     return f"names the Ray cluster {address}, which does not answer ({reason})" if reason else ""
 
 

@@ -43,6 +43,8 @@ class Ledger:
         self.history: list[tuple[str, str, int]] = []
         """(event, key, epoch) of every intermediate value and end, in order: a pruner is replayed from it."""
         self.registered: dict[str, str] = {}
+        self.registered_runs: set[str] = set()
+        """The runs in MLflow of which a version was made."""
         self.codes: list[str] = []
         """The code of each command, without repetitions."""
         self.clock_seconds = 0.0
@@ -174,6 +176,7 @@ class Ledger:
 
     def _on_registered(self, event: dict[str, Any]) -> None:
         self.registered[event["key"]] = event["text"]
+        self.registered_runs.add(event.get("run", ""))
 
     def _on_end(self, event: dict[str, Any]) -> None:
         self.state = State(event["state"])

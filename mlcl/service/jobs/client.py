@@ -8,12 +8,13 @@ import logging
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mlcl.config.cluster import ClusterConfig
 from mlcl.errors import UserError
@@ -34,8 +35,6 @@ NEAREST = 5
 """Most known jobs that an error names."""
 STOP_SECONDS = 90
 """Seconds between Ray's SIGTERM and SIGKILL to a job, in which it writes a checkpoint."""
-
-T = TypeVar("T")
 
 
 class Metadata(StrEnum):
@@ -75,15 +74,16 @@ class JobsClient:
     """The jobs of a cluster. Every method raises UserError where it does not answer, or refuses."""
 
     def __init__(self, cluster: ClusterConfig, file: Path) -> None:
-        self._cluster, self._file = cluster, file
-        self._client = self._call(self._connect)
+        self.cluster, self.file = cluster, file
 
-    def _connect(self) -> Any:
+    @cached_property
+    def _client(self) -> Any:
+        """Ray's client. It is connected by the first request."""
         from ray.job_submission import JobSubmissionClient
 
         for name in VERBOSE_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
-        ray = self._cluster.ray
+        ray = self.cluster.ray
         headers = {}
         if ray.token is not None:
             headers["Authorization"] = f"Bearer {ray.token.resolve('ray.token')}"
@@ -93,7 +93,7 @@ class JobsClient:
     def jobs(self) -> list[JobView]:
         """The jobs that mlcl submitted, the latest first."""
         mine: dict[str, list[Any]] = {}
-        for job in self._call(self._client.list_jobs):
+        for job in self._call("list_jobs"):
             known = (job.metadata or {}).get(Metadata.ID)
             if known is not None and job.submission_id is not None:
                 mine.setdefault(known, []).append(job)
@@ -112,31 +112,22 @@ class JobsClient:
             raise UserError("this cluster knows no such job", key="ID", found=id, allowed=known or "none yet")
         return view
 
-    def submit(
-        self, attempt: str, entrypoint: str, runtime_env: dict[str, Any], metadata: dict[str, str]
-    ) -> None:
-        """Submits a job under an id that is new to the cluster."""
-        self._call(
-            lambda: self._client.submit_job(
-                entrypoint=entrypoint,
-                submission_id=attempt,
-                runtime_env=runtime_env,
-                metadata=metadata,
-            )
-        )
+    def submit(self, attempt: str, **job: Any) -> None:
+        """Submits a job under an id that is new to the cluster. `job` is passed to Ray's `submit_job`."""
+        self._call("submit_job", submission_id=attempt, **job)
 
     def logs(self, view: JobView) -> str:
         """The output of the latest attempt."""
-        return str(self._call(lambda: self._client.get_job_logs(view.attempt)))
+        return str(self._call("get_job_logs", view.attempt))
 
     def follow(self, view: JobView) -> AsyncIterator[str]:
         """The output of the latest attempt, until it ends."""
-        lines: AsyncIterator[str] = self._client.tail_job_logs(view.attempt)
+        lines: AsyncIterator[str] = self._call("tail_job_logs", view.attempt)
         return lines
 
     def stop(self, view: JobView) -> None:
         """Asks a job to end, after it has written a checkpoint."""
-        self._call(lambda: self._client.stop_job(view.attempt))
+        self._call("stop_job", view.attempt)
 
     def ended(self, id: str, seconds: float) -> JobView:
         """Waits until the job has ended, or for so many seconds, and returns it."""
@@ -147,25 +138,24 @@ class JobsClient:
             view = self.get(id)
         return view
 
-    def _call(self, call: Callable[[], T]) -> T:
-        """Calls Ray's client and turns its exceptions into UserError."""
+    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Calls a method of Ray's client and turns its exceptions into UserError."""
         from ray.exceptions import AuthenticationError
 
-        address = self._cluster.ray.address
+        address = self.cluster.ray.address
         try:
-            return call()
+            return getattr(self._client, method)(*args, **kwargs)
         except AuthenticationError as error:
-            missing = self._cluster.ray.token is None
-            problem = "the cluster asks for a token" if missing else "the cluster does not take this token"
-            found = "none" if missing else f"{address}: {str(error).splitlines()[0]}"
-            raise UserError(problem, file=self._file, key="ray.token", found=found) from None
+            problem, found = "the cluster asks for a token", "none"
+            if self.cluster.ray.token is not None:
+                problem = "the cluster does not take this token"
+                found = f"{address}: {str(error).splitlines()[0]}"
+            raise UserError(problem, file=self.file, key="ray.token", found=found) from None
         except (ConnectionError, OSError) as error:
-            found = f"{address} ({type(error).__name__})"
-            raise UserError(
-                "no Ray cluster answers", file=self._file, key="ray.address", found=found
-            ) from None
+            problem, answer = "no Ray cluster answers", f"{address} ({type(error).__name__})"
         except RuntimeError as error:
-            raise UserError("the cluster refused", file=self._file, key="ray.address", found=error) from None
+            problem, answer = "the cluster refused", str(error)
+        raise UserError(problem, file=self.file, key="ray.address", found=answer)
 
 
 def check_id(id: str) -> str:

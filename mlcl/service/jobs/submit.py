@@ -6,9 +6,11 @@ import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from mlcl.config.cluster import ClusterConfig, Reference
 from mlcl.errors import UserError
@@ -51,10 +53,11 @@ class Submission:
     user: str
 
 
+SUBMISSION = TypeAdapter(Submission)
+
+
 def submit(
     client: JobsClient,
-    cluster: ClusterConfig,
-    file: Path,
     words: Sequence[str],
     *,
     home: Path,
@@ -63,28 +66,19 @@ def submit(
 ) -> str:
     """Submits the command `mlcl WORDS` and returns its id.
 
-    Raises UserError where the id is taken, and before the upload for files that cannot be uploaded.
+    Raises UserError where a job has the id already, and before the upload for files that cannot be uploaded.
     """
     name = check_id(id or new_id())
     there = client.find(name)
     if there is not None:
         found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
         raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
-    submission = _submission(name, words, cluster, file, present_user())
-    _send(client, cluster, submission, 1, home, needed)
+    _send(client, _submission(client, name, words, present_user()), 1, home, needed)
     return name
 
 
 def resume(
-    client: JobsClient,
-    cluster: ClusterConfig,
-    file: Path,
-    id: str,
-    more: Sequence[str],
-    *,
-    home: Path,
-    check: Check,
-    force: bool = False,
+    client: JobsClient, id: str, more: Sequence[str], *, home: Path, check: Check, force: bool = False
 ) -> str:
     """Submits a command again that did not complete, with `more` words, and returns the submission id.
 
@@ -99,26 +93,23 @@ def resume(
     if there is not None and there.is_active:
         raise UserError("this job still runs", key="ID", found=f"{id}: {there.state}")
     if there is not None and there.state == "COMPLETE" and not more:
-        raise UserError(
-            "this job is complete", key="ID", found=id, allowed="a stopped or failed one, or further options"
-        )
+        allowed = "a stopped or failed one, or further options"
+        raise UserError("this job is complete", key="ID", found=id, allowed=allowed)
     if kept is None:
         assert there is not None
         # From another machine; with this machine's copy of the working directory.
-        kept = _submission(id, there.command, cluster, file, owner)
+        kept = _submission(client, id, there.command, owner)
     submission = replace(kept, words=(*kept.words, *more), user=owner or present_user())
     number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
-    needed = check(submission.words, Path(submission.folder))
-    _send(client, cluster, submission, number, home, needed)
+    _send(client, submission, number, home, check(submission.words, Path(submission.folder)))
     return attempt_name(id, number)
 
 
 def read_submission(home: Path, id: str) -> Submission | None:
     """The submission of an id; None where it was not submitted from this home."""
     try:
-        tree = json.loads(_record(home, check_id(id)).read_text(encoding="utf-8"))
-        return Submission(**{**tree, "words": tuple(tree["words"])})
-    except (OSError, ValueError, TypeError, KeyError):
+        return SUBMISSION.validate_json(_record(home, check_id(id)).read_bytes())
+    except (OSError, ValueError):
         return None
 
 
@@ -147,47 +138,37 @@ def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
 
 
 def _send(
-    client: JobsClient,
-    cluster: ClusterConfig,
-    submission: Submission,
-    number: int,
-    home: Path,
-    needed: Sequence[Path],
+    client: JobsClient, submission: Submission, number: int, home: Path, needed: Sequence[Path]
 ) -> None:
+    cluster = client.cluster
     where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
         folder = stage(where, Path(scratch), needed)
         # The record first, so that every job on the cluster can be resumed from here.
-        _write(home, submission)
+        record = _record(home, submission.id)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(record, SUBMISSION.dump_json(submission, indent=2).decode() + "\n")
         client.submit(
             attempt_name(submission.id, number),
-            entrypoint(cluster, submission.words),
-            runtime_env(cluster, submission.id, folder),
-            _metadata(submission, number),
+            entrypoint=entrypoint(cluster, submission.words),
+            runtime_env=runtime_env(cluster, submission.id, folder),
+            metadata={
+                Metadata.ID: submission.id,
+                Metadata.ATTEMPT: str(number),
+                Metadata.COMMAND: json.dumps(submission.words),
+                Metadata.USER: submission.user,
+            },
         )
 
 
-def _metadata(submission: Submission, number: int) -> dict[str, str]:
-    return {
-        Metadata.ID: submission.id,
-        Metadata.ATTEMPT: str(number),
-        Metadata.COMMAND: json.dumps(submission.words),
-        Metadata.USER: submission.user,
-    }
-
-
-def _submission(id: str, words: Sequence[str], cluster: ClusterConfig, file: Path, user: str) -> Submission:
-    return Submission(id, tuple(words), str(file.resolve()), str(cluster.working_dir.root), user)
+def _submission(client: JobsClient, id: str, words: Sequence[str], user: str) -> Submission:
+    return Submission(
+        id, tuple(words), str(client.file.resolve()), str(client.cluster.working_dir.root), user
+    )
 
 
 def _record(home: Path, id: str) -> Path:
     return home / "jobs" / f"{id}.json"
-
-
-def _write(home: Path, submission: Submission) -> None:
-    file = _record(home, submission.id)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(file, json.dumps(asdict(submission), indent=2) + "\n")
 
 
 def known_submissions(home: Path) -> Mapping[str, Submission]:

@@ -39,7 +39,7 @@ PREFIXES = ("LC_", "OMP_", "MKL_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
 
 @dataclass(frozen=True)
 class Process:
-    """A process by its id and its start (seconds since 1970), as ids are reused."""
+    """A process, identified by its id and its start (seconds since 1970): ids are reused."""
 
     pid: int
     created: float
@@ -89,7 +89,7 @@ def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
 
 
 def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
-    """The first process, then its living descendants, to be stored: they are found even if it has ended."""
+    """A process and its living descendants, to be stored: the rest is found when the first has ended."""
     known = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
         with suppress(psutil.Error):  # it may have ended just now
@@ -140,7 +140,7 @@ def free_port() -> int:
 
 
 def check_free(key: str, port: int) -> None:
-    """Raises UserError with the owner of the port where it is taken."""
+    """Raises UserError, which names the owner, where another process listens at the port of an option."""
     with socket.socket() as probe:
         # Closed connections keep a port for a minute, which does not matter here.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

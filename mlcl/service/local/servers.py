@@ -49,7 +49,7 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem and its cure; `passing`: it may pass while the server starts."""
+    """A server's problem and its cure; a `passing` one is waited for while the server starts."""
 
     what: str
     mend: str
@@ -113,12 +113,12 @@ class Server:
 
 
 def servers_of(settings: Settings, folder: ServiceFolder) -> tuple[Server, Server]:
-    """Ray and MLflow, as these settings have them."""
+    """The servers of the service with these settings: Ray's head, then MLflow."""
     return ray_head(settings, folder), mlflow_server(settings, folder)
 
 
 def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
-    """`ray start --head --block`, which ends all of its processes at SIGTERM, or when one of them fails.
+    """Ray's head: `ray start --head --block`. It ends all of its processes at SIGTERM, or when one fails.
 
     All of its ports are on the loopback address. `ray_scratch` makes the folder that the command still needs.
     """
@@ -132,15 +132,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
         "max-worker-port": 0,
         "ray-client-server-port": free_port(),  # the system cannot choose it
     }
-    start = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--disable-usage-stats",
-    ]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"]
     return Server(
         name=RAY,
         title="Ray",
@@ -150,7 +142,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
         secret=folder.ray_token,
         login={"Authorization": f"Bearer {read_secret(folder.ray_token)}"},
         ports={"--ray-port": settings.ray_port, "--dashboard-port": settings.dashboard_port},
-        command=[*start, *(f"--{name}={value}" for name, value in options.items())],
+        command=[*start, "--disable-usage-stats", *(f"--{key}={value}" for key, value in options.items())],
         environment={  # jobs and workers inherit it
             **inherited_environment("RAY_memory_"),
             "RAY_AUTH_MODE": "token",
@@ -179,7 +171,7 @@ def ray_scratch(announce: Callable[[str], None]) -> str:
 
 
 def ray_jobs(head: Server) -> list[str] | None:
-    """The ids of the jobs that have not ended; None without an answer."""
+    """The ids of Ray's jobs that have not ended; None where the head does not answer."""
     jobs = _json(head, "api/jobs/", None)
     if jobs is None:
         return None
@@ -187,7 +179,7 @@ def ray_jobs(head: Server) -> list[str] | None:
 
 
 def ray_nodes(head: Server) -> list[dict[str, Any]]:
-    """The living nodes with their resources."""
+    """The living nodes of Ray with their resources."""
     answer = _json(head, "api/v0/nodes?detail=1", None)
     nodes = answer["data"]["result"]["result"] if answer else []
     return [node for node in nodes if node["state"] == "ALIVE"]
@@ -199,7 +191,7 @@ def _json(server: Server, page: str, default: Any) -> Any:
 
 
 def mlflow_server(settings: Settings, folder: ServiceFolder) -> Server:
-    """`mlflow server` with its basic authentication. It logs no requests: there are many a second."""
+    """MLflow's server with basic authentication. It logs no requests: there are many a second."""
     start = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
     address = ["--host", HOST, "--port", str(settings.mlflow_port)]
     user, password = read_secret(folder.mlflow_user), read_secret(folder.mlflow_password)

@@ -1,4 +1,4 @@
-"""Starts the local service, ends it, and tells how it is. What runs is in one file, `state.json`."""
+"""The local service: its start, its end and its status. What runs is in one file, `state.json`."""
 
 from __future__ import annotations
 
@@ -7,26 +7,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import yaml
-from pydantic import Field, TypeAdapter
 
 from mlcl.config.cluster import ClusterConfig
 from mlcl.config.section import validate
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
 from mlcl.files import replace_text
-from mlcl.service.local.processes import (
-    Process,
-    check_free,
-    end_processes,
-    process_tree,
-    public_listeners,
-    record_tree,
-    start_process,
-)
+from mlcl.service.local.processes import check_free, end_processes, record_tree, start_process
 from mlcl.service.local.servers import (
     MLFLOW,
     RAY,
@@ -38,7 +28,15 @@ from mlcl.service.local.servers import (
     ray_scratch,
     servers_of,
 )
-from mlcl.service.local.settings import ServiceFolder, Settings, UpOptions, resolve_settings
+from mlcl.service.local.settings import (
+    RunningServer,
+    ServiceFolder,
+    ServiceState,
+    read_secret,
+    read_state,
+    resolve_settings,
+    write_state,
+)
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 
 PATIENCE = 300.0
@@ -53,79 +51,30 @@ NAMED = 5
 Announce = Callable[[str], None]
 
 
-class ServiceError(Exception):
-    """A server did not start as it should."""
-
-
-@dataclass(frozen=True)
-class RunningServer:
-    """A started server: its processes, the parent first; `scratch`: a folder to be removed with it."""
-
-    processes: Annotated[tuple[Process, ...], Field(min_length=1)]
-    scratch: str = ""
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
-
-    def lives(self) -> bool:
-        """Whether the first process lives; it ends when another one fails."""
-        return self.processes[0].find() is not None
-
-    def outside(self) -> list[str]:
-        """Its processes that other machines may reach."""
-        return public_listeners(process_tree(self.processes))
-
-
-@dataclass(frozen=True)
-class ServiceState:
-    """The content of `state.json`: the settings without a password, and the started servers by name."""
-
-    settings: Settings
-    servers: dict[str, RunningServer]
-
-    def living(self) -> dict[str, RunningServer]:
-        """The servers whose first process lives."""
-        return {name: running for name, running in self.servers.items() if running.lives()}
-
-
-STATE = TypeAdapter(ServiceState)
-
-
-def read_state(folder: ServiceFolder) -> ServiceState | None:
-    """Reads the state; None where there is no file. Raises UserError for an unreadable file."""
-    try:
-        return STATE.validate_json(folder.state.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        problem = "cannot be read; end what runs by hand and remove it"
-        raise UserError(problem, file=folder.state, found=error) from None
-
-
-def write_state(folder: ServiceFolder, state: ServiceState) -> None:
-    """Replaces the file, whole or not at all; removes it and the cluster file where no server is left."""
-    if state.servers:
-        shown = replace(state, settings=state.settings.shown)
-        replace_text(folder.state, STATE.dump_json(shown, indent=2).decode() + "\n")
-    else:
-        folder.cluster.unlink(missing_ok=True)
-        folder.state.unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class UpResult:
-    """The running service; `fresh`: the names of the servers that this call started."""
+    """The running service: addresses, the servers that this call started, and the files of secrets.
 
-    settings: Settings
-    folder: ServiceFolder
-    servers: tuple[Server, Server]
-    fresh: tuple[str, ...]
+    `outside` are the addresses that other machines can reach.
+    """
+
+    ray: str
+    mlflow: str
+    started: tuple[str, ...]
+    user: str
+    password_file: Path
+    token_file: Path
+    cluster_file: Path
+    store: str
+    artifacts: str
     outside: list[str]
 
 
-def up(options: UpOptions, home: Path, announce: Announce = lambda _: None) -> UpResult:
+def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: None) -> UpResult:
     """Starts the servers that do not run, waits until both answer, and returns the running service.
 
-    Raises UserError before anything is started, ServiceError where a server does not start, and
-    KeyboardInterrupt. The servers that this call started are then ended.
+    `options` are fields of `Settings`. Raises UserError before anything is started, MachineError where a
+    server does not start, and KeyboardInterrupt. The servers that this call started are then ended.
     """
     folder = ServiceFolder(home)
     folder.make()
@@ -135,7 +84,13 @@ def up(options: UpOptions, home: Path, announce: Announce = lambda _: None) -> U
         settings = resolve_settings(options, folder, before.settings if before and living else None)
         servers = servers_of(settings, folder)
         missing = [server for server in servers if server.name not in living]
-        _make_ready(missing, before.servers if before else {}, folder)
+        for server in missing:  # what remains of a dead one may hold a port
+            if before and server.name in before.servers:
+                discard(folder, before.servers[server.name])
+        for server in missing:
+            for option, port in server.ports.items():
+                check_free(option, port)
+            server.prepare()
         state = ServiceState(settings, dict(living))
         try:
             for server in missing:
@@ -149,7 +104,7 @@ def up(options: UpOptions, home: Path, announce: Announce = lambda _: None) -> U
                     server.prepare()
                     _start(server, state, folder, announce)
                     if ended := _wait_for(server, state, stop, announce):
-                        raise ServiceError(ended)
+                        raise MachineError(ended)
             _write_cluster(folder, *servers)
             write_state(folder, state)
         except BaseException:
@@ -158,19 +113,18 @@ def up(options: UpOptions, home: Path, announce: Announce = lambda _: None) -> U
                     discard(folder, state.servers.pop(name))
                 write_state(folder, state)
             raise
-    outside = sorted({each for running in state.servers.values() for each in running.outside()})
-    return UpResult(settings, folder, servers, _fresh(state, living), outside)
-
-
-def _make_ready(missing: Sequence[Server], known: Mapping[str, RunningServer], folder: ServiceFolder) -> None:
-    """Checks and prepares a start. First ends what remains of dead servers, which may hold a port."""
-    for server in missing:
-        if server.name in known:
-            discard(folder, known[server.name])
-    for server in missing:
-        for option, port in server.ports.items():
-            check_free(option, port)
-        server.prepare()
+    return UpResult(
+        ray=servers[0].address,
+        mlflow=servers[1].address,
+        started=_fresh(state, living),
+        user=read_secret(folder.mlflow_user),
+        password_file=folder.mlflow_password,
+        token_file=folder.ray_token,
+        cluster_file=folder.cluster,
+        store=settings.public.store,
+        artifacts=settings.artifacts,
+        outside=sorted({each for running in state.servers.values() for each in running.outside()}),
+    )
 
 
 def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[str, ...]:
@@ -191,7 +145,7 @@ def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce:
 def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: Announce) -> str:
     """Waits until a server answers as it should, then adds its child processes to the state.
 
-    Returns the end of its log where it ends before, else nothing. Raises ServiceError where it answers
+    Returns the end of its log where it ends before, else nothing. Raises MachineError where it answers
     wrongly, or not in time, and KeyboardInterrupt.
     """
     running = state.servers[server.name]
@@ -207,7 +161,7 @@ def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: 
             end = " | ".join(line.strip() for line in lines[-LAST_LINES:])
             return f"{server.title} ended while it started; {server.log} ends: {end}"
         if not problem.passing or time.monotonic() > deadline:
-            raise ServiceError(f"{server.title} at {server.address} {problem.what}; {problem.mend}")
+            raise MachineError(f"{server.title} at {server.address} {problem.what}; {problem.mend}")
         time.sleep(LOOK_EVERY)
         problem = server.problem()
     state.servers[server.name] = replace(running, processes=record_tree(running.processes))
@@ -232,7 +186,7 @@ def _write_cluster(folder: ServiceFolder, ray: Server, mlflow: Server) -> None:
 
 @dataclass(frozen=True)
 class DownResult:
-    """The names of the servers that were ended, and the number of their processes."""
+    """The names of the servers that `down` ended, and the number of their processes."""
 
     servers: tuple[str, ...]
     processes: int

@@ -1,19 +1,23 @@
-"""The settings of `mlcl up`, and the folder of its secrets, databases and logs."""
+"""The settings of `mlcl up`, the folder of its secrets, databases and logs, and its state file."""
 
 from __future__ import annotations
 
 import importlib.util
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from sqlalchemy import create_engine, inspect, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from mlcl.errors import UserError
 from mlcl.files import locked, replace_text
+from mlcl.service.local.processes import Process, process_tree, public_listeners
 from mlcl.tracking.uri import driver_error, shown
 
 ADMIN = "admin"
@@ -46,9 +50,8 @@ class ServiceFolder:
     def make(self) -> None:
         """Creates the folder and missing secrets. Raises UserError where it cannot be written."""
         if any(sign in str(self.home) for sign in "?#%"):
-            raise UserError(
-                "not a path for an SQLite store", key="--home", found=self.home, allowed="no ? # %"
-            )
+            problem = "not a path for an SQLite store"
+            raise UserError(problem, key="--home", found=self.home, allowed="no ? # %")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
@@ -82,19 +85,8 @@ def read_secret(path: Path) -> str:
 
 
 @dataclass(frozen=True)
-class UpOptions:
-    """The options of `mlcl up`; None for those not given."""
-
-    ray_port: int | None = None
-    dashboard_port: int | None = None
-    mlflow_port: int | None = None
-    store: str | None = None
-    artifacts: str | None = None
-
-
-@dataclass(frozen=True)
 class Settings:
-    """The resolved settings. `store` may have a password: only `shown` may be stored."""
+    """The resolved settings of the service. `store` may have a password: only `public` may be written."""
 
     store: str
     artifacts: str
@@ -103,26 +95,81 @@ class Settings:
     mlflow_port: int = 5000
 
     @property
-    def shown(self) -> Settings:
+    def public(self) -> Settings:
         """The settings without the password."""
         return replace(self, store=shown(self.store))
 
 
-def resolve_settings(options: UpOptions, folder: ServiceFolder, running: Settings | None) -> Settings:
+@dataclass(frozen=True)
+class RunningServer:
+    """A started server: its processes, the parent first; `scratch`: a folder to be removed with it."""
+
+    processes: Annotated[tuple[Process, ...], Field(min_length=1)]
+    scratch: str = ""
+    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def lives(self) -> bool:
+        """Whether the server runs: its first process ends when another one fails."""
+        return self.processes[0].find() is not None
+
+    def outside(self) -> list[str]:
+        """The addresses of the server that other machines may reach."""
+        return public_listeners(process_tree(self.processes))
+
+
+@dataclass(frozen=True)
+class ServiceState:
+    """The content of `state.json`: the settings without a password, and the started servers by name."""
+
+    settings: Settings
+    servers: dict[str, RunningServer]
+
+    def living(self) -> dict[str, RunningServer]:
+        """The servers that run."""
+        return {name: running for name, running in self.servers.items() if running.lives()}
+
+
+STATE = TypeAdapter(ServiceState)
+
+
+def read_state(folder: ServiceFolder) -> ServiceState | None:
+    """Reads `state.json`; None where there is none. Raises UserError for an unreadable file."""
+    try:
+        return STATE.validate_json(folder.state.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        problem = "cannot be read; end what runs by hand and remove it"
+        raise UserError(problem, file=folder.state, found=error) from None
+
+
+def write_state(folder: ServiceFolder, state: ServiceState) -> None:
+    """Writes `state.json`; removes it and the cluster file where no server is left."""
+    if state.servers:
+        public = replace(state, settings=state.settings.public)
+        replace_text(folder.state, STATE.dump_json(public, indent=2).decode() + "\n")
+    else:
+        folder.cluster.unlink(missing_ok=True)
+        folder.state.unlink(missing_ok=True)
+
+
+def resolve_settings(
+    options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
+) -> Settings:
     """The given options, completed by those of the running service or by the defaults.
 
     Raises UserError for an invalid option, and for one that differs from the running service.
     """
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
-    given = {key: value for key, value in asdict(options).items() if value is not None}
-    if options.store is not None:
-        given["store"] = store_uri(options.store, folder)
-    if options.artifacts is not None and "://" not in options.artifacts:
-        given["artifacts"] = str(Path(options.artifacts).expanduser().resolve())
+    given = dict(options)
+    if "store" in given:
+        given["store"] = store_uri(given["store"], folder)
+    if "artifacts" in given and "://" not in given["artifacts"]:
+        given["artifacts"] = str(Path(given["artifacts"]).expanduser().resolve())
     settings = replace(base, **given)
     ports: dict[int, str] = {}
-    for name in (field.name for field in fields(Settings)):
-        key, value = f"--{name.replace('_', '-')}", getattr(settings.shown, name)
+    for name, value in asdict(settings.public).items():
+        key = f"--{name.replace('_', '-')}"
         if running is not None and value != getattr(running, name):
             problem = "the service runs with another value; `mlcl down` ends it"
             raise UserError(problem, key=key, found=value, allowed=getattr(running, name))
@@ -134,12 +181,6 @@ def resolve_settings(options: UpOptions, folder: ServiceFolder, running: Setting
             raise UserError(f"the same port as {ports[value]}", key=key, found=value)
         ports[value] = key
     return settings
-
-
-def check_storage(settings: Settings) -> None:
-    """Raises UserError where the store or the folder of the artifacts cannot be used."""
-    check_store(settings.store)
-    check_artifacts(settings.artifacts)
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:
@@ -157,8 +198,12 @@ def store_uri(text: str, folder: ServiceFolder) -> str:
     return f"{scheme}://{rest}"
 
 
-def check_store(uri: str) -> None:
-    """Raises UserError where the database cannot be opened. No message has its password."""
+def check_storage(settings: Settings) -> None:
+    """Raises UserError for a database that cannot be opened, and for artifacts neither on S3 nor in a folder.
+
+    No message has the password of the database.
+    """
+    uri, target = settings.store, settings.artifacts
     if "***" in uri:
         raise UserError("its password was not written down: give the URL again", key=KEY, found=uri)
     try:
@@ -175,10 +220,6 @@ def check_store(uri: str) -> None:
     except (SQLAlchemyError, ImportError) as error:
         found = f"{shown(uri)} ({driver_error(error, url.password)})"
         raise UserError("the store cannot be used", key=KEY, found=found) from None
-
-
-def check_artifacts(target: str) -> None:
-    """Raises UserError for a target that is neither S3 nor a folder that can be created."""
     key = "--artifacts"
     if target.startswith("s3://"):
         if importlib.util.find_spec("boto3") is None:

@@ -39,7 +39,7 @@ OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def narrow_limits() -> list[str]:
-    """Returns every limit that is too small, with the command that shows it.
+    """Returns a message for each limit that is too small for Ray, with the command that shows it.
 
     The limit of open files is raised as far as allowed before.
     """
@@ -49,12 +49,12 @@ def narrow_limits() -> list[str]:
 
 
 def hopeless_limits() -> list[str]:
-    """Returns the limits with which Ray starts no training: it hangs, or ends the process without a word."""
+    """Returns a message for each limit with which Ray cannot start: it would hang or end the process."""
     return [limit for limit in (_addresses(_ray_addresses()), _memory("Ray alone", RAY_ALONE)) if limit]
 
 
 def too_few_addresses(error: BaseException) -> str:
-    """Returns a line on an error that `ulimit -v` explains; empty without a limit, or for other errors."""
+    """Returns a message if an error comes from a low `ulimit -v`, else an empty text."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     what = " ".join(str(error).split())[:MAX_PROBLEM] or "out of memory"
     said = getattr(error, "errno", None) == errno.ENOMEM or any(sign in what for sign in SIGNS)
@@ -64,7 +64,7 @@ def too_few_addresses(error: BaseException) -> str:
 
 
 def free_memory() -> int:
-    """Bytes that the machine has available and the control groups (version 2) leave, without swap.
+    """The free memory in bytes, within the limits of control groups (version 2) and without swap.
 
     Ray ends trainings where memory is used up, swap or not.
     """

@@ -15,7 +15,7 @@ SAME = 0.5
 
 
 class StopRequest:
-    """A request to stop, which is true when called once it was made, and what further signals do."""
+    """A request to stop: calling it returns whether a stop was requested, and it handles signals."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -23,17 +23,17 @@ class StopRequest:
         self._time = 0.0
 
     def __call__(self) -> bool:
-        """Whether a stop has been asked for."""
+        """Whether a stop was requested."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Asks for a stop."""
+        """Requests a stop."""
         self._time = time.monotonic()
         self._event.set()
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Lets no signal interrupt, not even a second one: for writes of states."""
+        """A context that no signal interrupts, not even a second one. States are written in it."""
         self._shielded = True
         try:
             yield
@@ -42,7 +42,7 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Lets the first signal interrupt, also within a shield; no further one does meanwhile."""
+        """A context that the first signal interrupts, also inside of `shielded`; further signals do not."""
         shielded, self._shielded, self._at_once = self._shielded, False, True
         try:
             yield
@@ -50,7 +50,7 @@ class StopRequest:
             self._shielded, self._at_once = shielded, False
 
     def on_signal(self) -> bool:
-        """Notes a signal. Returns whether it interrupts what is going on."""
+        """Handles a signal: requests a stop, and returns whether the running code is interrupted."""
         first = not self()
         late = not first and time.monotonic() - self._time >= SAME
         interrupts = not self._shielded and (late or (first and self._at_once))
@@ -60,7 +60,7 @@ class StopRequest:
         return interrupts
 
     def wait_for_second(self) -> None:
-        """Waits until a signal that comes together with the first one must have come."""
+        """Waits until a second signal that is sent together with the first one has arrived."""
         if self():
             time.sleep(max(0.0, self._time + SAME - time.monotonic()))
 

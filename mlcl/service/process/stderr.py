@@ -19,7 +19,7 @@ _terminals: list[TextIO] = []
 
 
 def own_stderr() -> TextIO | None:
-    """The stream for the command's own lines while standard error is a file; None otherwise."""
+    """The terminal's standard error while `stderr_to_file` replaces it by a file; None otherwise."""
     return _terminals[-1] if _terminals else None
 
 

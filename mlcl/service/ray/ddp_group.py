@@ -30,8 +30,8 @@ MAX_RESTARTS = 3
 class Share:
     """The resources of each worker; without `gpus` it has a GPU where there are enough for all.
 
-    `wait`: the resources were there, and those of a lost node are replaced. Otherwise a cluster with too few
-    is refused: waiting for them would hang for ever.
+    With `wait` the group waits for resources, as for those of a lost node, which will be replaced. Without it
+    a cluster that has too few is refused, since the command would wait for ever.
     """
 
     cpus: float = 1
@@ -51,12 +51,11 @@ def run_group(
     test: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Trains with `job.train.workers` processes, also from inside of an actor.
+    """Trains with `job.train.workers` processes, also from inside of an actor. Returns the final metrics.
 
-    What is on GPUs goes by NCCL, what is in the hosts' memory by gloo.
-
-    `test=False` leaves the test split unread. Rank 0 writes to `log`, where there is one; `listener` is told
-    everything. Returns the final metrics. Raises UserError where the cluster is too small.
+    Workers exchange tensors on GPUs with NCCL, and tensors in memory with gloo. `test=False` leaves the test
+    split unread. Rank 0 writes to `log`, where there is one; `listener` gets all events. Raises UserError
+    where the cluster is too small.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):

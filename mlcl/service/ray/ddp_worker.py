@@ -38,9 +38,9 @@ PROGRESS_EVERY = 0.2
 
 
 class GroupConfig(TorchConfig):
-    """Ray Train's own, for workers on several nodes: they find one another as Ray's nodes do.
+    """The configuration of the process group: workers on several nodes use the network that Ray uses.
 
-    Gloo would take the address of the machine's name, which on many machines is 127.0.1.1.
+    Gloo by itself would use the address of the machine's name, which on many machines is 127.0.1.1.
     """
 
     @property
@@ -75,7 +75,7 @@ def _choose_interface() -> None:
 
 
 def interface(address: str) -> str | None:
-    """The network interface that has the address; None where none has, as behind a translation."""
+    """The network interface with this address; None where no interface of the machine has it."""
     for name, addresses in psutil.net_if_addrs().items():
         if address in (each.address for each in addresses):
             return name
@@ -83,14 +83,14 @@ def interface(address: str) -> str | None:
 
 
 def work(config: dict[str, Any]) -> dict[str, Any]:
-    """Trains as one rank. Ends that must not be retried are answered, not raised; a crash is retried."""
+    """Trains as one rank. Returns how it ended; it raises only errors after which Ray starts it again."""
     enter_workdir(config["cwd"])
     job, folder, home = load_job(config["job"]), Path(config["folder"]), Path(config["home"])
     log = None
     try:
         context = Context.current(job.train.device)
         with _only_writer(folder, context):
-            listener: Listener = _nothing
+            listener: Listener = lambda _: None
             if context.is_main:
                 listener = _to_driver(config["events"])
                 if config["log"] is not None:
@@ -101,7 +101,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
                 folder=folder,
                 context=context,
                 listener=listener,
-                should_stop=(folder / STOP_FILE).exists if context.is_main else _never,
+                should_stop=(folder / STOP_FILE).exists if context.is_main else lambda: False,
                 test=config["test"],
             )
         if outcome is None:
@@ -149,11 +149,3 @@ def _to_driver(events: Queue) -> Listener:
         events.put(event)
 
     return send
-
-
-def _nothing(_event: Event) -> None:
-    return
-
-
-def _never() -> bool:
-    return False

@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 
 def default_folder() -> str:
-    """The folder of the files of a Ray that is given none, as Ray chooses it on Linux."""
+    """The folder in which Ray keeps its files by default on Linux."""
     return f"{os.environ.get('RAY_TMPDIR') or os.environ.get('TMPDIR') or '/tmp'}/ray"
 
 

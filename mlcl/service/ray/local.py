@@ -26,7 +26,7 @@ HELD = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
-    """Starts a Ray with so many CPUs, and ends all of its processes on the way out.
+    """Starts a Ray with `cpus` CPUs, and ends all of its processes when the context ends.
 
     A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
     ends its trainings while Ray is alive. Ray's files stay where an error ended the command. Raises

@@ -15,9 +15,9 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 
 @contextmanager
 def killed_at_once() -> Iterator[None]:
-    """Lets Ray kill the processes that it starts meanwhile where it would terminate them.
+    """Makes Ray end the processes that it starts in the context with SIGKILL, not with SIGTERM.
 
-    They do not hear SIGTERM, and Ray would wait a second for each in vain.
+    They have SIGTERM blocked, so that Ray would wait a second for each of them in vain.
     """
     from ray._private import services
 
@@ -61,7 +61,7 @@ def patched_tune() -> Iterator[None]:
 
 
 def cluster_version(address: str) -> str:
-    """Returns the version that `ray.init` compares with its own. Ray ends the process where none answers."""
+    """Returns the Ray version of the cluster at an address. Ray ends the process where no cluster answers."""
     from ray._common.usage.usage_lib import get_cluster_metadata
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,24 +20,13 @@ from mlcl.errors import UserError
 from mlcl.service.process.signals import STOP_SIGNALS
 from mlcl.service.ray.folder import check_shared
 from mlcl.service.ray.local import local_ray
+from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
 """Seconds between looks."""
-TIMEOUT = 10.0
-"""Seconds that a head may take to accept a connection."""
 
 AWAY = "Ray's head at {} does not answer. If it stays away, Ray ends this command; the same command goes on."
 BACK = "Ray's head at {} answers again"
-
-
-def connection_problem(address: str) -> str:
-    """The reason why HOST:PORT does not answer; empty where it does."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=TIMEOUT).close()
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 @contextmanager
@@ -55,23 +43,20 @@ def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[No
 def _watch(address: str, announce: Callable[[str], None], over: threading.Event) -> None:
     away = False
     while not over.wait(LOOK_EVERY):
-        before, away = away, bool(connection_problem(address))
+        before, away = away, bool(connection_error(*host_and_port(address)))
         if away != before and not over.is_set():
             announce((AWAY if away else BACK).format(address))
 
 
 def _reach(address: str) -> None:
     """Raises UserError where no head listens: Ray itself would wait without a word."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        return  # "auto" and the like: Ray knows where to look
-    error = connection_problem(f"{host}:{port}")
-    if error:
+    host, port = host_and_port(address)
+    if host and (error := connection_error(host, port)):  # Ray itself finds "auto" and the like
         raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
 
 
 def on_cluster() -> bool:
-    """Whether sessions are those of a cluster, to which nodes are added and from which they are lost."""
+    """Whether RAY_ADDRESS names a cluster. Nodes of a cluster may be lost and replaced."""
     return bool(os.environ.get("RAY_ADDRESS"))
 
 
@@ -79,7 +64,7 @@ def on_cluster() -> bool:
 def ray_session(
     home: Path, cpus: int = 1, announce: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Connects to RAY_ADDRESS where it is set, else starts a local Ray and ends it on the way out.
+    """Connects to RAY_ADDRESS where it is set, else starts a local Ray that ends with the context.
 
     Raises UserError where no cluster answers, or one has nodes that do not see `home`. Announces, from a
     thread of its own, when the head stops answering: Ray ends the process without it.

@@ -25,7 +25,7 @@ from optuna.samplers import BaseSampler, CmaEsSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from mlcl.config import SearchConfig
-from mlcl.config.space import SAMPLERS
+from mlcl.config.space.search import SAMPLERS
 from mlcl.errors import UserError
 
 KNOWN = {

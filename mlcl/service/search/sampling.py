@@ -20,7 +20,9 @@ from optuna.distributions import (
 )
 
 from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, flatten, load_job
-from mlcl.config.space import CLOSE, Dimension, Misfit, branches, same
+from mlcl.config.space.domains import CLOSE, Dimension, Misfit
+from mlcl.config.space.keys import same
+from mlcl.config.space.space import branches
 
 FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
 """Keys in which a job may differ from the swept one: they do not change how good its settings are."""

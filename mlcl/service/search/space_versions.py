@@ -10,7 +10,7 @@ from typing import Any
 from optuna.distributions import distribution_to_json
 
 from mlcl.config import Space, dump_job, flatten
-from mlcl.config.space import Misfit
+from mlcl.config.space.domains import Misfit
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion
 from mlcl.service.engine.ledger import Ledger

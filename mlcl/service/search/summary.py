@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import Goal, dump_job
-from mlcl.results.documents import write_sweep
+from mlcl.results.documents import write_result
 from mlcl.results.provenance import data_notes, lower_is_better, provenance_of
 from mlcl.results.sweep_result import (
     DataSummary,
@@ -164,7 +164,7 @@ def kept_on_disk(reader: SweepReader, watch: ProgressListener) -> ProgressListen
         watch(event)
         if event.kind == "close" and time.monotonic() - last >= WRITE_EVERY:
             with suppress(OSError):  # a full disk stops the sweep where the ledger is written
-                write_sweep(reader.result(State.RUNNING, ""))
+                write_result(reader.result(State.RUNNING, ""))
             last = time.monotonic()
 
     return listen

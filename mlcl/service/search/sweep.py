@@ -10,7 +10,7 @@ from pathlib import Path
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
-from mlcl.results.documents import write_sweep
+from mlcl.results.documents import write_result
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
@@ -80,7 +80,7 @@ def run_sweep(
             sweep.attempt("the experiment is not described", sweep.describe)
             sweep.attempt("the best model is not registered", sweep.register)
         result = sweep.report(end.state, end.reason, end.undelivered)
-        write_sweep(result)
+        write_result(result)
         return result
 
 
@@ -131,7 +131,7 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     own.log_request(version.number)
     own.curve(ledger)
     engine = command.engine(reporter, plan.space.search.max_failed)
-    write_sweep(reader.result(State.RUNNING, ""))
+    write_result(reader.result(State.RUNNING, ""))
     return Sweep(plan, command, engine, own, search, store, reader, baselines)
 
 
@@ -211,7 +211,7 @@ class Sweep:
             self.own.log_intermediate(ledger, self.command.logs)
         its = self.report(state, reason)
         said = its.verdict.sentence if its.verdict else ""
-        self.own.log.artifacts([write_sweep(its)])
+        self.own.log.artifacts([write_result(its)])
         self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
@@ -229,15 +229,15 @@ class Sweep:
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
     def register(self) -> None:
-        """Registers the best model in MLflow, once."""
+        """Registers the best model in MLflow, once a run: a store that was deleted gets it again."""
         command, best = self.command, self.best
-        if best is None or best.score is None or best.key in command.ledger.registered:
+        if best is None or best.score is None:
             return
         run_id = command.delivery.run_id(self.store.log(best))
-        if run_id is not None:
+        if run_id is not None and run_id not in command.ledger.registered_runs:
             folder, stop = self.store.folder(best), command.stop
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
-            command.ledger.append("registered", key=best.key, text=text)
+            command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
         """Returns the present result, with the ids of runs that MLflow has."""

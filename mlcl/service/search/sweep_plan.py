@@ -21,7 +21,8 @@ from mlcl.config import (
     job_hash,
     load_job,
 )
-from mlcl.config.space import SAMPLERS, nodes
+from mlcl.config.space.keys import nodes
+from mlcl.config.space.search import SAMPLERS
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger

@@ -49,7 +49,7 @@ it was stopped. The last one serves the best model: rows go to localhost:5001/in
 
 @dataclass(frozen=True)
 class Start:
-    """Lines on the data, the rules that were applied, the files that were written, and the next command."""
+    """The result of `start`: lines on the data, applied rules, written files, and the next command."""
 
     found: tuple[str, ...]
     rules: tuple[str, ...]
@@ -158,7 +158,7 @@ class FirstJob:
 def first_job(
     info: DatasetInfo, description: Description, labels: str | None, data: dict[str, Any], *, gpu: bool
 ) -> FirstJob:
-    """A job that predicts the label space `labels`, by default the first one or the finest level.
+    """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
 
     `data` is the job's section. Raises UserError for too few rows, and for a label space that is not there.
     """

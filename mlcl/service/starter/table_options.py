@@ -55,7 +55,7 @@ class UserOptions(Dialect):
     allow_untrained: bool = False
 
     def only(self, keys: Sequence[str]) -> dict[str, Any]:
-        """The options of these that are not the default, as plain data."""
+        """The options among `keys` that are not the default, as plain data."""
         found = {key: getattr(self, key) for key in keys if getattr(self, key) != getattr(UserOptions(), key)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
 
@@ -63,7 +63,7 @@ class UserOptions(Dialect):
 def table_options(
     paths: Sequence[Path], given: UserOptions, ask: Ask | None = None
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """The source of files with the same columns, its options, and lines on what was found.
+    """Chooses what to read of files with the same columns: the source, its options, and lines on them.
 
     Where neither the user nor the tables decide, a question is asked, or without `ask` UserError names the
     option.
@@ -110,7 +110,7 @@ class _Choice:
     given: UserOptions
     ask: Ask | None
 
-    def _asked(self, key: str, question: str, names: Sequence[str]) -> str:
+    def _ask_column(self, key: str, question: str, names: Sequence[str]) -> str:
         """The one name, or the answer. Raises UserError where no person can be asked."""
         if len(names) == 1:
             return names[0]
@@ -131,7 +131,7 @@ class _Choice:
         for key, roles, named in (("image", images, given.image), ("vectors", vectors, None)):
             if named or (roles and not texts):
                 names = [role.name for role in roles]
-                name = named or self._asked(key, f"Which column is the {key}?", names)
+                name = named or self._ask_column(key, f"Which column is the {key}?", names)
                 return key, (name,), [f"{key}: the column {name}"]
         if not texts:
             raise UserError(
@@ -141,7 +141,7 @@ class _Choice:
         names = [role.name for role in texts]
         if len(texts) > 1 and (texts[0].named or texts[0].words > 2 * texts[1].words):
             names = names[:1]
-        name = self._asked("text", "Which column has the texts?", names)
+        name = self._ask_column("text", "Which column has the texts?", names)
         return "text", (name,), [f"text: the column {name}"]
 
     def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[ColumnRole]:
@@ -177,7 +177,7 @@ class _Choice:
         if self._are_levels(named):
             return named
         question = "Which column has the labels to predict?"
-        name = self._asked("labels", question, [role.name for role in candidates])
+        name = self._ask_column("labels", question, [role.name for role in candidates])
         return [role for role in candidates if role.name == name]
 
     def _are_levels(self, roles: Sequence[ColumnRole]) -> bool:

@@ -1,10 +1,11 @@
-"""What a table costs before it is run: trainings, steps, and hours where earlier runs tell."""
+"""The cost of a table before it is run: trainings, steps, and hours as far as earlier runs show them."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from mlcl.service.engine.budget import amount_text
 from mlcl.service.engine.entries import Entry, Unit
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.tables.origin import without_empty
-from mlcl.service.tables.plan import Key, TablePlan, TableRun, check_table, finished, identity, known_folder
-from mlcl.service.tables.tuned_cell import TableLedgers, TunedCell, tuned_cells
+from mlcl.service.tables.plan import TablePlan
+from mlcl.service.tables.trainings import Key, TableRun, TableTrainings, finished
+from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
@@ -27,35 +29,42 @@ UNKNOWN = "not known before the first of each kind"
 TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 
+@dataclass(frozen=True)
+class _Estimate:
+    """The cost of a run: rows that it encodes, and seconds, nan where no run of its kind has ended.
+
+    Runs of one kind take equally long for a row: they have the same encoder and data.
+    """
+
+    run: TableRun
+    kind: str
+    rows: int
+    seconds: float
+
+
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     """The plan of a table. Checks everything; prepares data sets where that has not been done."""
-    runs, tuned = check_table(plan, home), tuned_cells(plan, home)
-    done = finished(home)
-    samples = _Samples(home)
-    rows = {run.key: _rows(run, samples(run)) for run in runs}
-    rates = _rates(runs, rows, done, home)
-    missing = [run for run in runs if run.key not in done]
-    known = known_folder(home, plan.name, identity(plan, runs, [each.identity for each in tuned]))
-    ledger = None if known is None else Ledger(known.path)
-    ledgers = TableLedgers(home)
-    entries = [its for each in (ledgers.all if tuned else ()) for its in each.entries.values()]
-    searched = [its for its in entries if its.scope and its.ended]
-    searches = {each.cell.id: _search(each, ledgers.of(each, ledger), searched) for each in tuned}
-    left = len(missing) + sum(search["left"] for search in searches.values())
-    seconds = _all_seconds(missing, rows, rates)
-    for search in searches.values():
-        seconds += search.pop("seconds")
-    cpus = plan.resources.cpus * plan.cells[0].jobs[0].train.workers
-    count = len(runs) + sum(each.most for each in tuned)
+    table, done = TableTrainings(plan, home), finished(home)
+    missing = [each for each in _estimates(table.runs, done, home) if each.run.key not in done]
+    folder = table.folder()
+    ledgers = table.ledgers(None if folder is None else Ledger(folder.path))
+    entries = [its for each in (table.all_ledgers if table.tuned else ()) for its in each.entries.values()]
+    searched = [entry for entry in entries if entry.scope and entry.ended]
+    searches, seconds = {}, [each.seconds for each in missing]
+    for cell, ledger in ledgers.items():
+        left = cell.remaining(ledger)
+        trainings = [_mean_seconds(cell, searched)] * left
+        seconds += trainings
+        searches[cell.cell.id] = {**cell.cost, "left": left, "time_one_at_a_time": _time(trainings, "clock")}
+    left, job = table.remaining(ledgers), plan.cells[0].jobs[0]
+    figures = [figure.name for cell in plan.cells for figure in cell.figures]
     return {
         "table": {
             "name": plan.name,
             "title": plan.table.title,
             "source": plan.table.source,
             "about": plan.about,
-            "tolerance": {
-                figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures
-            },
+            "tolerance": {name: plan.tolerance(name) for name in figures},
         },
         "cells": {
             cell.id: {
@@ -65,18 +74,18 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
             for cell in plan.cells
         },
         "trainings": {
-            "all": count,
-            "done": count - left,
+            "all": table.count,
+            "done": table.count - left,
             "missing": left,
-            **_amount(missing, rows, rates),
+            **_amount(missing),
             "time_one_at_a_time": _time(seconds, "clock"),
-            "cpu_time": _time([each * cpus for each in seconds], "cpu"),
-            "kinds": _kinds(missing, rows, rates),
-            **({"tuned": searches} if tuned else {}),
+            "cpu_time": _time([each * plan.resources.cpus * job.train.workers for each in seconds], "cpu"),
+            "kinds": _kinds(missing),
+            **({"tuned": searches} if searches else {}),
             "share": {
                 "cpus": plan.resources.cpus,
                 "gpus": "one where there are any" if plan.resources.gpus is None else plan.resources.gpus,
-                "workers": plan.cells[0].jobs[0].train.workers,
+                "workers": job.train.workers,
             },
         },
         "writes": {
@@ -88,24 +97,79 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
     }
 
 
-def _amount(runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]) -> dict[str, Any]:
-    """Epochs, rows and hours of trainings; epochs are at most so many where validation may end one."""
+def _estimates(runs: Sequence[TableRun], done: Mapping[Key, RunFolder], home: Path) -> Iterator[_Estimate]:
+    """The cost of each run: a row takes the median over the finished runs of its kind."""
+    samples: dict[str, int] = {}  # opening the data takes a while, and most runs are on equal rows
+    rows: dict[Key, int] = {}
+    rates: dict[str, list[float]] = {}
+    for run in runs:
+        subset = run.job.data.subset
+        size = None if subset is None else (subset.n, subset.per_class, subset.labels)
+        split = f"{run.data.fingerprint} {size} {run.job.objective.classifier.labels}"
+        if split not in samples:
+            samples[split] = len(JobData.of(run.job, home, verify=False).train)
+        rows[run.key] = _rows(run.job, samples[split])
+        if run.key in done and (seconds := _seconds(home, done[run.key])) is not None:
+            rates.setdefault(_kind(run), []).append(seconds / rows[run.key])
+    for run in runs:
+        kind, count = _kind(run), rows[run.key]
+        yield _Estimate(run, kind, count, statistics.median(rates.get(kind, [math.nan])) * count)
+
+
+def _kind(run: TableRun) -> str:
+    return f"{dump_job(run.job)['encoder']} {run.data.name}"
+
+
+def _rows(job: JobConfig, samples: int) -> int:
+    """Rows that a training encodes: samples, views and epochs."""
+    train = job.train
+    sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
+    whole = sampler.steps_per_epoch * train.batch_size
+    return train.epochs * min(samples, whole) * job.views
+
+
+def _seconds(home: Path, folder: RunFolder) -> float | None:
+    """The time of a finished run by its log; None where the log is gone."""
+    record, values = folder.record, dict[str, float]()
+    if record is None:
+        return None
+    for line, _ in read_lines(log_folder(home, record.log) / LOG):
+        if any(name.encode() in line for name in TIMES):
+            values |= decode(line).get("values", {})
+    return math.fsum(values[name] for name in TIMES) if all(name in values for name in TIMES) else None
+
+
+def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
+    """The estimated time of a training of a tuned cell, nan without trainings to compare with.
+
+    It is the mean over trainings that ended in searches of this cell, or else over those on its data and
+    labels, with as many heads where there are any; those that were stopped early count with the time that
+    they took.
+    """
+    job = dump_job(tuned.cell.jobs[0])
+    near = [entry for entry in searched if _task(entry.job) == _task(job)]
+    heads = len(job["objective"]["heads"])
+    near = [entry for entry in near if len(entry.job["objective"]["heads"]) == heads] or near
+    near = [entry for entry in near if entry.scope == tuned.scope] or near
+    return statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
+
+
+def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
+    """The data that a job trains on, and the labels that it classifies."""
+    return without_empty(job["data"]), job["objective"]["classifier"]["labels"]
+
+
+def _amount(estimates: Sequence[_Estimate]) -> dict[str, Any]:
+    """Epochs, rows and hours of runs. A run may have fewer epochs where validation ends it."""
     return {
-        "epochs": sum(run.job.train.epochs for run in runs),
-        "rows_to_encode": sum(rows[run.key] for run in runs),
-        "time_one_at_a_time": _time(_all_seconds(runs, rows, rates), "clock"),
+        "epochs": sum(each.run.job.train.epochs for each in estimates),
+        "rows_to_encode": sum(each.rows for each in estimates),
+        "time_one_at_a_time": _time([each.seconds for each in estimates], "clock"),
     }
 
 
-def _all_seconds(
-    runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]
-) -> list[float]:
-    """How long each training takes; not a number where its kind was never run."""
-    return [rates.get(_kind(run), math.nan) * rows[run.key] for run in runs]
-
-
 def _time(seconds: Sequence[float], unit: Unit) -> str:
-    """The sum over trainings, and how many of them it lacks."""
+    """The sum over trainings, and the number of those without an estimate."""
     known = [each for each in seconds if not math.isnan(each)]
     if seconds and not known:
         return UNKNOWN
@@ -114,102 +178,24 @@ def _time(seconds: Sequence[float], unit: Unit) -> str:
     return text if not lacking else f"{text}, without {lacking:,} trainings of unknown time"
 
 
-def _search(tuned: TunedCell, ledger: Ledger | None, searched: Sequence[Entry]) -> dict[str, Any]:
-    """What the search of a cell and its fresh seeds take; `seconds` for each training that is left.
-
-    A training takes the mean of those that ended in searches of this cell, or else of those on its data and
-    labels, with as many heads where there are any; those that were stopped early count with the time that
-    they took.
-    """
-    left, job = tuned.left(ledger), dump_job(tuned.cell.jobs[0])
-    near = [entry for entry in searched if _labelled(entry.job) == _labelled(job)]
-    heads = len(job["objective"]["heads"])
-    near = [entry for entry in near if len(entry.job["objective"]["heads"]) == heads] or near
-    near = [entry for entry in near if entry.scope == tuned.scope] or near
-    each = statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
-    seconds = [each] * left
-    return {**tuned.cost, "left": left, "time_one_at_a_time": _time(seconds, "clock"), "seconds": seconds}
-
-
-def _labelled(job: Mapping[str, Any]) -> tuple[Any, str]:
-    """What a job trains on, and what it classifies."""
-    return without_empty(job["data"]), job["objective"]["classifier"]["labels"]
-
-
-def _kinds(
-    runs: Sequence[TableRun], rows: Mapping[Key, int], rates: Mapping[str, float]
-) -> list[dict[str, Any]]:
-    """The same by kind: a row of one encoder is not a row of another."""
-    kinds: dict[str, list[TableRun]] = {}
-    for run in runs:
-        kinds.setdefault(_kind(run), []).append(run)
+def _kinds(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
+    kinds: dict[str, list[_Estimate]] = {}
+    for each in estimates:
+        kinds.setdefault(each.kind, []).append(each)
     return [
         {
-            "encoder": _encoder_text(its[0].job),
-            "data": its[0].data.name,
+            "encoder": _encoder_text(its[0].run.job),
+            "data": its[0].run.data.name,
             "trainings": len(its),
-            **_amount(its, rows, rates),
+            **_amount(its),
         }
         for its in kinds.values()
     ]
 
 
 def _encoder_text(job: JobConfig) -> str:
-    """What of an encoder tells how long a row takes."""
+    """The encoder with the size of its inputs, on which the time of a row depends."""
     encoder = dump_job(job)["encoder"]
     units = {"max_length": "tokens", "image_size": "pixels"}
     sizes = [f"{encoder[key]:,} {unit}" for key, unit in units.items() if key in encoder]
     return ", ".join([" ".join(filter(None, (encoder["name"], encoder.get("model")))), *sizes])
-
-
-def _rows(run: TableRun, samples: int) -> int:
-    """Rows that the training encodes: samples, views and epochs."""
-    train = run.job.train
-    sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
-    whole = sampler.steps_per_epoch * train.batch_size
-    return train.epochs * min(samples, whole) * run.job.views
-
-
-class _Samples:
-    """How many samples runs train on. Opening the data takes a while, and seeds change no number."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._known: dict[str, int] = {}
-
-    def __call__(self, run: TableRun) -> int:
-        subset = run.job.data.subset
-        size = None if subset is None else (subset.n, subset.per_class, subset.labels)
-        name = f"{run.data.fingerprint} {size} {run.job.objective.classifier.labels}"
-        if name not in self._known:
-            self._known[name] = len(JobData.of(run.job, self._home, verify=False).train)
-        return self._known[name]
-
-
-def _kind(run: TableRun) -> str:
-    """Runs of one kind take equally long for a row: same encoder, same data."""
-    return f"{dump_job(run.job)['encoder']} {run.data.name}"
-
-
-def _rates(
-    runs: list[TableRun], rows: dict[Key, int], done: dict[Key, RunFolder], home: Path
-) -> dict[str, float]:
-    """Seconds a row by kind, the median over the finished runs of this table."""
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        if run.key in done:
-            seconds = _seconds(home, done[run.key])
-            if seconds is not None:
-                found.setdefault(_kind(run), []).append(seconds / rows[run.key])
-    return {kind: statistics.median(rates) for kind, rates in found.items()}
-
-
-def _seconds(home: Path, folder: RunFolder) -> float | None:
-    """How long a finished run took, by its log."""
-    record, values = folder.record, dict[str, float]()
-    if record is None:
-        return None
-    for line, _ in read_lines(log_folder(home, record.log) / LOG, 0):
-        if any(name.encode() in line for name in TIMES):
-            values |= decode(line).get("values", {})
-    return math.fsum(values[name] for name in TIMES) if all(name in values for name in TIMES) else None

@@ -8,29 +8,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
+from mlcl.results.cell_result import Origin
 from mlcl.results.provenance import Tags
-from mlcl.results.table_result import Origin
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 PLACE = ("source", "path", "options", "split_seed")
-"""The keys of a section that say where its data is; the content is in the fingerprint."""
+"""The keys of a section that name files: two copies of one data set differ in them alone."""
 
 
 def cell_origin(
     cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, everywhere: Iterable[Tags]
 ) -> Origin:
-    """The origin of a cell with these tags of its trainings."""
+    """The origin of a cell whose trainings have these tags."""
     tags = list(everywhere)
     commits = {its.get(Tag.COMMIT, "")[:12] + ("+" if its.get(Tag.DIRTY) == "true" else "") for its in tags}
     versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
-    told = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
-    return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, *told)
+    mlcl, commit = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
+    return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, mlcl, commit)
 
 
 def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
-    """Sixteen hex digits of what a cell trains and searches."""
+    """Sixteen hex digits, equal for cells with equal jobs and searches, whatever their seeds and paths."""
     job = cell.jobs[0]
     tree = _without_places(job)
     for key in ("experiment", *seed_keys):
@@ -45,7 +45,7 @@ def rows_seen(job: JobConfig, fingerprint: str) -> str:
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree without keys that have nothing: those that a later mlcl adds are mostly so."""
+    """The tree without empty keys, so that a key that a later mlcl adds changes no hash."""
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
 
@@ -61,7 +61,7 @@ def _without_places(job: JobConfig) -> dict[str, Any]:
 
 
 def digest(content: object) -> str:
-    """Sixteen hex digits of what JSON can hold."""
+    """Sixteen hex digits of a content that JSON can hold."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -1,8 +1,7 @@
-"""What a table needs: its trainings, which of them are done, and whether all of it can be run."""
+"""The plan of a table: its file and the options of the command, with checks of its metrics and data."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,29 +10,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, covers, dump_job, job_hash
-from mlcl.config.table import FOLDER, Cell, Table, cells_of
-from mlcl.data import DatasetInfo
-from mlcl.errors import UserError
+from mlcl.config import JobConfig, covers
+from mlcl.config.space.search import HALF_SUFFIX
+from mlcl.config.table.cells import Cell, cells_of
+from mlcl.config.table.schema import FOLDER, Table
+from mlcl.data import SOURCES, DatasetInfo
+from mlcl.errors import UserError, did_you_mean
+from mlcl.evaluation import METRICS, embedding_metrics, metric_names
 from mlcl.service.engine.packing import Resources
-from mlcl.service.tables.table_checks import check_metrics, check_prepared, check_sources, download_hint
-from mlcl.store import RunFolder, RunFolders
-from mlcl.tracking import State
-from mlcl.training.job_data import JobData, open_dataset
-from mlcl.training.run_files import RESULT
+from mlcl.training.job_data import JobData
+from mlcl.training.transfer import unseen_names
 
-Key = tuple[str, str]
-"""What tells a run from another: the hash of its job and the fingerprint of its data."""
-ALIKE = ("workers", "device")
-"""Keys of `train` that the trainings of a table share, for one packing holds for all of them."""
+SPLITS = ("val", "test")
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table as it was asked for.
+    """A table with the options of a command.
 
-    `scale` names a preset of its file; `data` says where the files of a source are; `overrides` change
-    every job.
+    `scale` names a preset of the table's file; `data` has the path of the files of each source by name;
+    `overrides` change every job.
     """
 
     table: Table
@@ -52,7 +48,7 @@ class TablePlan:
 
     @property
     def command(self) -> str:
-        """What asks for the same figures again, but for the share of a process."""
+        """The command line that makes this table again; options for resources are left out."""
         known = self.file.parent == FOLDER and self.file.suffix == ".yaml"
         words = ["mlcl", "reproduce", self.file.stem if known else str(self.file)]
         words += [] if self.scale is None else ["--scale", self.scale]
@@ -64,26 +60,27 @@ class TablePlan:
 
     @property
     def about(self) -> str:
-        """What is known to differ from the paper."""
+        """The differences to the paper that the file names, of the scale and of the table."""
         scale = "" if self.scale is None else self.table.scales[self.scale].about
         return " ".join(part for part in (scale, self.table.about) if part)
 
     def tolerance(self, figure: str) -> float | None:
-        """How far a mean may be from a printed figure; None where figures are shown and not judged.
+        """The largest difference between a mean and the printed figure of this name that counts as equal.
 
-        With overrides of more than places the figures are not those of the paper's setting.
+        None where means are not compared: the table sets no tolerance, or an override changes more than a
+        path, so that the setting is not the paper's.
         """
         elsewhere = any(not self._is_place(key, value) for key, value in self.overrides.items())
         return None if elsewhere else self.table.tolerance_of(figure, self.scale)
 
     def _is_place(self, key: str, value: object) -> bool:
-        """Whether an override says where something lies; another name or null would be another setting."""
+        """Whether an override only moves data: its key is a path, and the path exists."""
         named = any(covers(place, key) for place in self.table.places)
         return named and isinstance(value, str) and Path(value).expanduser().exists()
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The cells that were asked for."""
+        """The cells of the table, of `only` where that names some."""
         return cells_of(
             self.table,
             self.file,
@@ -95,114 +92,136 @@ class TablePlan:
         )
 
 
-@dataclass(frozen=True)
-class TableRun:
-    """One training: a job on its data. Several cells may share it."""
-
-    label: str
-    job: JobConfig
-    data: DatasetInfo
-
-    @property
-    def key(self) -> Key:
-        """What tells a finished run from another."""
-        return job_hash(self.job), self.data.fingerprint
-
-
-def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """The trainings of cells that are not tuned, each once: the first seed of each cell, then the second.
-
-    Raises UserError before Ray or MLflow are touched. The first seed of a cell is checked whole; the others
-    differ from it in their seed alone.
-    """
-    check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
-    infos: dict[str, DatasetInfo] = {}
-    for cell in plan.cells:
-        job_data = _checked(cell, home, verify=_place(cell.jobs[0]) not in infos)
-        infos[_place(cell.jobs[0])] = job_data.dataset.info
-        check_prepared(job_data, plan.data)
-        if cell.tuning is None:
-            check_metrics(cell, job_data, plan.file)
-    plain = [cell for cell in plan.cells if cell.tuning is None]
-    runs: dict[Key, TableRun] = {}
-    # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
-    for seed in range(len(plain[0].jobs) if plain else 0):
-        for cell in plain:
-            job = cell.jobs[seed]
-            place = _place(job)
-            if place not in infos:
-                infos[place] = open_dataset(job, home, verify=True).info
-            run = TableRun(f"{cell.row}, {cell.column}, seed {seed}", job, infos[place])
-            runs.setdefault(run.key, run)
-    _check_processes(plan)
-    return list(runs.values())
-
-
-def _check_processes(plan: TablePlan) -> None:
-    for name in ALIKE:
-        found = sorted({str(getattr(job.train, name)) for cell in plan.cells for job in cell.jobs})
-        if len(found) > 1:
-            problem = "the trainings of a table share this key"
-            raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
-    plan.resources.check(plan.cells[0].jobs[0])
-
-
-def identity(plan: TablePlan, runs: Sequence[TableRun], tuned: Sequence[object] = ()) -> str:
-    """Sixteen hex digits: the same table, asked for in the same way, on the same data.
-
-    `tuned` has what tells the tuned cells from others.
-    """
-    cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
-    keys = sorted(run.key for run in runs)
-    limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
-    lines = {"__all__": {"tune", "columns"}}  # which the cells show
-    table = plan.table.model_dump(
-        mode="json",
-        exclude={
-            "tune": True,
-            "ranks": True,
-            "models": True,
-            "rows": lines,
-            "columns": lines,
-            "scales": lines,
-        },
-    )
-    content = [table, plan.about, limits, cells, keys, *tuned]
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-def known_folder(home: Path, name: str, asked: str) -> RunFolder | None:
-    """The folder of the table of this name that was asked for in the same way (`identity`)."""
-    records = RunFolders(home, "tables").records()
-    found = (folder for folder, its in records if (its.name, its.job_hash) == (name, asked))
-    return next(found, None)
-
-
-def finished(home: Path) -> dict[Key, RunFolder]:
-    """The complete runs under `home` by job and data, the latest of equals."""
-    found: dict[Key, RunFolder] = {}
-    for folder, record in RunFolders(home).records():
-        if record.state is State.COMPLETE and (folder.path / RESULT).is_file():
-            found.setdefault((record.job_hash, record.fingerprint), folder)
-    return found
-
-
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _place(job: JobConfig) -> str:
-    """Names a job's data set, before it is opened."""
-    data = dump_job(job)["data"]
-    keys = ("source", "path", "options", "split_seed", "hold_out")
-    return json.dumps([data[key] for key in keys], sort_keys=True)
+def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
+    """Raises UserError where the runs of a cell will not have a metric that the table shows."""
+    known = run_metrics(job_data)
+    if cell.neighbours:
+        # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
+        coarse = {f"accuracy_{level}" for level in _coarser(job_data)}
+        known = [
+            name for name in known if not (name.startswith("knn/") and name.rpartition("/")[2] in coarse)
+        ]
+    for figure in cell.figures:
+        if figure.metric not in known:
+            raise UserError(
+                f"no run of cell {cell.id} has this metric{did_you_mean(figure.metric, known)}",
+                file=file,
+                key="metrics",
+                found=figure.metric,
+                allowed=known,
+            )
 
 
-def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:
-    try:
-        return JobData.of(cell.jobs[0], home, verify=verify)
-    except UserError as error:
-        problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
-        if error.key is None and error.file is None and allowed is None:
-            allowed = download_hint(cell.jobs[0])
-        raise error.but(problem=problem, allowed=allowed) from None
+def run_metrics(job_data: JobData) -> list[str]:
+    """The names of the metrics that a run of a job will have on validation and test."""
+    job = job_data.job
+    names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
+    if job.baseline is not None:
+        return [f"{split}/{name}" for split in SPLITS for name in names]
+    near = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
+    of_embeddings = [metric.name for metric in embedding_metrics(job.evaluation.metrics)]
+    families = {"": [*names, *of_embeddings]}
+    if job.evaluation.knn is not None:
+        families["knn/"] = near
+        if job.evaluation.knn.grid is not None:
+            families["knn_best/"] = near
+    if job.evaluation.probe is not None and job.objective.classifier_weight > 0:
+        families["probe/"] = names  # in two phases the probe is the classifier
+    if job_data.transfer is not None:
+        space = job_data.transfer.space
+        families["transfer/"] = list(metric_names(job_data.transfer.task, space.aspects, space.n_classes))
+    unseen = unseen_names(job_data.dataset)
+    return unseen + [
+        f"{family}{split}/{name}" for family, all_ in families.items() for split in SPLITS for name in all_
+    ]
+
+
+def _names(job_data: JobData) -> tuple[str, ...]:
+    space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
+    groups = job_data.job.evaluation.metrics
+    names = metric_names(job_data.task, space.aspects, space.n_classes, groups)
+    if job_data.task != "multi_label" or isinstance(job_data.job.evaluation.threshold, float):
+        return names
+    return (*names, *(f"{name}{HALF_SUFFIX}" for name in names if METRICS[name].thresholded))
+
+
+def _coarser(job_data: JobData) -> list[str]:
+    """The levels above the classifier's, where its labels are a level of a hierarchy."""
+    info: DatasetInfo = job_data.dataset.info
+    labels = job_data.job.objective.classifier.labels
+    single = info.space(labels).kind == "single"
+    hierarchies = [space.levels for space in info.label_spaces.values() if single and labels in space.levels]
+    coarser = (level for levels in hierarchies for level in levels[: levels.index(labels)])
+    return list(dict.fromkeys(coarser))
+
+
+def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path) -> None:
+    """Raises UserError where `data` lacks the files of a source, or has files of one that needs none."""
+    for source, options in (each for job in jobs for each in _sources(job)):
+        if source in data and "path" in options and not _takes_files(source):
+            raise UserError(
+                "this source comes with its package and takes no files",
+                key="--data",
+                found=f"{source}={data[source]}",
+                allowed="a prepared folder",
+            )
+    lacking = [[source for source, options in _sources(job) if _lacks_files(source, options)] for job in jobs]
+    missing = list(dict.fromkeys(source for sources in lacking for source in sources))
+    if missing:
+        others = "" if all(lacking) else ", or --only with cells of other data"
+        raise UserError(
+            f"needs files of {', '.join(missing)}: docs/data.md says what to get",
+            file=file,
+            key="--data",
+            allowed=places(missing) + others,
+        )
+
+
+def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
+    """Raises UserError where `data` names, for a source, a prepared folder of another source."""
+    job, transfer = job_data.job, job_data.transfer
+    opened = [(job.data.path, job_data.dataset.info.name)]
+    if transfer is not None:
+        opened.append((transfer.config.path, transfer.dataset.info.name))
+    for path, name in opened:
+        stood_for = [
+            source for source, place in data.items() if path in (place, str(Path(place).expanduser()))
+        ]
+        if name in SOURCES and stood_for and name not in stood_for:
+            raise UserError(
+                "a prepared folder of another source",
+                file=path,
+                key="--data",
+                found=name,
+                allowed=", ".join(stood_for),
+            )
+
+
+def download_hint(job: JobConfig) -> str | None:
+    """The options with which to give files that a job would download; None where it downloads none."""
+    open_ = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
+    return places(open_) or None
+
+
+def places(sources: Sequence[str]) -> str:
+    """The options that give the files of sources: `--data NAME=PLACE ...`."""
+    return " ".join(f"--data {source}=PLACE" for source in sources)
+
+
+def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
+    """The sources that a job names, with their options. Unknown ones are refused where they are opened."""
+    named = (job.data, job.evaluation.transfer_to)
+    return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
+
+
+def _takes_files(source: str) -> bool:
+    return "path" in SOURCES[source].options.model_fields
+
+
+def _lacks_files(source: str, options: Mapping[str, object]) -> bool:
+    field = SOURCES[source].options.model_fields.get("path")
+    return field is not None and field.is_required() and "path" not in options

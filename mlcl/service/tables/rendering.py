@@ -1,4 +1,4 @@
-"""A table on paper: Markdown and LaTeX, ours beside the printed figures."""
+"""A table as Markdown and LaTeX: our means beside the numbers that the paper prints."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 from mlcl import markup
 from mlcl.markup import one_line
-from mlcl.results.table_result import CellResult, FigureResult, TableResult
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.table_result import TableResult
 
 MAX_REASONS = 500
 """Characters of a cell's reasons below a table; the log of its run has them whole."""
 
 
 def text_of(figure: FigureResult) -> str:
-    """`72.31 ± 0.42 (71.30) !`: mean, deviation, the printed figure, and whether it is out of tolerance."""
+    """Mean, deviation, printed number, and `!` where it is out of tolerance: `72.31 ± 0.42 (71.30) !`."""
     mean, digits = figure.mean, figure.digits
     if mean is None:
         ours = "-"
@@ -29,7 +30,7 @@ def text_of(figure: FigureResult) -> str:
 
 
 def caption(report: TableResult) -> list[str]:
-    """What stands below a table: how it is to be read, and what differs from the paper."""
+    """The lines below a table: how to read it, and its differences to the paper."""
     figures = [figure for cell in report.cells for figure in cell.figures]
     seeds = len(figures[0].values)
     lines = ["One seed" if seeds == 1 else f"Mean ± standard deviation over {seeds} seeds"]
@@ -63,11 +64,12 @@ def markdown(report: TableResult) -> str:
 
 
 def _missing(report: TableResult) -> list[str]:
-    """A line for each reason with its cells, or with the column or row that is missing as a whole."""
+    """A line per reason with its cells; a row or column that is missing as a whole is named once."""
     found: dict[str, list[CellResult]] = {}
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
-            reason = _cut(one_line("; ".join(cell.reasons)) or "not run")
+            reason = one_line("; ".join(cell.reasons)) or "not run"
+            reason = reason if len(reason) <= MAX_REASONS else reason[:MAX_REASONS] + "..."
             found.setdefault(reason, []).append(cell)
     every = Counter(name for cell in report.cells for name in (cell.column, cell.row))
     lines = []
@@ -80,7 +82,7 @@ def _missing(report: TableResult) -> list[str]:
 
 
 def _ranks(ranks: Mapping[str, Any]) -> list[str]:
-    """The tests of a figure over data sets."""
+    """The tests of a metric over data sets."""
     lines = [f"### {markup.markdown(ranks['metric'])} over data sets"]
     for sentence in ranks["sentences"]:
         lines += ["", markup.markdown(sentence)]
@@ -91,7 +93,7 @@ def _ranks(ranks: Mapping[str, Any]) -> list[str]:
 
 
 def latex(report: TableResult) -> str:
-    """The table as LaTeX (booktabs), ours with the printed figure in parentheses; then the tests."""
+    """The table as LaTeX (booktabs), then the tests over data sets."""
     heads, body = _grid(report)
     notes = " ".join([*report.conclusions, *caption(report)]).replace("`", "")
     rows = [[markup.latex(text) for text in row] for row in body]
@@ -106,7 +108,7 @@ def latex(report: TableResult) -> str:
 
 
 def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows: a column for each figure that any of its cells has."""
+    """Heads and rows: one column for each metric that a cell of a column has."""
     heads, places = [""], list[tuple[str, str]]()
     for column in report.columns:
         cells = [cell for cell in report.cells if cell.column == column]
@@ -119,7 +121,3 @@ def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
         figures = [found.get(column, {}).get(name) for column, name in places]
         body.append([row, *("" if f is None else text_of(f) for f in figures)])
     return heads, body
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_REASONS else text[:MAX_REASONS] + "..."

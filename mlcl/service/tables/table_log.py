@@ -1,11 +1,15 @@
-"""A table's own log in MLflow, and its files: Markdown, LaTeX and JSON."""
+"""A table's log in MLflow, and its files: Markdown, LaTeX, JSON, and one JSON file per cell where asked."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from mlcl.config import dump_job, flatten
-from mlcl.config.table import slug
+from mlcl.config.table.schema import slug
+from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.results.documents import write_table
+from mlcl.results.documents import document, write_result
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.plan import TablePlan
@@ -15,52 +19,70 @@ from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, Tag
 from mlcl.tracking.params import short_name
 from mlcl.tracking.shared_view import cells_view
 
-
-class TableLog:
-    """The log of a table, gone on with by every command on it. Its runs stand below it in MLflow."""
-
-    def __init__(self, plan: TablePlan, command: Command) -> None:
-        record, logs = command.folder.record, command.logs
-        assert record is not None
-        self.id = record.log
-        self._log = RunLog.start(
-            logs.home,
-            record.log,
-            uri=logs.uri,
-            experiment=record.experiment,
-            name=plan.name,
-            owner=record.id,
-            params={"table": plan.file.stem, "scale": plan.scale or "paper"},
-            tags={
-                Tag.ID: record.id,
-                Tag.NAME: plan.name,
-                Tag.KIND: "table",
-                Tag.SOURCE: plan.table.source,
-                Tag.COMMAND: plan.command,
-            },
-            source=logs.source,
-        )
-        self._log.set_state(State.RUNNING)
-        self._log.view(record.id, cells_view(_metric_names(plan), _differing(plan)))
-        logs.deliver(self.id)
-
-    def write(self, report: TableResult) -> None:
-        """Writes the table's files, in its folder and to the log, with the means."""
-        for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
-            replace_text(report.folder / name, text)
-        write_table(report)
-        self._log.artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
-        there = sum(run is not None for cell in report.cells for run in cell.runs)
-        self._log.metrics(_metrics(report), step=there)
-        if report.limits:
-            limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
-            self._log.tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
+FORMAT = 1
+"""The version of the files of cells."""
 
 
-def _metric_names(plan: TablePlan) -> dict[str, bool]:
-    """The metrics of the table's figures, and whether more is better."""
+def start_log(plan: TablePlan, command: Command) -> RunLog:
+    """Starts the log of a table, or goes on with it. In MLflow the table's runs are nested in its run."""
+    record, logs = command.record, command.logs
+    log = RunLog.start(
+        logs.home,
+        record.log,
+        uri=logs.uri,
+        experiment=record.experiment,
+        name=plan.name,
+        owner=record.id,
+        params={"table": plan.file.stem, "scale": plan.scale or "paper"},
+        tags={
+            Tag.ID: record.id,
+            Tag.NAME: plan.name,
+            Tag.KIND: "table",
+            Tag.SOURCE: plan.table.source,
+            Tag.COMMAND: plan.command,
+        },
+        source=logs.source,
+    )
+    log.set_state(State.RUNNING)
     figures = (figure for cell in plan.cells for figure in cell.figures)
-    return {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
+    metrics = {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
+    log.view(record.id, cells_view(metrics, _differing(plan)))
+    logs.deliver(log.id)
+    return log
+
+
+def write_files(report: TableResult, log: RunLog) -> None:
+    """Writes the files of a table into its folder, and logs them with the means."""
+    for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
+        replace_text(report.folder / name, text)
+    write_result(report)
+    log.artifacts([report.folder / name for name in (TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON)])
+    there = sum(run is not None for cell in report.cells for run in cell.runs)
+    log.metrics(_metrics(report), step=there)
+    if report.limits:
+        limits = ", ".join(f"{name} {limit:g}" for name, limit in report.limits.items())
+        log.tags({Tag.OUTSIDE: str(len(report.outside)), Tag.TOLERANCE: limits})
+
+
+def check_folder(folder: Path) -> None:
+    """Raises UserError where `write_cells` cannot write, since a file is in the way of the folder."""
+    if not next(its for its in (folder, *folder.absolute().parents) if its.exists()).is_dir():
+        raise UserError("not a folder", key="--figures", found=folder)
+
+
+def write_cells(report: TableResult, folder: Path) -> list[Path]:
+    """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing."""
+    written = []
+    head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
+    for cell, tree in zip(report.cells, document(report)["cells"], strict=True):
+        if any(figure.verdict == "missing" for figure in cell.figures):
+            continue
+        higher = {figure.name: report.higher[figure.name] for figure in cell.figures}
+        file = folder / f"{cell.id}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(file, json.dumps({**head, "higher": higher, **tree}, indent=1, default=str) + "\n")
+        written.append(file)
+    return written
 
 
 def _differing(plan: TablePlan) -> list[str]:
@@ -72,7 +94,7 @@ def _differing(plan: TablePlan) -> list[str]:
 
 
 def _metrics(report: TableResult) -> dict[str, float]:
-    """The means, with the printed figures beside them, under names that MLflow takes."""
+    """The means, with the printed values beside them, under names that MLflow takes."""
     values: dict[str, float] = {}
     for cell in report.cells:
         for figure in cell.figures:

@@ -1,20 +1,19 @@
-"""A tuned cell: its figures are those of the best setting that a search finds, on fresh seeds.
+"""A tuned cell: the best settings of a search, trained with fresh seeds, whose test metrics the table shows.
 
-A search that one table has finished is not done again for another table of the home.
+A search that one table has finished is not repeated for another table of the home.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import Counter
-from functools import cached_property
 from pathlib import Path
 
 from mlcl.config import job_hash
-from mlcl.config.table import Cell
+from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
+from mlcl.results.cell_result import SearchResult
 from mlcl.results.sweep_result import ranked
-from mlcl.results.table_result import SearchResult
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, scoped
@@ -26,14 +25,15 @@ from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan, check_plan
 from mlcl.service.tables.origin import digest
-from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.table_checks import check_metrics
-from mlcl.store import RunFolders
+from mlcl.service.tables.plan import TablePlan, check_metrics
 from mlcl.tracking import State
 
 
 class TunedCell:
-    """A cell's search and its confirmation, as `scope` in the ledger. Raises UserError for bad input."""
+    """The search and the confirmation of a cell. Raises UserError for a space or a job that cannot be used.
+
+    `scope` marks their trainings in the ledger of a table.
+    """
 
     def __init__(self, cell: Cell, table: TablePlan, home: Path) -> None:
         assert cell.tuning is not None
@@ -53,21 +53,21 @@ class TunedCell:
 
     @property
     def data(self) -> DatasetInfo:
-        """Its data set."""
+        """The data set of the cell."""
         return self._data.dataset.info
 
     @property
     def identity(self) -> list[str]:
-        """What tells it from another; more trials go on with it."""
+        """The id, job, data and space of the cell. The number of trials is left out: it may grow."""
         return [self.cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
 
     @property
     def identity_hash(self) -> str:
-        """Sixteen hex digits of it and of the seeds' keys: a ledger's head has them under `tuned`."""
+        """Sixteen hex digits of `identity` and the seed keys. A ledger's head has them under `tuned`."""
         return digest([self.identity, self._seed_keys])
 
     def is_whole_in(self, ledger: Ledger) -> bool:
-        """Whether a ledger has this very search, of as many trials, and all fresh seeds of the best."""
+        """Whether a ledger has this search with as many trials, and all fresh seeds of its best trial."""
         if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
             return False
         seeds, trials = self.seeds(ledger), sum(trial.ended for trial in ledger.counted(self.scope))
@@ -76,24 +76,24 @@ class TunedCell:
 
     @property
     def cost(self) -> dict[str, int]:
-        """Trainings and epochs at most, for the plan of the table."""
+        """The most trainings and epochs, for the plan of the table."""
         epochs = self.most * self._plan.job.train.epochs
         return {"trials": self._plan.most, "seeds": self._plan.seeds, "most_epochs": epochs}
 
     @property
     def most(self) -> int:
-        """How many trainings it takes at most."""
+        """The largest number of its trainings."""
         return self._plan.most + self._plan.seeds
 
-    def left(self, ledger: Ledger | None) -> int:
-        """How many of them have not ended, by the ledger where there is one."""
+    def remaining(self, ledger: Ledger | None) -> int:
+        """The number of trainings that have not ended by a ledger; all without one."""
         if ledger is None:
             return self.most
         trials = sum(trial.ended for trial in ledger.counted(self.scope))
         return max(0, self._plan.most - trials) + self._plan.seeds - sum(e.ended for e in self.seeds(ledger))
 
     def seeds(self, ledger: Ledger) -> list[Entry]:
-        """The confirmation trainings of the best trial so far, one a seed, as far as they are open."""
+        """The trainings of the best trial so far with fresh seeds, one per seed, that have been started."""
         best = self.best(ledger)
         known = [] if best is None else ledger.seeds_of(scoped(self.scope, best_candidate(best).key))
         return known[: self._plan.seeds]
@@ -103,7 +103,7 @@ class TunedCell:
         return next(iter(ranked(ledger.counted(self.scope), self._plan.space.mode)), None)
 
     def search(self, ledger: Ledger) -> SearchResult:
-        """What the search came to so far."""
+        """The result of the search so far."""
         trials, best = ledger.counted(self.scope), self.best(ledger)
         complete, fresh = (
             [each.score for each in entries if each.state is State.COMPLETE and each.score is not None]
@@ -119,25 +119,23 @@ class TunedCell:
         )
 
     def reasons(self, ledger: Ledger) -> list[str]:
-        """Why trainings that are needed have no figures."""
-        seeds = self.seeds(ledger)
-        failed = seeds or ledger.trials(scope=self.scope)
-        return [entry.reason for entry in failed if entry.reason]
+        """The reasons of fresh seeds that failed, or of trials where no seed was started."""
+        entries = self.seeds(ledger) or ledger.trials(scope=self.scope)
+        return [entry.reason for entry in entries if entry.reason]
 
     def _confirmed(self, ledger: Ledger) -> bool:
         seeds = self.seeds(ledger)
         closed = {key for key, (state, _) in ledger.confirmation_states.items() if state is not State.STOPPED}
-        return self.left(ledger) == 0 and all(seed.confirmation in closed for seed in seeds)
+        return self.remaining(ledger) == 0 and all(seed.confirmation in closed for seed in seeds)
 
     def train(self, command: Command, engine: Engine, parent: str) -> None:
-        """Searches, then trains the best on fresh seeds; what is done is only told again, as after a kill.
+        """Runs the search, then trains its best trial with fresh seeds; goes on with what a ledger has.
 
-        Its logs are nested in the log `parent`.
+        The logs of its trainings are nested in the log `parent`.
         """
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
         open_version(plan, ledger, engine.home, engine.reporter.note, self.scope)
-        data = self._data.dataset.info
-        store = NestedTrials(ledger, folder, command.logs, data, plan.free, self.scope, parent)
+        store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scope, parent)
         with command.stop.shielded():
             store.open_all()
             search = Search(plan, ledger, self.scope)
@@ -148,26 +146,3 @@ class TunedCell:
         if best is not None and not engine.stop() and not self._confirmed(ledger):
             chosen = [best_candidate(best)]
             engine.run(ConfirmationSource(plan, ledger, store, chosen, self.scope, self._seed_keys))
-
-
-def tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
-    """The cells of a table that are tuned. Raises UserError for whatever is wrong with one."""
-    return [TunedCell(cell, plan, home) for cell in plan.cells if cell.tuning is not None]
-
-
-class TableLedgers:
-    """Tells in which ledger a tuned cell of a table is."""
-
-    def __init__(self, home: Path) -> None:
-        self._home = home
-
-    def of(self, tuned: TunedCell, own: Ledger | None) -> Ledger | None:
-        """The table's `own` once the search has begun there; else one that has all of it, or else the own."""
-        if own is not None and own.trials(scope=tuned.scope):
-            return own
-        return next((ledger for ledger in self.all if tuned.is_whole_in(ledger)), own)
-
-    @cached_property
-    def all(self) -> list[Ledger]:
-        """The ledgers of all tables, the latest first."""
-        return [Ledger(folder.path) for folder, _ in RunFolders(self._home, "tables").records()]

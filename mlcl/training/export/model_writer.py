@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
-from mlcl.config.space import default_mode
+from mlcl.config.space.search import default_mode
 from mlcl.data import class_parents
 from mlcl.data.format import plural
 from mlcl.data.images import MEAN, STD

@@ -5,7 +5,9 @@ import pandas as pd
 import pytest
 
 from mlcl.config import Goal, JobConfig, Space
-from mlcl.config.space import Choice, Float, Int, Parameter, SearchConfig
+from mlcl.config.space.domains import Choice, Float, Int
+from mlcl.config.space.search import SearchConfig
+from mlcl.config.space.space import Parameter
 from mlcl.report.sweep_data import SweepData
 from mlcl.results.sweep_result import SweepResult, TrainingResult
 from mlcl.tracking import State

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from mlcl.config import Goal
 from mlcl.report.plots.learning_curves import confirmation_plots, curve_runs, learning_plot, mean_curve
@@ -81,30 +80,13 @@ def test_single_runs_have_no_band(search_of):
     assert plots["learning"].caption == "One training of each setting."
 
 
-def test_metric_of_knn_is_followed_by_the_models_own(search_of):
-    data = search_of(confirmation=SEEDS, history=history)
-    chosen = data.job.evaluation.model_copy(update={"metric": "knn/val/accuracy"})
-    job = data.job.model_copy(update={"evaluation": chosen})
-    plots, _ = plots_of(search_of(confirmation=SEEDS, history=history, job=job))
-    assert "val/accuracy" in plots["learning"].table
-
-
-@pytest.mark.parametrize("metric", ["learning", "positives"])
-def test_nothing_logged(search_of, metric):
+def test_nothing_logged_and_no_training_complete(search_of):
     _, left_out = plots_of(search_of(confirmation=SEEDS))
-    assert left_out[metric] == "fewer than two steps of it were logged"
-
-
-def test_no_training_complete(search_of):
-    data = search_of(3, change=lambda frame: frame.assign(state="FAILED"))
-    plots, left_out = plots_of(data)
+    assert left_out["learning"] == left_out["positives"] == "fewer than two steps of it were logged"
+    plots, left_out = plots_of(search_of(3, change=lambda frame: frame.assign(state="FAILED")))
     assert not plots
     assert set(left_out.values()) == {"no training is complete"}
-
-
-def test_mean_curve_of_seeds_without_a_common_step():
-    series = mean_curve("s", [[(1, 0.5)], [(2, 0.5)]])
-    assert (list(series.x), list(series.y)) == ([], [])
+    assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).x == []  # no common step
 
 
 def test_a_setting_whose_seeds_share_one_step_is_named():

@@ -75,18 +75,6 @@ def test_curves_equal_one_setting_evaluated_alone(seeds, count, axis):
     assert left == []
 
 
-def test_the_marks_are_what_the_run_itself_logged(seeds):
-    folders, job_data, metrics = seeds
-    plots, _ = plots_of({"a": folders[:1]}, job_data)
-    for series, prefix in (("best on validation", "knn_best"), ("the job's own", "knn")):
-        expected = [metrics[f"{prefix}/{split}/micro_f1"] for split in ("val", "test")]
-        found = rows(plots["knn_k"], series, X["knn_k"], "micro_f1")
-        assert [y for _, y in found] == pytest.approx(expected)
-    assert rows(plots["knn_k"], "best on validation", X["knn_k"], "micro_f1")[0][0] == metrics["knn_best/k"]
-    chosen = plots["knn_k"].caption
-    assert f"k {metrics['knn_best/k']:g}, lambda {metrics['knn_best/lambda']:g}" in chosen
-
-
 def test_the_map_has_the_best_point_and_those_within_one_standard_error(seeds):
     folders, job_data, _ = seeds
     plots, _, words = neighbour_plots({"a": folders}, lambda _: job_data)
@@ -115,12 +103,6 @@ def test_bands_are_one_sample_deviation_over_seeds(seeds):
     for row, values in zip(table.itertuples(index=False), zip(*shares, strict=True), strict=True):
         mean, deviation = statistics.mean(values), statistics.stdev(values)
         assert list(row[2:5]) == pytest.approx([mean, mean - deviation, mean + deviation])
-    line = plots["knn_lambda"].table
-    line = line[line["series"] == "test"].iloc[0]
-    best = best_of(folders, job_data)
-    model_alone = Setting(best.k, 0.0, best.temperature)
-    found = [StoredRun.read(folder, job_data).metrics(model_alone)["knn/test/micro_f1"] for folder in folders]
-    assert line["high"] - line["low"] == pytest.approx(2 * statistics.stdev(found))
 
 
 def test_lambda_0_is_the_model_alone(seeds):
@@ -169,16 +151,6 @@ def test_what_cannot_be_read_is_left_out_with_its_reason(seeds, tmp_path):
     none, left = plots_of({"gone": [tmp_path]}, job_data)
     assert none == {}
     assert [name for name, _ in left] == ["neighbours of gone", "neighbour_overlap"]
-
-
-def test_the_points_are_drawn(seeds):
-    folders, job_data, _ = seeds
-    plots, _ = plots_of({"a": folders}, job_data)
-    for name, x in X.items():
-        expected = [y for _, y in rows(plots[name], "validation", x, "micro_f1")]
-        axes = plots[name].figure().axes[0]
-        assert axes.lines[0].get_ydata() == pytest.approx(expected)
-        assert (axes.get_xscale() == "log") == (name != "knn_lambda")
 
 
 def test_a_run_that_never_read_the_test_split_is_drawn_on_validation(seeds, tiny, tmp_path):

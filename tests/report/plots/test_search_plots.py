@@ -7,8 +7,7 @@ from matplotlib import pyplot
 
 from mlcl.config import Goal
 from mlcl.report.plots.charts import to_svg
-from mlcl.report.plots.search_plots import history_plot
-from mlcl.report.sweep_plots import search_plots
+from mlcl.report.plots.search_plots import history_plot, search_plots
 
 TWO = (Goal("score", "max"), Goal("val/loss", "min"))
 

@@ -7,8 +7,14 @@ import pytest
 from mlcl.service.doctor import files, servers
 
 
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "home"
+
+
 @pytest.fixture(autouse=True)
-def roomy_machine(monkeypatch):
+def roomy_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
     usage = namedtuple("usage", "total used free")(2**40, 2**39, 2**39)
     monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage)
     monkeypatch.setattr(servers, "narrow_limits", list)

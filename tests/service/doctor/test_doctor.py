@@ -17,12 +17,6 @@ from mlcl.service.doctor import CHECKS, Finding, Scope, files, healthy, run_chec
 from mlcl.service.local.processes import free_port
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
-    return tmp_path / "home"
-
-
 @contextmanager
 def listening():
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -55,30 +49,33 @@ def web(pages, login=None):
         server.server_close()
 
 
-def test_a_check_that_crashes_is_a_finding_and_the_others_run(home):
-    def crash(_scope):
-        yield Finding("a", "b", "c")
-        raise ValueError("boom")
+def crash(*_):
+    raise OSError("read-only")
 
-    found = run_checks(Scope(home, ""), {"bad": crash, "good": lambda _: []})
+
+def found_and_crashed(_scope):
+    yield Finding("a", "b", "c")
+    raise OSError("read-only")
+
+
+MENDS = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
+
+
+@pytest.mark.parametrize(
+    ("check", "fix", "names", "status"),
+    [(found_and_crashed, False, ["a"], "FOUND"), (lambda _: MENDS, True, ["a", "b", "c"], "LEFT")],
+)
+def test_a_check_or_a_mend_that_crashes_is_a_finding_and_the_others_run(home, check, fix, names, status):
+    found = run_checks(Scope(home, ""), {"bad": check, "good": lambda _: []}, fix=fix)
     assert [(r.check, r.what, r.status) for r in found] == [
-        ("bad", "a", "FOUND"),
-        ("bad", "the check bad", "FOUND"),
+        ("bad", name, status) for name in (*names, "the check bad")
     ]
-    assert "ValueError: boom" in found[1].why
+    assert "OSError: read-only" in found[-1].why
     assert not healthy(found)
 
 
-def test_a_mend_that_crashes_or_does_nothing_leaves_its_finding_and_a_shared_one_is_applied_once(home):
+def test_a_shared_mend_is_applied_once(home):
     calls = []
-
-    def crash():
-        raise OSError("read-only")
-
-    findings = [Finding("a", "", "", crash), Finding("b", "", "", lambda: None), Finding("c", "", "")]
-    found = run_checks(Scope(home, ""), {"x": lambda _: findings}, fix=True)
-    assert [(r.what, r.status) for r in found] == [(name, "LEFT") for name in ("a", "b", "c", "the check x")]
-    assert "read-only" in found[-1].why
 
     def mend():
         calls.append(1)
@@ -107,12 +104,22 @@ def test_servers_that_answer_are_not(home, monkeypatch, ray):
         assert look(home, "services", uri=uri) == []
 
 
-@pytest.mark.parametrize(("there", "named"), [("3.1.0", ["MLflow server 3.1.0"]), (None, []), ("<html>", [])])
-def test_a_server_of_another_version_is_named(home, monkeypatch, there, named):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with web({"/version": there} if there else {}) as uri:
+@pytest.mark.parametrize(
+    ("mlflow", "ray", "named"),
+    [
+        ("3.1.0", "2.60.0", ["MLflow server 3.1.0"]),
+        ("3.17.9", "2.60.9", ["Ray server 2.60.9"]),  # Ray must have exactly the client's version
+        (None, "2.60.0", []),
+        ("<html>", "2.60.0", []),
+    ],
+)
+def test_a_server_of_another_version_is_named(home, monkeypatch, mlflow, ray, named):
+    monkeypatch.setattr(servers, "_ray_version", lambda _: ray)
+    monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
+    with listening() as port, web({"/version": mlflow} if mlflow else {}) as uri:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         found = look(home, "server-versions", uri=uri)
-    assert [result.what for result in found if not result.mendable] == named
+    assert [result.what for result in found] == named
 
 
 def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):
@@ -128,15 +135,6 @@ def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch)
         monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
         (found,) = look(home, "services", "server-versions", uri=uri)
     assert found.what == "MLflow server 3.1.0"
-
-
-def test_the_same_version_is_fine_and_ray_must_have_exactly_that(home, monkeypatch):
-    monkeypatch.setattr(servers, "_ray_version", lambda _: "2.60.9")
-    monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
-    with listening() as port, web({"/version": "3.17.9"}) as uri:
-        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        found = look(home, "server-versions", uri=uri)
-    assert [result.what for result in found] == ["Ray server 2.60.9"]
 
 
 def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):

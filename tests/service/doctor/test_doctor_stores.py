@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 
 import pytest
-from doctored import left, look, start, statuses, tree
+from doctored import left, look, mended, start, statuses
 from mlflow import MlflowClient
 
 from mlcl.service.doctor import healthy
@@ -24,7 +24,6 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch, store):
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
     monkeypatch.chdir(tmp_path)
     home = tmp_path / "home"
     home.mkdir()
@@ -51,18 +50,16 @@ def zombie(home, owner, log="gone"):
     return tracker.client.create_run(tracker.experiment("exp"), tags=tags).info.run_id
 
 
-def mended(home, check, count):
-    before = tree(home)
-    assert statuses(look(home, check)) == ["FOUND"] * count
-    assert tree(home) == before
-    assert statuses(look(home, check, fix=True)) == ["MENDED"] * count
-    assert look(home, check) == []
-
-
-def test_logs_are_delivered(home):
+def test_logs_are_delivered_and_a_killed_run_ends_in_mlflow_in_one_go(home):
     left(home, state=State.COMPLETE)
     left(home, state=State.FAILED)
-    mended(home, "delivery", 2)
+    assert len(mended(home, "delivery")) == 2
+    assert look(home) == []
+    _, log = left(home)
+    client, id = delivered(home, log)
+    assert [result.check for result in look(home)] == ["killed"]
+    assert healthy(look(home, fix=True))
+    assert said(client, id) == ("KILLED", "STOPPED")
     assert look(home) == []
 
 
@@ -90,7 +87,7 @@ def test_a_state_that_is_not_the_logs_is_set_right(home):
     with folder.owned():
         assert look(home, "mlflow-states", fix=True) == []  # its command is at it
     client.set_tag(ids[1], "mlcl.state", "PRUNED")
-    mended(home, "mlflow-states", 2)
+    assert len(mended(home, "mlflow-states")) == 2
     assert [said(client, id) for id in ids] == [("FINISHED", "COMPLETE"), ("FAILED", "FAILED")]
     assert client.get_run(ids[1]).data.tags["mlcl.reason"] == "it diverged"
 
@@ -99,7 +96,7 @@ def test_a_zombie_without_a_log_is_stopped_or_has_its_owners_state(home):
     (ended, log), (stopped, _) = left(home, state=State.COMPLETE), left(home, state=State.STOPPED)
     client, _ = delivered(home, log)
     second, lost = zombie(home, ended.path.name, log.id), zombie(home, stopped.path.name)
-    mended(home, "mlflow-states", 2)
+    assert len(mended(home, "mlflow-states")) == 2
     assert [said(client, id) for id in (second, lost)] == [("FINISHED", "COMPLETE"), ("KILLED", "STOPPED")]
 
 
@@ -111,15 +108,6 @@ def test_runs_of_another_home_are_counted_and_not_touched(home):
     assert healthy(found)
     assert found[0].what.startswith("5 runs: ")
     assert {client.get_run(id).info.status for id in ids} == {"RUNNING"}
-
-
-def test_a_killed_run_is_told_to_mlflow_in_one_go(home):
-    _, log = left(home)
-    client, id = delivered(home, log)
-    assert [result.check for result in look(home)] == ["killed"]
-    assert healthy(look(home, fix=True))
-    assert said(client, id) == ("KILLED", "STOPPED")
-    assert look(home) == []
 
 
 def test_a_store_that_cannot_be_written_is_named_and_a_busy_one_is_not(home):

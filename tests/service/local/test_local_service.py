@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,12 +16,12 @@ import pytest
 from patience import until
 
 from mlcl.config.cluster import load_cluster
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
 from mlcl.service.local import service as local
 from mlcl.service.local.processes import free_port, process_tree, start_process
 from mlcl.service.local.servers import Problem, Server, mlflow_server, ray_scratch
-from mlcl.service.local.service import ServiceError, mlflow_address, read_state, service_status
-from mlcl.service.local.settings import ServiceFolder, UpOptions, read_secret, resolve_settings
+from mlcl.service.local.service import mlflow_address, read_state, service_status
+from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings
 from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
@@ -33,10 +32,13 @@ class Service:
 
     def __init__(self, home):
         self.home, self.folder = home, ServiceFolder(home)
-        self.options = UpOptions(free_port(), free_port(), free_port())
+        ports = set()
+        while len(ports) < 3:  # the system may give one twice
+            ports.add(free_port())
+        self.options = dict(zip(("ray_port", "dashboard_port", "mlflow_port"), ports, strict=True))
 
     def up(self, **options):
-        return local.up(UpOptions(**options) if options else self.options, self.home)
+        return local.up(options or self.options, self.home)
 
     def down(self, **how):
         return local.down(self.home, **how)
@@ -90,25 +92,20 @@ def service(tmp_path, monkeypatch):
     made.down(force=True)
 
 
-def test_up_starts_both_once(service):
+def test_up_starts_both_once_and_the_cluster_file_leads_to_them(service):
     assert mlflow_address(service.home) is None
-    first = service.up()
-    assert mlflow_address(service.home) == f"http://127.0.0.1:{service.options.mlflow_port}"
-    assert first.fresh == ("ray", "mlflow")
-    roots = service.roots()
+    first, roots = service.up(), service.roots()
+    address = f"http://127.0.0.1:{service.options['mlflow_port']}"
+    assert (first.started, mlflow_address(service.home)) == (("ray", "mlflow"), address)
     assert len(service.members()) == 4
-    again = service.up(mlflow_port=service.options.mlflow_port)
-    assert (again.fresh, service.roots()) == ((), roots)
+    again = service.up(mlflow_port=service.options["mlflow_port"])
+    assert (again.started, service.roots()) == ((), roots)
     status = service_status(service.home)
     assert (status.healthy, status.nodes, status.cpus, status.gpus) == (True, 1, 4.0, 1.0)
     assert [server.version for server in status.servers] == ["2.60.0", "3.17.2"]
-
-
-def test_the_cluster_file_leads_to_it(service):
-    service.up()
     cluster = load_cluster(service.folder.cluster)
-    assert cluster.ray.address == f"http://127.0.0.1:{service.options.dashboard_port}"
-    assert cluster.mlflow.uri == f"http://127.0.0.1:{service.options.mlflow_port}"
+    assert cluster.ray.address == f"http://127.0.0.1:{service.options['dashboard_port']}"
+    assert cluster.mlflow.uri == address
     assert (cluster.storage, cluster.python) == (str(service.home), sys.executable)
     assert cluster.ray.token.resolve("ray.token") == read_secret(service.folder.ray_token)
     assert cluster.mlflow.password.resolve("p") == read_secret(service.folder.mlflow_password)
@@ -137,7 +134,7 @@ def test_up_mends_a_dead_half(service, dead, alive):
     before, members = service.roots(), service.members()
     service.kill(dead)
     assert service.wrong() == {dead: "is not running", alive: ""}
-    assert service.up().fresh == (dead,)
+    assert service.up().started == (dead,)
     after = service.roots()
     assert after[alive] == before[alive]
     # The child of the dead one was left, and might have held its port.
@@ -145,9 +142,16 @@ def test_up_mends_a_dead_half(service, dead, alive):
     assert service.wrong() == {dead: "", alive: ""}
 
 
-def test_a_start_that_fails_leaves_nothing(service, tmp_path):
-    service.touch("mlflow.dies")
-    with pytest.raises(ServiceError, match=r"MLflow ended while it started.*no room for it here"):
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("mlflow.dies", r"MLflow ended while it started.*no room for it here"),
+        ("ray.open", r"Ray at .* answers without a secret"),
+    ],
+)
+def test_a_start_that_fails_leaves_nothing(service, tmp_path, fault, said):
+    service.touch(fault)
+    with pytest.raises(MachineError, match=said):
         service.up()
     assert read_state(service.folder) is None
     assert not list(tmp_path.glob("mlcl-ray-*"))
@@ -165,23 +169,16 @@ def test_a_mend_that_fails_leaves_the_other_half(service):
     service.up()
     service.kill("mlflow")
     service.touch("mlflow.dies")
-    with pytest.raises(ServiceError):
+    with pytest.raises(MachineError):
         service.up()
     assert service.wrong() == {"ray": "", "mlflow": "is not running"}
-
-
-def test_a_server_that_lets_everybody_in_is_no_success(service):
-    service.touch("ray.open")
-    with pytest.raises(ServiceError, match=r"Ray at .* answers without a secret"):
-        service.up()
-    assert read_state(service.folder) is None
 
 
 def test_a_secret_that_was_changed_is_named(service):
     service.up()
     service.folder.mlflow_password.write_text("another\n")
     assert "refuses the secret in" in service.wrong()["mlflow"]
-    with pytest.raises(ServiceError, match=r"write the present one into .*mlflow\.password"):
+    with pytest.raises(MachineError, match=r"write the present one into .*mlflow\.password"):
         service.up()
     assert len(service.members()) == 4
 
@@ -202,56 +199,41 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     assert read_state(service.folder) is None
 
 
-@pytest.fixture
-def while_waiting(service, monkeypatch):
-    """Takes what is to happen once, when `mlcl up` asks MLflow for the first time."""
-    problem, due = Server.problem, []
-
-    def asked(self):
-        if due and self.name == "mlflow":
-            due.pop()()
-        return problem(self)
-
-    monkeypatch.setattr(Server, "problem", asked)
-    return due.append
-
-
-def only_lives(service, alive):
-    """Brings it up, and ends the servers that are not to live."""
+@pytest.mark.parametrize("alive", [set(), {"ray"}, {"ray", "mlflow"}])
+@pytest.mark.parametrize("mends", [True, False])
+def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
+    service, monkeypatch, alive, mends
+):
+    """Where that is in vain, it is ended."""
     service.up()
     for name in {"ray", "mlflow"} - alive:
         service.kill(name)
+    problem, due = Server.problem, ["ray"]
 
+    def asked(self):
+        if due and self.name == "mlflow":
+            service.kill(due.pop())
+            if not mends:
+                service.touch("ray.open")
+        return problem(self)
 
-@pytest.mark.parametrize("alive", [set(), {"ray"}, {"ray", "mlflow"}])
-def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(service, while_waiting, alive):
-    only_lives(service, alive)
-    while_waiting(lambda: service.kill("ray"))
-    assert set(service.up().fresh) == {"ray"} | {"ray", "mlflow"} - alive
-    assert service.wrong() == {"ray": "", "mlflow": ""}
-
-
-@pytest.mark.parametrize("alive", [{"ray"}, {"ray", "mlflow"}])
-def test_a_server_that_was_started_again_in_vain_is_ended(service, while_waiting, alive):
-    only_lives(service, alive)
-
-    def dies_and_is_no_success():
-        service.kill("ray")
-        service.touch("ray.open")
-
-    while_waiting(dies_and_is_no_success)
-    with pytest.raises(ServiceError, match="answers without a secret"):
+    monkeypatch.setattr(Server, "problem", asked)
+    if mends:
+        assert set(service.up().started) == {"ray"} | {"ray", "mlflow"} - alive
+        assert service.wrong() == {"ray": "", "mlflow": ""}
+        return
+    with pytest.raises(MachineError, match="answers without a secret"):
         service.up()
     state = read_state(service.folder)
     assert set(state.servers if state else ()) == alive - {"ray"}
-    head = [str(SCRIPT), "ray", str(service.options.dashboard_port)]
+    head = [str(SCRIPT), "ray", str(service.options["dashboard_port"])]
     assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
 
 
 def test_a_taken_port_is_told_before_anything_starts(service):
     service.up()
     other = Service(service.home.with_name("other"))
-    other.options = replace(other.options, dashboard_port=service.options.dashboard_port)
+    other.options = other.options | {"dashboard_port": service.options["dashboard_port"]}
     with pytest.raises(UserError, match=r"is taken; found: python.* \(pid \d+\)") as caught:
         other.up()
     assert caught.value.key == "--dashboard-port"
@@ -333,9 +315,9 @@ def test_secrets_stay_where_they_belong(service, monkeypatch):
 
 
 def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
-    monkeypatch.setattr("mlcl.service.local.settings.check_store", lambda uri: None)
+    monkeypatch.setattr("mlcl.service.local.servers.check_storage", lambda settings: None)
     url = "postgresql+psycopg://ada:s3cret@host/db"
-    service.options = UpOptions(**{**vars(service.options), "store": url})
+    service.options["store"] = url
     service.up()
     having = [member.pid for member in service.members() if url in member.environ().values()]
     assert service.roots()["mlflow"] in having
@@ -348,20 +330,20 @@ def test_a_store_s_password_is_for_mlflow_alone(service, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "root"),
     [
-        (UpOptions(artifacts="/kept"), "file:///kept"),
-        (UpOptions(artifacts="s3://lab/mlflow"), None),
-        (UpOptions(artifacts="/kept", store="postgresql://ada@host/db"), None),
+        ({"artifacts": "/kept"}, "file:///kept"),
+        ({"artifacts": "s3://lab/mlflow"}, None),
+        ({"artifacts": "/kept", "store": "postgresql://ada@host/db"}, None),
     ],
 )
 def test_artifacts_lie_openly_where_commands_may_open_the_store_themselves(service, options, root):
-    server = mlflow_server(resolve_settings(options, service.folder, None), service.folder)
+    server = mlflow_server(resolve_settings(options, service.folder), service.folder)
     assert server.environment.get("MLFLOW_DEFAULT_ARTIFACT_ROOT") == root
 
 
 def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatch):
     monkeypatch.undo()  # the real tables
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    server = mlflow_server(resolve_settings(UpOptions(), service.folder, None), service.folder)
+    server = mlflow_server(resolve_settings({}, service.folder), service.folder)
     service.folder.make()
     (service.home / "mlflow.db").touch()
     with closing(sqlite3.connect(service.folder.mlflow_users)) as users:
@@ -379,23 +361,16 @@ def test_databases_that_a_kill_left_half_made_are_made_whole(service, monkeypatc
     assert service.folder.mlflow_users.stat().st_size > 0
 
 
-def test_one_command_at_a_time(service):
+def test_what_keeps_a_command_from_starting_is_named(service, monkeypatch):
     service.folder.make()
     with service.folder.owned(), pytest.raises(UserError, match="is at work"):
         service.up()
-    assert not service.folder.state.exists()
-
-
-def test_a_state_that_cannot_be_read_is_named(service):
-    service.touch("state.json", "{")
-    for command in (service.up, service.down, lambda: service_status(service.home)):
-        with pytest.raises(UserError, match=r"state\.json: cannot be read"):
-            command()
-    (service.folder.state).unlink()
-
-
-def test_authentication_has_to_be_installed(service, monkeypatch):
     monkeypatch.setitem(sys.modules, "flask_wtf", None)
     with pytest.raises(UserError, match=r"mlflow\[auth\]"):
         service.up()
     assert not service.folder.state.exists()
+    service.touch("state.json", "{")
+    for command in (service.up, service.down, lambda: service_status(service.home)):
+        with pytest.raises(UserError, match=r"state\.json: cannot be read"):
+            command()
+    service.folder.state.unlink()

@@ -8,9 +8,7 @@ from mlcl.errors import UserError
 from mlcl.service.local.settings import (
     ServiceFolder,
     Settings,
-    UpOptions,
     check_storage,
-    check_store,
     read_secret,
     resolve_settings,
 )
@@ -25,68 +23,55 @@ def folder(tmp_path):
     return made
 
 
-def test_the_defaults_are_the_home_s_own_store(folder):
-    settings = resolve_settings(UpOptions(), folder, None)
+def test_the_defaults_are_the_home_s_own_store_and_paths_are_made_whole(folder, tmp_path, monkeypatch):
+    settings = resolve_settings({}, folder)
     assert settings == Settings(f"sqlite:///{folder.home}/mlflow.db", f"{folder.home}/artifacts")
     check_storage(settings)
-
-
-def test_paths_are_made_whole(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = resolve_settings(UpOptions(store="sqlite:///a.db", artifacts="kept"), folder, None)
-    assert (settings.store, settings.artifacts) == (f"sqlite:///{tmp_path}/a.db", f"{tmp_path}/kept")
-    assert (
-        resolve_settings(UpOptions(store=f"sqlite:///{tmp_path}/a.db"), folder, None).store == settings.store
-    )
+    for store in ("sqlite:///a.db", f"sqlite:///{tmp_path}/a.db"):
+        settings = resolve_settings({"store": store, "artifacts": "kept"}, folder)
+        assert (settings.store, settings.artifacts) == (f"sqlite:///{tmp_path}/a.db", f"{tmp_path}/kept")
 
 
 @pytest.mark.parametrize(
     ("options", "key"),
     [
-        (UpOptions(ray_port=80), "--ray-port"),
-        (UpOptions(mlflow_port=70000), "--mlflow-port"),
-        (UpOptions(dashboard_port=5000), "--mlflow-port"),
-        (UpOptions(store="mysql://host/db"), "--store"),
-        (UpOptions(store="store.db"), "--store"),
-        (UpOptions(store=URL), "--store"),
-        (UpOptions(store="postgresql://ada:s3cret@host:port/db"), "--store"),
-        (UpOptions(store="sqlite:////proc/none/a.db"), "--store"),
-        (UpOptions(artifacts="ftp://host/place"), "--artifacts"),
-        (UpOptions(artifacts="/proc/none"), "--artifacts"),
+        ({"ray_port": 80}, "--ray-port"),
+        ({"mlflow_port": 70000}, "--mlflow-port"),
+        ({"dashboard_port": 5000}, "--mlflow-port"),
+        ({"store": "mysql://host/db"}, "--store"),
+        ({"store": "store.db"}, "--store"),
+        ({"store": URL}, "--store"),
+        ({"store": "postgresql://ada:s3cret@host:port/db"}, "--store"),
+        ({"store": "sqlite:////proc/none/a.db"}, "--store"),
+        ({"store": f"sqlite:///{__file__}"}, "--store"),
+        ({"artifacts": "ftp://host/place"}, "--artifacts"),
+        ({"artifacts": "/proc/none"}, "--artifacts"),
     ],
 )
 def test_what_cannot_be_is_refused(folder, options, key):
     with pytest.raises(UserError) as caught:
-        check_storage(resolve_settings(options, folder, None))
+        check_storage(resolve_settings(options, folder))
     assert caught.value.key == key
     assert "s3cret" not in str(caught.value)
 
 
-def test_s3_needs_its_package(folder, monkeypatch):
+def test_s3_needs_its_package_and_a_password_that_is_not_written_down_is_asked_for(folder, monkeypatch):
+    public = resolve_settings({"store": URL}, folder).public
+    assert public.store == URL.replace("s3cret", "***")
+    with pytest.raises(UserError, match="not written down"):
+        check_storage(resolve_settings({}, folder, public))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UserError, match="boto3"):
-        check_storage(resolve_settings(UpOptions(artifacts="s3://bucket/mlflow"), folder, None))
-
-
-def test_a_store_that_is_another_file_is_refused(tmp_path):
-    (tmp_path / "notes.db").write_text("not a database " * 100)
-    with pytest.raises(UserError, match="file is not a database"):
-        check_store(f"sqlite:///{tmp_path}/notes.db")
-
-
-def test_a_password_is_not_written_down(folder):
-    shown = resolve_settings(UpOptions(store=URL), folder, None).shown
-    assert shown.store == URL.replace("s3cret", "***")
-    with pytest.raises(UserError, match="not written down"):
-        check_store(resolve_settings(UpOptions(), folder, shown).store)
+        check_storage(resolve_settings({"artifacts": "s3://bucket/mlflow"}, folder))
 
 
 def test_what_runs_is_kept(folder):
     running = Settings("sqlite:////old.db", "/kept", 7001, 7002, 7003)
-    assert resolve_settings(UpOptions(), folder, running) == running
-    assert resolve_settings(UpOptions(ray_port=7001, store="sqlite:////old.db"), folder, running) == running
+    assert resolve_settings({}, folder, running) == running
+    assert resolve_settings({"ray_port": 7001, "store": "sqlite:////old.db"}, folder, running) == running
     with pytest.raises(UserError, match=re.escape("`mlcl down` ends it; found: 7004; allowed: 7003")):
-        resolve_settings(UpOptions(mlflow_port=7004), folder, running)
+        resolve_settings({"mlflow_port": 7004}, folder, running)
 
 
 def test_secrets_are_made_once_and_private(folder):

@@ -38,26 +38,25 @@ def test_open_files_are_raised_as_far_as_allowed(machine):
     assert narrow_limits() == ["`ulimit -n` is 256, and Ray needs 1024 open files"]
 
 
-def test_addresses_and_shared_memory_are_named(machine):
-    machine |= {resource.RLIMIT_AS: (4 * GIB, NONE), "shm": 2**20}
-    first, second = narrow_limits()
-    assert first.startswith("`ulimit -v` is 4.0 GiB")
-    assert second.startswith("/dev/shm has 1 MiB free")
-
-
-def test_little_memory_is_named_and_none_is_hopeless(machine):
-    machine["memory"] = 900 * 2**20
-    assert narrow_limits() == ["900 MiB of memory are free, and a training takes 1024 MiB"]
-    assert hopeless_limits() == []
-    machine["memory"] = 100 * 2**20
-    assert hopeless_limits() == ["100 MiB of memory are free, and Ray alone takes 350 MiB"]
-
-
-def test_addresses_that_do_not_hold_the_store_are_hopeless(machine):
-    machine[resource.RLIMIT_AS] = (12 * GIB, NONE)
-    assert hopeless_limits() == []
-    machine["memory"] = 40 * GIB
-    assert hopeless_limits()[0].startswith("`ulimit -v` is 12.0 GiB, and Ray reserves up to 17 GiB")
+@pytest.mark.parametrize(
+    ("found", "narrow", "hopeless"),
+    [
+        ({resource.RLIMIT_AS: (4 * GIB, NONE), "shm": 2**20},
+         ["`ulimit -v` is 4.0 GiB", "/dev/shm has 1 MiB free"], ["`ulimit -v` is 4.0 GiB"]),
+        ({"memory": 900 * 2**20}, ["900 MiB of memory are free, and a training takes 1024 MiB"], []),
+        ({"memory": 100 * 2**20}, ["100 MiB of memory are free, and a training takes 1024 MiB"],
+         ["100 MiB of memory are free, and Ray alone takes 350 MiB"]),
+        # Addresses that do not hold the object store, whose size follows from the free memory.
+        ({resource.RLIMIT_AS: (12 * GIB, NONE)}, ["`ulimit -v` is 12.0 GiB"], []),
+        ({resource.RLIMIT_AS: (12 * GIB, NONE), "memory": 40 * GIB}, ["`ulimit -v` is 12.0 GiB"],
+         ["`ulimit -v` is 12.0 GiB, and Ray reserves up to 17 GiB"]),
+    ],
+)  # fmt: skip
+def test_low_limits_are_named_and_some_are_hopeless(machine, found, narrow, hopeless):
+    machine |= found
+    for limits_of, words in ((narrow_limits, narrow), (hopeless_limits, hopeless)):
+        messages = limits_of()
+        assert [message[: len(word)] for message, word in zip(messages, words, strict=True)] == words
 
 
 def test_ray_is_not_started_where_it_is_hopeless(monkeypatch):

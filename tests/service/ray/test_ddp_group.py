@@ -1,6 +1,6 @@
 """Worker groups: what each worker is given, and that a group can be started from inside of an actor."""
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from types import SimpleNamespace
 
 import psutil
@@ -11,49 +11,42 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.train.torch import TorchConfig
 
 from mlcl.errors import UserError
-from mlcl.files import locked
+from mlcl.files import is_locked, locked
 from mlcl.service.ray import ddp_group, ddp_worker
 from mlcl.service.ray.ddp_group import _check_resources, _resources
 from mlcl.service.ray.ddp_worker import interface
 from mlcl.tracking import RunLog
 
-
-def resources(monkeypatch, total, *overrides, cpus=1, gpus=None, workers=2):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: total)
-    job = tiny_job(".", *overrides, workers=workers)
-    use_gpu, found = _resources(job, cpus, gpus)
-    _check_resources(job, found)
-    return use_gpu, found
-
-
-def test_gpus_are_used_where_there_are_enough(monkeypatch):
-    auto = ("train.device=auto",)
-    assert resources(monkeypatch, {"CPU": 2, "GPU": 2}, *auto) == (True, {"CPU": 1, "GPU": 1})
-    assert resources(monkeypatch, {"CPU": 2, "GPU": 1}, *auto) == (False, {"CPU": 1})
-    assert resources(monkeypatch, {"CPU": 2, "GPU": 1}, *auto, gpus=0.5) == (True, {"CPU": 1, "GPU": 0.5})
-    assert resources(monkeypatch, {"CPU": 2, "GPU": 2}, *auto, gpus=0) == (False, {"CPU": 1})
-    assert resources(monkeypatch, {"CPU": 8, "GPU": 2}, cpus=4) == (False, {"CPU": 4})
-
-
-def test_a_share_of_gpus_that_was_asked_for_outlives_the_nodes_that_had_them(monkeypatch):
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8, "GPU": 1})
-    job = tiny_job(".", "train.device=auto", workers=2)
-    assert _resources(job, 1, 1) == (True, {"CPU": 1, "GPU": 1})
-    assert _resources(job, 1, None) == (False, {"CPU": 1})
+AUTO, CPU = ("train.device=auto",), ()
 
 
 @pytest.mark.parametrize(
-    ("total", "how", "allowed"),
+    ("total", "overrides", "share", "expected"),
     [
-        ({"CPU": 1}, {}, "at most 1"),
-        ({"CPU": 7}, {"cpus": 4}, "at most 1"),
-        ({"CPU": 0.4}, {"cpus": 0.5}, "at most 0"),
+        ({"CPU": 2, "GPU": 2}, AUTO, (1, None), (True, {"CPU": 1, "GPU": 1})),
+        ({"CPU": 2, "GPU": 1}, AUTO, (1, None), (False, {"CPU": 1})),
+        ({"CPU": 2, "GPU": 1}, AUTO, (1, 0.5), (True, {"CPU": 1, "GPU": 0.5})),
+        ({"CPU": 2, "GPU": 2}, AUTO, (1, 0), (False, {"CPU": 1})),
+        ({"CPU": 8, "GPU": 2}, CPU, (4, None), (False, {"CPU": 4})),
+        # Shares of GPUs that were asked for outlive the nodes that had them.
+        ({"CPU": 8, "GPU": 1}, AUTO, (1, 1), (True, {"CPU": 1, "GPU": 1})),
+        ({"CPU": 1}, CPU, (1, None), "at most 1"),
+        ({"CPU": 7}, CPU, (4, None), "at most 1"),
+        ({"CPU": 0.4}, CPU, (0.5, None), "at most 0"),
     ],
 )
-def test_a_group_that_does_not_fit_is_refused(monkeypatch, total, how, allowed):
+def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_refused(
+    monkeypatch, total, overrides, share, expected
+):
+    monkeypatch.setattr(ray, "cluster_resources", lambda: total)
+    job = tiny_job(".", *overrides, workers=2)
+    found = _resources(job, *share)
+    if not isinstance(expected, str):
+        assert found == expected
+        return
     with pytest.raises(UserError, match=r"train\.workers") as error:
-        resources(monkeypatch, total, **how)
-    assert allowed in error.value.line()
+        _check_resources(job, found[1])
+    assert expected in error.value.line()
 
 
 def test_the_network_is_told_by_an_address():
@@ -91,49 +84,23 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
         backend.on_start(workers, None)
 
 
-@pytest.mark.parametrize("others", [False, True], ids=["free", "busy"])
-def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, others):
+@pytest.mark.parametrize(
+    ("main", "writer", "others"),
+    [(True, False, False), (True, True, False), (False, False, False), (False, False, True)],
+    ids=["writer", "second writer", "other rank", "other rank of a second group"],
+)
+def test_a_second_group_does_not_write_beside_the_first(tmp_path, monkeypatch, main, writer, others):
     monkeypatch.setattr(ddp_worker, "PATIENCE", 0.2)
-    asked = []
-
-    class Rank:
-        is_main = True
-
-        def any(self, flag):
-            asked.append(flag)
-            return flag
-
-    file = tmp_path / ddp_worker.WRITER
-    if not others:
-        with ddp_worker._only_writer(tmp_path, Rank()), locked(file) as second:
-            assert not second
-    else:
-        with (
-            locked(file),
-            pytest.raises(RuntimeError, match="still training"),
-            ddp_worker._only_writer(tmp_path, Rank()),
-        ):
-            pass
-    assert asked == [others]  # the other ranks hear of it, and wait for it
-
-
-def test_the_other_ranks_do_what_the_writer_may(tmp_path):
-    class Rank:
-        is_main = False
-
-        def __init__(self, busy):
-            self.busy = busy
-
-        def any(self, flag):
-            return flag or self.busy
-
-    with ddp_worker._only_writer(tmp_path, Rank(busy=False)):
-        assert not (tmp_path / ddp_worker.WRITER).exists()
-    with (
-        pytest.raises(RuntimeError, match="still training"),
-        ddp_worker._only_writer(tmp_path, Rank(busy=True)),
-    ):
-        pass
+    asked, file = [], tmp_path / ddp_worker.WRITER
+    rank = SimpleNamespace(is_main=main, any=lambda flag: asked.append(flag) or flag or others)
+    busy = pytest.raises(RuntimeError, match="still training") if writer or others else nullcontext()
+    with ExitStack() as stack:
+        if writer:
+            stack.enter_context(locked(file))
+        stack.enter_context(busy)
+        with ddp_worker._only_writer(tmp_path, rank):
+            assert is_locked(file) == main
+    assert asked == [writer]  # all ranks hear of it, and wait for it
 
 
 @pytest.mark.slow

@@ -20,8 +20,7 @@ from mlcl.config import (
     load_job,
     load_space,
 )
-from mlcl.config.space import Misfit
-from mlcl.config.space.domains import sticks_of, weights_of
+from mlcl.config.space.domains import Misfit, sticks_of, weights_of
 from mlcl.service.search.sampling import (
     describe,
     distributions,

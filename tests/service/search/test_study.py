@@ -14,8 +14,9 @@ from optuna.trial import TrialState
 from sweeps import World
 
 from mlcl.config import Goal, SearchConfig
-from mlcl.config.space import Choice, Float, Int, Parameter, Space
+from mlcl.config.space.domains import Choice, Float, Int
 from mlcl.config.space.keys import Term
+from mlcl.config.space.space import Parameter, Space
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger

@@ -17,11 +17,8 @@ from PIL import Image
 from mlcl.service.starter.table_options import UserOptions
 
 TOPICS = {
-    "sport": "match goal team",
-    "music": "song band concert",
-    "law": "court judge trial",
-    "food": "bread soup",
-}
+    "sport": "match goal team", "music": "song band concert", "law": "court judge trial", "food": "bread soup"
+}  # fmt: skip
 NAMES = tuple(TOPICS)
 TAGS = {"sport": "c#", "music": "node.js", "law": "asp.net-core", "food": "html"}
 COLOURS = {"sport": (220, 30, 30), "music": (30, 200, 30), "law": (30, 30, 220), "food": (200, 200, 40)}
@@ -55,6 +52,11 @@ def table(header, row: Callable, delimiter=",", encoding="utf-8", rows=ROWS, quo
     writer = csv.writer(file, delimiter=delimiter, quoting=quoting)
     writer.writerows([*([header] if header else []), *(row(i, topics) for i, topics in rows)])
     return file.getvalue().encode(encoding)
+
+
+def labels(write, **how):
+    """A CSV of texts and labels as `write` writes the topics of a row."""
+    return table(("text", "labels"), lambda i, t: (body(i, t), write(i, t)), **how)
 
 
 def objects(row: Callable, array=False):
@@ -93,7 +95,6 @@ class Layout:
     init, by default all files, with the user's `options`.
     """
 
-    name: str
     files: Files
     says: tuple[str, ...]
     labels: tuple[str, ...] = NAMES
@@ -101,321 +102,152 @@ class Layout:
     paths: tuple[str, ...] = ()
 
 
-LAYOUTS = [
-    Layout(
-        "six columns of 0 and 1, one of which begins late",
-        {
-            "train.csv": table(
-                ("id", "comment_text", *NAMES, "threat"),
-                lambda i, t: (f"{i:04x}e5", body(i, t), *flags(t), int(i > 230)),
-            )
-        },
-        ("5 columns of 0 and 1 are one label space", "id: the column id"),
-        (*NAMES, "threat"),
+LAYOUTS = {
+    "six columns of 0 and 1, one of which begins late": Layout(
+        {"train.csv": table(("id", "comment_text", *NAMES, "threat"),
+                            lambda i, t: (f"{i:04x}e5", body(i, t), *flags(t), int(i > 230)))},
+        ("5 columns of 0 and 1 are one label space", "id: the column id"), (*NAMES, "threat"),
     ),
-    Layout(
-        "shares of votes",
-        {
-            "civil.csv": table(
-                ("id", "comment_text", *NAMES, "likes"), lambda i, t: (i, body(i, t), *shares(i, t), i % 7)
-            )
-        },
-        ("shares from 0.5 on are labels", "not read: the column likes"),
-        options=UserOptions(threshold=0.5),
+    "shares of votes": Layout(
+        {"civil.csv": table(("id", "comment_text", *NAMES, "likes"),
+                            lambda i, t: (i, body(i, t), *shares(i, t), i % 7))},
+        ("shares from 0.5 on are labels", "not read: the column likes"), options=UserOptions(threshold=0.5),
     ),
-    Layout(
-        "tags in angle brackets",
-        {
-            "Questions.csv": table(
-                ("Id", "Body", "Tags"),
-                lambda i, t: (i, f"<p>{body(i, t)}</p>", "".join(f"<{TAGS[n]}>" for n in t)),
-            )
-        },
-        ("labels stand in <>",),
-        tuple(TAGS.values()),
+    "tags in angle brackets": Layout(
+        {"Questions.csv": table(("Id", "Body", "Tags"), lambda i, t: (
+            i, f"<p>{body(i, t)}</p>", "".join(f"<{TAGS[n]}>" for n in t)))},
+        ("labels stand in <>",), tuple(TAGS.values()),
     ),
-    Layout(
-        "title and body, tags divided by blanks",
-        {
-            "Train.csv": table(
-                ("Id", "Title", "Body", "Tags"),
-                lambda i, t: (i, f"Question {i}", body(i, t), " ".join(t)),
-                quoting=csv.QUOTE_ALL,
-            )
-        },
+    "title and body, tags divided by blanks": Layout(
+        {"Train.csv": table(("Id", "Title", "Body", "Tags"), lambda i, t: (
+            i, f"Question {i}", body(i, t), " ".join(t)), quoting=csv.QUOTE_ALL)},
         ("divided at ' '", "text: the columns Title, Body, which are joined"),
         options=UserOptions(text=("Title", "Body")),
     ),
-    Layout(
-        "JSON lines named .json, categories divided by blanks",
-        {
-            "metadata.json": objects(
-                lambda i, t: {
-                    "id": f"0704.{i:04}",
-                    "title": f"Paper {i}",
-                    "abstract": body(i, t),
-                    "categories": " ".join(f"cs.{n}" for n in t),
-                    "doi": None,
-                }
-            )
-        },
-        ("divided at ' '", "id: the column id"),
-        tuple(f"cs.{name}" for name in NAMES),
+    "JSON lines named .json, categories divided by blanks": Layout(
+        {"metadata.json": objects(lambda i, t: {
+            "id": f"0704.{i:04}", "title": f"Paper {i}", "abstract": body(i, t),
+            "categories": " ".join(f"cs.{n}" for n in t), "doi": None})},
+        ("divided at ' '", "id: the column id"), tuple(f"cs.{name}" for name in NAMES),
     ),
-    Layout(
-        "genres divided at |, keywords of which most are rare",
-        {
-            "movies.csv": table(
-                ("movieId", "overview", "genres", "keywords"),
-                lambda i, t: (i, body(i, t), "|".join(t), f"word{i}|of{i}|set{i % 9}"),
-            )
-        },
+    "genres divided at |, keywords of which most are rare": Layout(
+        {"movies.csv": table(("movieId", "overview", "genres", "keywords"), lambda i, t: (
+            i, body(i, t), "|".join(t), f"word{i}|of{i}|set{i % 9}"))},
         ("divided at '|'", "not read: the column keywords, which may be labels"),
     ),
-    Layout(
-        "JSON lists of objects in CSV",
-        {
-            "tmdb.csv": table(
-                ("budget", "genres", "id", "overview"),
-                lambda i, t: (
-                    i * 1000,
-                    json.dumps([{"id": NAMES.index(n), "name": n} for n in t]),
-                    i,
-                    body(i, t),
-                ),
-            )
-        },
+    "JSON lists of objects in CSV": Layout(
+        {"tmdb.csv": table(("budget", "genres", "id", "overview"), lambda i, t: (
+            i * 1000, json.dumps([{"id": NAMES.index(n), "name": n} for n in t]), i, body(i, t)))},
         ("the column genres, several a row",),
     ),
-    Layout(
-        "Python lists in CSV, and the same as columns of 0 and 1",
-        {
-            "pubmed.csv": table(
-                ("Title", "abstractText", "mesh", *NAMES),
-                lambda i, t: (f"On {i} of it", body(i, t), str(list(t)), *flags(t)),
-            )
-        },
+    "Python lists in CSV, and the same as columns of 0 and 1": Layout(
+        {"pubmed.csv": table(("Title", "abstractText", "mesh", *NAMES),
+                             lambda i, t: (f"On {i} of it", body(i, t), str(list(t)), *flags(t)))},
         ("left out: the column mesh says the same as the columns sport, music",),
     ),
-    Layout(
-        "an index without a name, counts of votes, a class in numbers",
-        {
-            "labeled_data.csv": table(
-                ("", "count", "offensive", "class", "tweet"),
-                lambda i, t: (i, 3, i % 5 // 2, NAMES.index(t[0]), body(i, t)),
-            )
-        },
-        ("labels: the column class, one a row", "not read: the column offensive"),
-        ("0", "1", "2", "3"),
+    "an index without a name, counts of votes, a class in numbers": Layout(
+        {"labeled_data.csv": table(("", "count", "offensive", "class", "tweet"), lambda i, t: (
+            i, 3, i % 5 // 2, NAMES.index(t[0]), body(i, t)))},
+        ("labels: the column class, one a row", "not read: the column offensive"), ("0", "1", "2", "3"),
     ),
-    Layout(
-        "paths of a product taxonomy",
-        {
-            "products.tsv": table(
-                ("sku", "description", "category"),
-                lambda i, t: (
-                    f"s{i}",
-                    body(i, t),
-                    f"Goods > {'Free' if t[0] in NAMES[:2] else 'Daily'} > {t[0]}",
-                ),
-                "\t",
-            )
-        },
+    "paths of a product taxonomy": Layout(
+        {"products.tsv": table(("sku", "description", "category"), lambda i, t: (
+            f"s{i}", body(i, t), f"Goods > {'Free' if t[0] in NAMES[:2] else 'Daily'} > {t[0]}"), "\t")},
         ("a path of levels divided at '>'", "with kind single it is one class"),
     ),
-    Layout(
-        "paths in lists of one",
-        {
-            "flipkart.csv": table(
-                ("uniq_id", "description", "product_category_tree"),
-                lambda i, t: (f"{i:x}", body(i, t), json.dumps([f"Goods >> {t[0]}"])),
-            )
-        },
+    "paths in lists of one": Layout(
+        {"flipkart.csv": table(("uniq_id", "description", "product_category_tree"), lambda i, t: (
+            f"{i:x}", body(i, t), json.dumps([f"Goods >> {t[0]}"])))},
         ("a path of levels divided at '>>'",),
     ),
-    Layout(
-        "two files without a header, numbers for classes",
-        {
-            name: table(
-                None,
-                lambda i, t: (NAMES.index(t[0]) + 1, f"Title {i}", body(i, t)),
-                rows=ROWS[at::3],
-                quoting=csv.QUOTE_ALL,
-            )
-            for at, name in enumerate(("train.csv", "test.csv"))
-        },
-        ("text: the columns column2, column3", "no validation rows are given"),
-        ("1", "2", "3", "4"),
+    "two files without a header, numbers for classes": Layout(
+        {name: table(None, lambda i, t: (NAMES.index(t[0]) + 1, f"Title {i}", body(i, t)),
+                     rows=ROWS[at::3], quoting=csv.QUOTE_ALL)
+         for at, name in enumerate(("train.csv", "test.csv"))},
+        ("text: the columns column2, column3", "no validation rows are given"), ("1", "2", "3", "4"),
         UserOptions(header=False, text=("column2", "column3"), labels=("column1",)),
     ),
-    Layout(
-        "tabs without a header, bare quotes, numbers divided at commas",
-        {
-            "train.tsv": "".join(
-                f'"{body(i, t)}\t{",".join(str(NAMES.index(n)) for n in t)}\teeb{i:03x}\n' for i, t in ROWS
-            ).encode()
-        },
-        ("divided at ','",),
-        ("0", "1", "2", "3"),
+    "tabs without a header, bare quotes, numbers divided at commas": Layout(
+        {"train.tsv": "".join(f'"{body(i, t)}\t{",".join(str(NAMES.index(n)) for n in t)}\teeb{i:03x}\n'
+                              for i, t in ROWS).encode()},
+        ("divided at ','",), ("0", "1", "2", "3"),
         UserOptions(header=False, text=("column1",), labels=("column2",)),
     ),
-    Layout(
-        "tabs in a .txt file with a header that has commas",
-        {
-            "2018-E-c-train.txt": table(
-                ("ID", "Tweet, cleaned", *NAMES), lambda i, t: (f"en-{i}", body(i, t), *flags(t)), "\t"
-            )
-        },
+    "tabs in a .txt file with a header that has commas": Layout(
+        {"2018-E-c-train.txt": table(("ID", "Tweet, cleaned", *NAMES),
+                                     lambda i, t: (f"en-{i}", body(i, t), *flags(t)), "\t")},
         ("4 columns of 0 and 1 are one label space",),
     ),
-    Layout(
-        "Parquet with names in its metadata",
-        {
-            "train.parquet": parquet(
-                {
-                    "text": body,
-                    "labels": lambda i, t: [NAMES.index(n) for n in t],
-                    "id": lambda i, t: f"e{i}",
-                },
-                {"labels": {"feature": {"names": NAMES, "_type": "ClassLabel"}, "_type": "Sequence"}},
-            )
-        },
+    "Parquet with names in its metadata": Layout(
+        {"train.parquet": parquet(
+            {"text": body, "labels": lambda i, t: [NAMES.index(n) for n in t], "id": lambda i, t: f"e{i}"},
+            {"labels": {"feature": {"names": NAMES, "_type": "ClassLabel"}, "_type": "Sequence"}})},
         ("the numbers are read as the class names that the file gives",),
     ),
-    Layout(
-        "Parquet with lists of 0 and 1",
+    "Parquet with lists of 0 and 1": Layout(
         {"hot.parquet": parquet({"text": body, "labels": lambda i, t: flags(t, 1.0, 0.0)})},
-        ("4 numbers a row are 0 and 1 for each of 4 classes",),
-        options=UserOptions(classes=NAMES),
+        ("4 numbers a row are 0 and 1 for each of 4 classes",), options=UserOptions(classes=NAMES),
     ),
-    Layout(
-        "texts as lists of paragraphs, labels as lists of numbers",
-        {
-            "cases.jsonl": objects(
-                lambda i, t: {
-                    "text": [f"{n}." for n in body(i, t).split(", ")],
-                    "labels": [NAMES.index(n) for n in t],
-                }
-            )
-        },
-        ("text: the column text",),
-        ("0", "1", "2", "3"),
+    "texts as lists of paragraphs, labels as lists of numbers": Layout(
+        {"cases.jsonl": objects(lambda i, t: {
+            "text": [f"{n}." for n in body(i, t).split(", ")], "labels": [NAMES.index(n) for n in t]})},
+        ("text: the column text",), ("0", "1", "2", "3"),
     ),
-    Layout(
-        "fastText",
-        {
-            "cooking.train": "".join(
-                " ".join([*(f"__label__{n}" for n in t), body(i, t)]) + "\n" for i, t in ROWS
-            ).encode()
-        },
+    "fastText": Layout(
+        {"cooking.train": "".join(" ".join([*(f"__label__{n}" for n in t), body(i, t)]) + "\n"
+                                  for i, t in ROWS).encode()},
         ("labels: the column labels, several a row",),
     ),
-    Layout(
-        "levels with a name below two parents",
-        {
-            "reviews.csv": table(
-                ("Title", "Text", "Cat1", "Cat2"),
-                lambda i, t: (
-                    f"No {i}",
-                    body(i, t),
-                    "fun" if t[0] in NAMES[:2] else "life",
-                    "other" if t[0] in ("music", "food") else t[0],
-                ),
-            )
-        },
-        ("told apart by their path, such as other below fun",),
-        ("sport", "fun/other", "law", "life/other"),
+    "levels with a name below two parents": Layout(
+        {"reviews.csv": table(("Title", "Text", "Cat1", "Cat2"), lambda i, t: (
+            f"No {i}", body(i, t), "fun" if t[0] in NAMES[:2] else "life",
+            "other" if t[0] in ("music", "food") else t[0]))},
+        ("told apart by their path, such as other below fun",), ("sport", "fun/other", "law", "life/other"),
         UserOptions(labels=("Cat1", "Cat2"), kind="path"),
     ),
-    Layout(
-        "a JSON array, the text a list of words",
-        {
-            "cooking.json": objects(
-                lambda i, t: {"id": i, "cuisine": t[0], "ingredients": body(i, t).split()}, array=True
-            )
-        },
+    "a JSON array, the text a list of words": Layout(
+        {"cooking.json": objects(
+            lambda i, t: {"id": i, "cuisine": t[0], "ingredients": body(i, t).split()}, array=True)},
         ("labels: the column cuisine, one a row",),
         options=UserOptions(text=("ingredients",), labels=("cuisine",)),
     ),
-    Layout(
-        "semicolons, cp1252 and words for 0 and 1",
-        {
-            "Kommentare.csv": table(
-                ("Nr", "Text", *NAMES),
-                lambda i, t: (i, f"Größe: {body(i, t)}", *flags(t, "yes", "no")),
-                ";",
-                "cp1252",
-            )
-        },
-        ("4 columns of 0 and 1 are one label space",),
-        options=UserOptions(encoding="cp1252"),
+    "semicolons, cp1252 and words for 0 and 1": Layout(
+        {"Kommentare.csv": table(("Nr", "Text", *NAMES), lambda i, t: (
+            i, f"Größe: {body(i, t)}", *flags(t, "yes", "no")), ";", "cp1252")},
+        ("4 columns of 0 and 1 are one label space",), options=UserOptions(encoding="cp1252"),
     ),
-    Layout(
-        "blank, -1, 0 and 1 beside paths of images",
-        {
-            **images("CheXpert-small/train"),
-            "CheXpert-small/train.csv": table(
-                ("Path", "Sex", "Age", *NAMES),
-                lambda i, t: (
-                    f"CheXpert-small/train/{i}.png",
-                    "FM"[i % 2],
-                    i % 50,
-                    *(
-                        "" if i % 9 == k else -1.0 if i % 11 == k else float(v)
-                        for k, v in enumerate(flags(t))
-                    ),
-                ),
-            ),
-        },
+    "blank, -1, 0 and 1 beside paths of images": Layout(
+        {**images("CheXpert-small/train"),
+         "CheXpert-small/train.csv": table(("Path", "Sex", "Age", *NAMES), lambda i, t: (
+             f"CheXpert-small/train/{i}.png", "FM"[i % 2], i % 50,
+             *("" if i % 9 == k else -1.0 if i % 11 == k else float(v) for k, v in enumerate(flags(t)))))},
         ("are missing: no label", "are -1, uncertain: loss and metrics leave them out"),
-        options=UserOptions(missing="negative", uncertain="ignore"),
-        paths=("CheXpert-small/train.csv",),
+        options=UserOptions(missing="negative", uncertain="ignore"), paths=("CheXpert-small/train.csv",),
     ),
-    Layout(
-        "names of images in other folders",
-        {
-            **images("images_001/images"),
-            "Data_Entry.csv": table(
-                ("Image Index", "Finding Labels", "Patient ID"),
-                lambda i, t: (f"{i}.png", "|".join(t), i // 2),
-            ),
-        },
+    "names of images in other folders": Layout(
+        {**images("images_001/images"),
+         "Data_Entry.csv": table(("Image Index", "Finding Labels", "Patient ID"),
+                                 lambda i, t: (f"{i}.png", "|".join(t), i // 2))},
         ("divided at '|'", "group: the column Patient ID"),
-        options=UserOptions(group="Patient ID"),
-        paths=("Data_Entry.csv",),
+        options=UserOptions(group="Patient ID"), paths=("Data_Entry.csv",),
     ),
-    Layout(
-        "names of images without their suffix",
-        {
-            **images("train-png", "train_{i}.png"),
-            "train_v2.csv": table(("image_name", "tags"), lambda i, t: (f"train_{i}", " ".join(t))),
-        },
-        ("image: the column image_name", "divided at ' '"),
-        paths=("train_v2.csv",),
+    "names of images without their suffix": Layout(
+        {**images("train-png", "train_{i}.png"),
+         "train_v2.csv": table(("image_name", "tags"), lambda i, t: (f"train_{i}", " ".join(t)))},
+        ("image: the column image_name", "divided at ' '"), paths=("train_v2.csv",),
     ),
-    Layout(
-        "folders of splits, doubled, and one without classes",
-        {
-            f"scenes/seg_{s}/seg_{s}/{t[0]}/{i}.png": png(i, t[:1])
-            for s, m in (("train", 0), ("test", 1))
-            for i, t in ROWS
-            if i % 4 != 0 or i % 3 == m
-        }
+    "folders of splits, doubled, and one without classes": Layout(
+        {f"scenes/seg_{s}/seg_{s}/{t[0]}/{i}.png": png(i, t[:1])
+         for s, m in (("train", 0), ("test", 1)) for i, t in ROWS if i % 4 != 0 or i % 3 == m}
         | {f"scenes/seg_pred/seg_pred/{i}.png": png(i, t) for i, t in ROWS[:9]},
         ("images without a class are left out: 9", "rows with the content of a training row"),
         paths=("scenes",),
     ),
-    Layout(
-        "Training and Testing, a suffix that is seldom",
-        {
-            f"tumours/{('Training', 'Testing')[i % 5 == 0]}/{t[0]}/a ({i}).{('png', 'jfif')[i % 2]}": png(
-                i, t[:1]
-            )
-            for i, t in ROWS
-        }
+    "Training and Testing, a suffix that is seldom": Layout(
+        {f"tumours/{('Training', 'Testing')[i % 5 == 0]}/{t[0]}/a ({i}).{('png', 'jfif')[i % 2]}":
+         png(i, t[:1]) for i, t in ROWS}
         | {"tumours/Training/.DS_Store": b"x", "tumours/Training/law/notes.txt": b"x"},
-        ("files that are no images, which are left out: 1 (.txt 1)",),
-        paths=("tumours",),
+        ("files that are no images, which are left out: 1 (.txt 1)",), paths=("tumours",),
     ),
-]
-"""Layouts of texts, then of images."""
+}  # fmt: skip
+"""Layouts by name: of texts, then of images."""

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from mlcl.config.table import load_table
+from mlcl.config.table.schema import load_table
 from mlcl.service.tables import TablePlan, plan_table
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,14 +1,18 @@
-"""A part of a table is not trained again by the whole; the figures of cells are files."""
+"""Parts of a table, also those of another home, are not trained again by the whole; cells are files."""
 
 import json
+from dataclasses import replace
 
 import pytest
-from reproduced import TABLE, TUNE, Tables, content
+from reproduced import TABLE, TUNE, content
 
+from mlcl.errors import UserError
+from mlcl.service import import_home as importing
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.import_home import import_home
 from mlcl.service.tables import plan_table, write_cells
 from mlcl.service.tables.origin import without_empty
-from mlcl.tracking import State
+from mlcl.store import Database, State, home_records
 
 FEWER = {"Few": 24, "Half": 48}
 WHOLE = {
@@ -20,12 +24,6 @@ WHOLE = {
 }  # fmt: skip
 """Nine cells on three data sets; six of them are tuned."""
 ROWS = ("cold", "warm", "mild")
-
-
-@pytest.fixture
-def world(tiny, tmp_path, monkeypatch):
-    """Makes homes, all with the same table."""
-    return lambda name: Tables(tmp_path / name, monkeypatch, tiny)
 
 
 def part(tables, *only, tree=WHOLE):
@@ -115,3 +113,78 @@ def test_a_key_that_a_later_mlcl_adds_without_a_value_is_no_other_job():
         "b": {"d": 0},
         "f": False,
     }
+
+
+def said(home):
+    """What a home's database says, in an order of its own: imports may come in any."""
+    records = [record for _, record in home_records(home)]
+    events = {record.id: Database(home).events(record.number)[0] for record in records}
+    return sorted((replace(record, number=0) for record in records), key=repr), events
+
+
+def test_parts_of_two_homes_are_the_unbroken_table_and_nothing_is_trained(world):
+    cold, warm = ("cold/all", "cold/few"), ("warm/all", "warm/few")
+    whole, here, first, second = (world(name) for name in ("whole", "here", "first", "second"))
+    unbroken = part(whole, *cold, *warm)
+    part(first, *cold)
+    part(second, *warm)
+    for other in (first, second):
+        assert import_home(other.home, here.home)
+    trained = list(second.formula.trained)
+    report = part(here, *cold, *warm)
+    assert content(report) == content(unbroken)
+    assert second.formula.trained == trained  # the last home made has the formula of all
+
+
+def test_what_is_here_is_not_copied_again_and_nothing_changes(world):
+    here, first = world("here"), world("first")
+    part(first, "cold/all", "cold/few")
+    copied = import_home(first.home, here.home)
+    assert [record.kind for record in copied] == ["tables"] + ["runs"] * 4
+    before = said(here.home)
+    assert import_home(first.home, here.home) == []
+    assert said(here.home) == before == said(first.home)
+    table = here.home / "tables" / copied[0].id
+    assert Ledger(table).entries.keys() == Ledger(first.home / "tables" / copied[0].id).entries.keys()
+
+
+def test_what_is_not_complete_stays_there(world):
+    here, first = world("here"), world("first")
+    first.stop_when(lambda job, epoch: job.train.seed == 1 and epoch == 1)
+    assert part(first, "cold/all").state is State.STOPPED
+    assert {record.state for record in import_home(first.home, here.home)} == {State.COMPLETE}
+    before = len(first.trained())
+    assert part(here, "cold/all").state is State.COMPLETE
+    assert len(first.trained()) == before + 1
+
+
+def test_an_import_that_was_killed_is_gone_on_with(world, monkeypatch):
+    here, first = world("here"), world("first")
+    part(first, "warm/all")
+    copy, calls = importing.shutil.copytree, []
+
+    def dying(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return copy(*args, **kwargs)
+
+    monkeypatch.setattr(importing.shutil, "copytree", dying)
+    with pytest.raises(KeyboardInterrupt):
+        import_home(first.home, here.home)
+    import_home(first.home, here.home)
+    assert said(here.home) == said(first.home)
+    assert not list(here.home.rglob("*.partial"))
+
+
+def test_a_home_that_is_none_this_one_or_damaged_is_refused(world, tmp_path):
+    here = world("here")
+    part(here, "cold/all")
+    for other in (here.home, tmp_path / "nothing", tmp_path):
+        with pytest.raises(UserError, match="no home to import from"):
+            import_home(other, here.home)
+    file = Database(here.home).file
+    file.write_bytes(file.read_bytes().replace(b"COMPLETE", b"COMPLETF"))
+    with pytest.raises(UserError, match="damaged"):
+        import_home(here.home, tmp_path / "new")
+    assert not (tmp_path / "new").exists()

@@ -1,4 +1,4 @@
-"""A table on paper: the very text, also of what is missing, and of signs that mean something to LaTeX."""
+"""A table as Markdown and LaTeX: the text, also of missing cells and special signs, and ranks of its rows."""
 
 import json
 from dataclasses import replace
@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mlcl.results.documents import table_document
-from mlcl.results.table_result import CellResult, FigureResult, TableResult, scaled
+from mlcl.config.table.schema import RankTests
+from mlcl.results.cell_result import CellResult, FigureResult, scaled
+from mlcl.results.documents import document
+from mlcl.results.table_result import TableResult
+from mlcl.results.table_tests import ranked_figures
 from mlcl.service.tables.rendering import caption, latex, markdown, text_of
+from mlcl.significance.rank_tests import rank_test
 from mlcl.tracking import State
 
 
@@ -192,7 +196,7 @@ def test_cells_with_one_reason_share_a_line_and_a_column_without_figures_is_name
 
 
 def test_the_document_has_every_seeds_figure_with_its_run():
-    tree = json.loads(json.dumps(table_document(TWO), allow_nan=False, default=str))
+    tree = json.loads(json.dumps(document(TWO), allow_nan=False, default=str))
     few = tree["cells"][1]
     assert few["runs"] == ["mlcl-0", None]
     assert few["figures"][0]["values"] == [50.0, None]
@@ -222,10 +226,107 @@ def test_the_first_lines_say_whether_the_best_row_beats_the_best_baseline():
     )
     assert text.splitlines()[2] == said
     assert said.replace("%", "\\%") in latex(report(*cells, svm))
-    (verdict,) = table_document(report(*cells, svm))["verdicts"]
+    (verdict,) = document(report(*cells, svm))["verdicts"]
     assert (verdict["cells"], verdict["result"], verdict["baseline"]) == ("All", "undecided", "SVM")
 
 
 def test_a_baseline_on_other_rows_is_no_baseline():
     other = replace(method("SVM", 65.0, 80.0, baseline=True), data="e")
-    assert table_document(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
+    assert document(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
+
+
+ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")
+BETTER = {"BCE": 50.0, "ASL": 51.0, "simdis": 52.0}
+
+
+def f1(row, column, values):
+    return cell(row, column, figure(*values, tolerance=None, name="F1", digits=1))
+
+
+def steady(row, column):
+    return (BETTER[row] + COLUMNS.index(column), BETTER[row] + COLUMNS.index(column) + 0.1)
+
+
+def steady_report(values=steady, more=(), **how):
+    """A table of one metric, of which `values(row, column)` gives the values by seed."""
+    return report(*(f1(row, column, values(row, column)) for row in ROWS for column in COLUMNS), *more, **how)
+
+
+def ranks_of(table, ranks):
+    return ranked_figures(table.cells, table.higher, ranks)
+
+
+def test_rows_are_methods_and_columns_data_sets():
+    (tree,) = ranks_of(steady_report(), RankTests(control="ASL", rope=0.5))
+    assert (tree["metric"], tree["control"], tree["rope"], tree["digits"]) == ("F1", "ASL", 0.5, 1)
+    assert (tuple(tree["methods"]), tuple(tree["data_sets"])) == (ROWS, COLUMNS)
+    means = [[sum(steady(row, column)) / 2 for column in COLUMNS] for row in ROWS]
+    assert tree["test"]["ranks"] == rank_test(means, higher=True).ranks == (3.0, 2.0, 1.0)
+    assert ranks_of(steady_report(), RankTests())[0]["control"] == "BCE"
+    lower = ranks_of(steady_report(higher={"F1": False}), RankTests())[0]
+    assert lower["test"]["ranks"] == (1.0, 2.0, 3.0)
+
+
+def test_a_cell_that_lacks_a_seed_does_not_count():
+    def values(row, column):
+        return (None, 51.0) if (row, column) == ("ASL", "AAPD") else steady(row, column)
+
+    (tree,) = ranks_of(steady_report(values), RankTests())
+    need = "this needs 3 methods, BCE among them, and 3 data sets with all cells between them."
+    assert tree == {"metric": "F1", "sentences": [f"F1 is not ranked over data sets: {need}"]}
+
+
+def test_rows_that_the_table_keeps_from_a_column_do_not_cost_the_others_that_column():
+    """Of texts alone are more methods than of all data sets, and images are one of four data sets."""
+    images = tuple(f1(row, "images", (60.0, 61.0)) for row in ROWS)
+    texts = tuple(f1(f"TF-IDF {n}", column, (40.0, 41.0)) for n in range(4) for column in COLUMNS)
+    (tree,) = ranks_of(steady_report(more=(*images, *texts)), RankTests())
+    assert (tuple(tree["methods"]), tuple(tree["data_sets"])) == (ROWS, (*COLUMNS, "images"))
+    assert tuple(tree["left_out"]) == tuple(f"TF-IDF {n}" for n in range(4))
+
+
+def test_a_row_that_is_left_out_is_neither_ranked_nor_tested():
+    guess = tuple(f1("guess", column, (1.0, 1.1)) for column in COLUMNS)
+    with_guess = steady_report(more=guess)
+    (tree,) = ranks_of(with_guess, RankTests(leave_out=("guess",)))
+    (without,) = ranks_of(steady_report(), RankTests())
+    assert "Not compared, as the table asks: guess." in tree["sentences"]
+    assert {key: tree[key] for key in ("methods", "test", "against", "wins")} == {
+        key: without[key] for key in ("methods", "test", "against", "wins")
+    }
+    assert "guess" in ranks_of(with_guess, RankTests())[0]["methods"]
+    assert ranks_of(with_guess, RankTests(leave_out=("BCE",)))[0]["control"] == "ASL"
+
+
+def test_the_tests_stand_below_the_table_and_in_the_json():
+    ranked = steady_report()
+    ranked = steady_report(ranks=ranks_of(ranked, RankTests(rope=0.5)))
+    text = markdown(ranked)
+    assert text.startswith(markdown(steady_report()))
+    assert "### F1 over data sets\n\nF1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in text
+    assert "\n| simdis | 1.00 | +2.0 | " in text
+    assert "\n| 1 simdis |  | 0/3/0 | 0/3/0 |" in text  # two seeds decide nothing
+    tex = latex(ranked)
+    assert tex.startswith(latex(steady_report()))
+    assert "\\caption{F1 of 3 methods over 3 data sets (Reuters, AAPD, CodiEsp): " in tex
+    assert "\nsimdis & 1.00 & +2.0 & " in tex
+    assert tex.count("\\begin{table}") == 3
+    tree = json.loads(json.dumps(document(ranked), allow_nan=False, default=str))
+    assert tree["ranks"][0]["test"]["ranks"] == [3.0, 2.0, 1.0]
+
+
+LARGE = {
+    "rows": {name: {"set": {"objective.heads.detail.temperature": t}}
+             for name, t in (("Cold", 0.05), ("Cool", 0.2), ("Warm", 0.5))},
+    "columns": {f"{lr}": {"set": {"train.lr": lr}} for lr in (0.01, 0.02, 0.03)},
+    "seeds": 1,
+}  # fmt: skip
+
+
+def test_a_table_that_asks_for_ranks_has_them_and_is_the_same_table(tables):
+    plain = tables.run(tables.plan(LARGE))
+    assert (plain.ranks, "over data sets" in (plain.folder / "table.md").read_text()) == ((), False)
+    ranked = tables.run(tables.plan({**LARGE, "ranks": {"control": "Warm"}}))
+    assert ranked.id == plain.id
+    assert ranked.ranks == ranks_of(plain, RankTests(control="Warm"))
+    assert "### Acc over data sets" in (plain.folder / "table.md").read_text()

@@ -1,20 +1,13 @@
-"""Whether a table can be run, and what it would take: told before anything is started."""
+"""The plan of a table: refusals before the start, overrides, scales, counts of trainings, rows and time."""
 
 import json
 import shutil
 
 import pytest
-from reproduced import Tables
 
 from mlcl.data.sources import cifar
 from mlcl.errors import UserError
 from mlcl.service.tables import cost, plan_table
-
-
-@pytest.fixture
-def tables(tiny, tmp_path, monkeypatch):
-    return Tables(tmp_path / "home", monkeypatch, tiny)
-
 
 MORE = {"columns": {"All": {}, "Again": {}, "More": {"set": {"train.lr": 0.02}}}}
 MULTI = {
@@ -67,48 +60,50 @@ def test_metrics_that_runs_do_have_are_taken(tables, tiny, metric, settings):
     assert plan_table(plan, tables.home)["trainings"]["missing"] == 2
 
 
-@pytest.mark.parametrize(("key", "value"), [("train.workers", 2), ("train.device", "auto")])
-def test_one_packing_holds_for_all_cells(tables, key, value):
-    rows = {"a": {}, "b": {"set": {key: value}}}
-    with pytest.raises(UserError, match="the trainings of a table share this key") as caught:
-        tables.run(tables.plan({"rows": rows}))
-    assert (caught.value.key, caught.value.file) == (key, str(tables.home / "table.yaml"))
+def source(name):
+    return {"set": {"data": {"source": name}}}
 
 
-def test_a_job_that_does_not_fit_its_data_names_the_cell(tables):
-    rows = {"a": {}, "B b": {"set": {"objective.classifier.labels": "nonsense"}}}
-    with pytest.raises(UserError, match=r"\(cell b-b/all\)") as caught:
-        tables.run(tables.plan({"rows": rows}))
-    assert caught.value.key == "objective.classifier.labels"
+def columns(*names):
+    return {"columns": {name: source(name) for name in names}}
 
 
-SOURCES = {name: {"set": {"data": {"source": name}}} for name in ("aapd", "rcv1", "icd10cm")}
+def row(settings):
+    return {"rows": {"a": {}, "B b": {"set": settings}}}
+
+
+SHARE, FILES = "the trainings of a table share this key", "needs files of {}: docs/data.md"
+TRANSFER = {"evaluation.transfer_to": {"source": "rcv1", "labels": "topics"}}
 
 
 @pytest.mark.parametrize(
-    ("sources", "needs", "allowed"),
+    ("tree", "text", "key", "allowed"),
     [
-        (["aapd"], "aapd", "--data aapd=PLACE"),
-        (["aapd", "rcv1"], "aapd, rcv1", "--data aapd=PLACE --data rcv1=PLACE"),
-        (["icd10cm", "rcv1"], "rcv1", "--data rcv1=PLACE, or --only with cells of other data"),
+        (row({"train.workers": 2}), SHARE, "train.workers", "one value"),
+        (row({"train.device": "auto"}), SHARE, "train.device", "one value"),
+        (row({"objective.classifier.labels": "x"}), "(cell b-b/all)", "objective.classifier.labels", ""),
+        (columns("aapd"), FILES.format("aapd"), "--data", "--data aapd=PLACE"),
+        (columns("aapd", "rcv1"), FILES.format("aapd, rcv1"), "--data",
+         "--data aapd=PLACE --data rcv1=PLACE"),
+        (columns("icd10cm", "rcv1"), FILES.format("rcv1"), "--data",
+         "--data rcv1=PLACE, or --only with cells of other data"),
+        ({"rows": {"a": {"set": TRANSFER}}}, FILES.format("rcv1"), "--data", "--data rcv1=PLACE"),
+        # Stored embeddings do not give the coarser levels of other neighbours.
+        ({**row({"evaluation.knn.k": 7}), "metrics": {"Topic": "knn/test/accuracy_topic"}},
+         "no run of cell b-b/all has this metric", "metrics", ""),
     ],
-)
-def test_all_sources_without_their_files_are_told_at_once(tables, sources, needs, allowed):
-    plan = tables.plan({"columns": {name: SOURCES[name] for name in sources}})
-    with pytest.raises(UserError, match=f"needs files of {needs}: docs/data.md") as caught:
-        plan_table(plan, tables.home)
-    assert (caught.value.key, caught.value.allowed) == ("--data", allowed)
+)  # fmt: skip
+def test_a_table_that_cannot_be_run_is_refused_before_the_start(tables, tree, text, key, allowed):
+    with pytest.raises(UserError) as caught:
+        plan_table(tables.plan(tree), tables.home)
+    assert text in caught.value.line()
+    assert caught.value.key == key
+    assert allowed in str(caught.value.allowed)
     assert not list(tables.home.glob("data/*"))
 
 
-def test_what_is_to_be_classified_besides_needs_its_files_too(tables):
-    other = {"evaluation.transfer_to": {"source": "rcv1", "labels": "topics"}}
-    with pytest.raises(UserError, match="needs files of rcv1"):
-        plan_table(tables.plan({"rows": {"Cold": {"set": other}}}), tables.home)
-
-
 def test_a_source_of_a_package_takes_no_files(tables, tmp_path):
-    plan = tables.plan({"rows": {"Cold": SOURCES["icd10cm"]}}, data={"icd10cm": str(tmp_path)})
+    plan = tables.plan({"rows": {"Cold": source("icd10cm")}}, data={"icd10cm": str(tmp_path)})
     with pytest.raises(UserError, match="takes no files") as caught:
         plan_table(plan, tables.home)
     assert (caught.value.key, caught.value.found) == ("--data", f"icd10cm={tmp_path}")
@@ -127,14 +122,14 @@ def test_a_download_that_fails_says_how_to_give_the_files(tables, monkeypatch):
 
 def test_a_prepared_folder_of_another_source_does_not_stand_for_one(tables, tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "prepared")
-    plan = tables.plan({"rows": {"Cold": SOURCES["aapd"]}}, data={"aapd": str(folder)})
+    plan = tables.plan({"rows": {"Cold": source("aapd")}}, data={"aapd": str(folder)})
     named(folder, "rcv1")
     with pytest.raises(UserError, match="a prepared folder of another source") as caught:
         plan_table(plan, tables.home)
     assert (caught.value.key, caught.value.found, caught.value.allowed) == ("--data", "rcv1", "aapd")
     for name in ("aapd", "our own copy"):
         named(folder, name)
-        plan = tables.plan({"rows": {"Cold": SOURCES["aapd"]}}, data={"aapd": str(folder)})
+        plan = tables.plan({"rows": {"Cold": source("aapd")}}, data={"aapd": str(folder)})
         assert plan_table(plan, tables.home)["trainings"]["all"] == 2
 
 
@@ -144,8 +139,47 @@ def named(folder, name):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"name": name}))
 
 
+OUTSIDE = {"paper": {"Cold": {"All": 9}}}
+"""A printed value that the cell does not reach."""
+
+
+def test_overrides_reach_every_job_and_nothing_is_judged(tables):
+    report = tables.run(tables.plan(OUTSIDE, overrides={"train.epochs": 2}))
+    assert {epoch for _, epoch in tables.formula.trained} == {1, 2}
+    assert (report.limits, report.outside) == ({}, [])
+    assert report.command.endswith("table.yaml train.epochs=2")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "tolerance"),
+    [
+        ("data.path", "{tiny}", 5),
+        ("train.batch_size", 4, None),
+        ("data.options.splits", None, None),
+        ("data.options.splits", "seeded", None),
+        ("data.options.splits", 0.5, None),
+    ],
+)
+def test_only_an_override_with_another_path_keeps_the_papers_setting(tables, tiny, key, value, tolerance):
+    tree = {**OUTSIDE, "places": ["data.path", "data.options.splits"]}
+    value = str(tiny) if value == "{tiny}" else value
+    assert tables.plan(tree, overrides={key: value}).tolerance("Acc") == tolerance
+    both = {key: value, "data.path": str(tiny)}
+    assert tables.plan(tree, overrides=both).tolerance("Acc") == tolerance
+
+
+def test_a_scale_has_a_name_a_folder_and_words_of_its_own(tables):
+    scales = {"small": {"about": "Two epochs.", "seeds": 1, "set": {"train.epochs": 2}, "tolerance": 1}}
+    tree = {"scales": scales, "about": "Batch size is ours."}
+    report = tables.run(tables.plan(tree, scale="small"))
+    assert (report.name, report.about) == ("table@small", "Two epochs. Batch size is ours.")
+    assert (report.cells[0].figures[0].tolerance, len(tables.trained())) == (1, 2)
+    assert report.command.endswith("table.yaml --scale small")
+    assert tables.run(tables.plan(tree)).id != report.id
+
+
 def test_a_dry_run_counts_and_starts_nothing(tables):
-    plan = tables.plan({**MORE, "paper": {"Cold": {"All": 9}}})
+    plan = tables.plan({**MORE, **OUTSIDE})
     told = plan_table(plan, tables.home)
     assert told["trainings"] | {"share": None, "kinds": None} == {
         "all": 8, "done": 0, "missing": 8, "epochs": 32, "rows_to_encode": 8 * 4 * 48 * 2, "kinds": None,
@@ -166,25 +200,14 @@ def test_a_dry_run_tells_encoders_apart(tables, monkeypatch):
     monkeypatch.setattr(cost, "_seconds", lambda *_: 9.6)
     encoder = {"name": "cnn_text", "width": 8, "max_length": 1024}
     tables.run(tables.plan({"rows": {"Cold": {}}, "seeds": 1}))
-    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3}}}
-    told = plan_table(tables.plan({"rows": rows}), tables.home)["trainings"]
+    smaller = {"train.batch_size": 32, "train.drop_last": True}  # a last batch of 16 is left out
+    rows = {"Cold": {}, "Long": {"set": {"encoder": encoder, "train.epochs": 3, **smaller}}}
+    told = plan_table(tables.plan({"rows": rows}, cpus=2), tables.home)["trainings"]
     long, short = told["kinds"]
     assert (short["trainings"], short["epochs"], short["rows_to_encode"]) == (1, 4, 4 * 48 * 2)
-    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 48 * 2)
+    assert (long["trainings"], long["epochs"], long["rows_to_encode"]) == (2, 6, 2 * 3 * 32 * 2)
     assert long["encoder"] == "cnn_text, 1,024 tokens"
     assert short["time_one_at_a_time"] == "9.6 s"
     assert long["time_one_at_a_time"] == cost.UNKNOWN
     assert told["time_one_at_a_time"] == "9.6 s, without 2 trainings of unknown time"
-
-
-def test_a_last_batch_that_is_left_out_is_not_counted(tables):
-    smaller = {"train.batch_size": 32, "train.drop_last": True}
-    plan = tables.plan({"rows": {"Cold": {"set": smaller}}, "seeds": 1})
-    assert plan_table(plan, tables.home)["trainings"]["rows_to_encode"] == 4 * 32 * 2
-
-
-def test_coarser_levels_are_not_told_of_other_neighbours(tables):
-    rows = {"k 7": {"set": {"evaluation.knn.k": 7}}}
-    plan = tables.plan({"metrics": {"Topic": "knn/test/accuracy_topic"}, "rows": rows})
-    with pytest.raises(UserError, match="no run of cell k-7/all has this metric"):
-        tables.run(plan)
+    assert told["cpu_time"] == "19.2 cpu-s, without 2 trainings of unknown time"

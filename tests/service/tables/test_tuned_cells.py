@@ -1,28 +1,26 @@
-"""Tuned cells: a search on validation, the best on fresh seeds, whose test figures are the cell's."""
+"""Tuned cells: a search on validation, then fresh seeds of the best trial, whose test metrics are shown."""
 
 import json
+import math
 import statistics
 from dataclasses import replace
+from types import SimpleNamespace
 
-import ledgers
 import pytest
-import yaml
-from reproduced import TABLE, TUNE, TUNED, Tables
+from reproduced import TABLE, TUNE, TUNED
 
+from mlcl.config import dump_job
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import amount_text
+from mlcl.service.engine.entries import Cost
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.tables import plan_table
+from mlcl.service.tables import cost, plan_table
 from mlcl.service.tables.cost import UNKNOWN
-from mlcl.service.tables.plan import identity
+from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State
+from mlcl.tracking.jsonl import first_entry
 
 NAME = "objective.heads.detail.temperature"
-
-
-@pytest.fixture
-def tables(tiny, tmp_path, monkeypatch):
-    return Tables(tmp_path / "home", monkeypatch, tiny)
 
 
 def tuned(report):
@@ -37,7 +35,7 @@ def searched(report):
     return ledger(report).trials(scope="warm_all")
 
 
-def test_the_figures_are_those_of_the_best_on_fresh_seeds(tables):
+def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown(tables):
     report = tables.run(tables.plan(TUNED))
     assert (report.state, report.missing) == (State.COMPLETE, [])
     trials = searched(report)
@@ -52,22 +50,11 @@ def test_the_figures_are_those_of_the_best_on_fresh_seeds(tables):
     cell = tuned(report)
     assert cell.figures[0].values == tuple(seed.metrics["test/accuracy"] for seed in seeds)
     assert cell.runs == tuple(f"{report.id}.{seed.key}" for seed in seeds)
-    assert cell.settings == best.settings
-    plain = report.cells[0]
-    assert (plain.settings, len(tables.states())) == (None, 2)
-
-
-def test_the_settings_stand_in_the_json_of_tuned_cells_alone(tables):
-    report = tables.run(tables.plan(TUNED))
+    assert (cell.settings, report.cells[0].settings, len(tables.states())) == (best.settings, None, 2)
     cold, warm = json.loads((report.folder / "table.json").read_text())["cells"]
-    assert "settings" not in cold
-    assert list(warm["settings"]) == [NAME]
-
-
-def test_its_runs_are_nested_and_named_after_the_cell(tables):
-    report = tables.run(tables.plan(TUNED))
-    log = tables.home / "logs" / f"{report.id}.warm_all.trial-0002" / "log.jsonl"
-    start = json.loads(log.read_text().splitlines()[0])
+    assert ("settings" in cold, list(warm["settings"])) == (False, [NAME])
+    # Logs are nested in the table's, and named after the cell.
+    start = first_entry(tables.home / "logs" / f"{report.id}.warm_all.trial-0002" / "log.jsonl")
     assert (start["name"], start["parent"]) == ("Warm, All, trial 2", report.id)
     labels = [event.row.label for event in tables.events if event.kind == "begin"]
     assert labels[:3] == ["Cold, All, seed 0", "Cold, All, seed 1", "Warm, All, trial 0"]
@@ -80,19 +67,11 @@ def test_every_seed_key_gets_the_fresh_seed(tables):
     assert [(job["train"]["seed"], job["data"]["subset"]["seed"]) for job in seeds] == [(1, 1), (2, 2)]
 
 
-def test_a_second_command_trains_nothing_and_tells_the_same(tables):
-    first = tables.run(tables.plan(TUNED))
-    trained, files = list(tables.formula.trained), tables.everything()
-    assert tables.run(tables.plan(TUNED)) == first
-    assert (tables.formula.trained, tables.everything()) == (trained, files)
-    assert "8 of 8 runs are done" in tables.notes()
-
-
 @pytest.mark.parametrize(("seed", "at"), [(0, 1), (2, 2)])
-def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(tiny, tmp_path, monkeypatch, seed, at):
-    whole = Tables(tmp_path / "whole", monkeypatch, tiny)
+def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(world, seed, at):
+    whole = world("whole")
     whole.run(whole.plan(TUNED))
-    tables = Tables(tmp_path / "home", monkeypatch, tiny)
+    tables = world("home")
     tables.stop_when(lambda job, epoch: job.train.seed == seed and epoch == at and len(tables.trained()) > 3)
     report = tables.run(tables.plan(TUNED))
     assert (report.state, tuned(report).figures[0].verdict) == (State.STOPPED, "missing")
@@ -101,7 +80,7 @@ def test_a_stop_in_the_search_or_in_the_confirmation_is_gone_on_from(tiny, tmp_p
     assert (mine["entries"], mine["confirmations"]) == (its["entries"], its["confirmations"])
 
 
-def test_more_trials_go_on_with_the_same_table(tables):
+def test_more_trials_go_on_with_the_same_table_but_another_space_or_job_does_not(tables):
     first = tables.run(tables.plan(TUNED))
     more = tables.run(tables.plan({**TUNED, "tune": {**TUNE, "trials": 6}}))
     assert (more.id, more.state) == (first.id, State.COMPLETE)
@@ -110,16 +89,9 @@ def test_more_trials_go_on_with_the_same_table(tables):
     assert [trial.settings for trial in after][:4] == [trial.settings for trial in before][:4]
     other = {**TUNE, "space": {"space": {NAME: {"log_float": [0.1, 1.0]}}}}
     assert tables.run(tables.plan({**TUNED, "tune": other})).id != first.id
-
-
-def test_another_job_is_another_search(tables):
-    plan = {**TUNED, "rows": {"Warm": {}}}
-    first = tables.run(tables.plan(plan))
     trained = len(tables.formula.trained)
-    second = tables.run(tables.plan(plan, overrides={"train.lr": 0.02}))
-    assert second.id != first.id
+    assert tables.run(tables.plan(TUNED, overrides={"train.lr": 0.02})).id != first.id  # another job
     assert len(tables.formula.trained) > trained
-    assert tables.run(tables.plan(plan, cpus=2)).id == first.id
 
 
 def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
@@ -180,48 +152,25 @@ def test_the_plan_counts_its_trainings_and_says_what_they_take(tables):
     assert "tuned" not in plan_table(tables.plan(), tables.home)["trainings"]
 
 
-def test_what_a_search_takes_is_estimated_from_others_on_its_data(tables):
-    tables.run(tables.plan(TUNED))
-    events = ledgers.events(tables.home)
-    # Each training took ten seconds.
-    began = {}
-    for place, event in enumerate(events):
-        event["at"] = 1000.0 * place
-        if event["event"] == "begin":
-            began[event["key"]] = event["at"]
-        if event["event"] == "value":
-            event["at"] = began[event["key"]]
-        if event["event"] == "close":
-            event["at"] = began[event["key"]] + 10
-    ledgers.rewrite(tables.home, events)
-    more = {**TUNED, "rows": {**TUNED["rows"], "Mild": {"set": {"train.lr": 0.02}}}}
-    plan = plan_table(tables.plan(more, cpus=2), tables.home)["trainings"]
-    assert plan["tuned"]["mild/all"]["time_one_at_a_time"] == "1.0 m"
-    assert plan["tuned"]["warm/all"]["time_one_at_a_time"] == "0.0 s"  # taken over
-    assert (plan["time_one_at_a_time"], plan["cpu_time"]) == ("1.0 m", "2.0 cpu-m")
-    more["rows"]["Other"] = {"set": {"objective.classifier.labels": "path.topic"}}
-    plan = plan_table(tables.plan(more), tables.home)["trainings"]
-    assert plan["tuned"]["other/all"]["time_one_at_a_time"] == UNKNOWN
-    assert plan["time_one_at_a_time"] == "1.0 m, without 6 trainings of unknown time"
-
-
-def test_searches_with_as_many_heads_are_nearest(tables):
-    """Without a head there is one view, and half of the time."""
-    space = {"space": {"train.lr": {"log_float": [0.001, 0.1]}}, "search": {"scheduler": "none"}}
-    tune = {"space": space, "trials": 2}
-    bare = {"set": {"objective.heads": {}}, "tune": tune}
-    tables.run(tables.plan({"rows": {"Warm": {"tune": tune}, "Bare": bare}}))
-    seconds = {"warm/all": 0.0, "bare/all": 0.0}
-    (folder,) = tables.home.glob("tables/*/")
-    for entry in Ledger(folder).entries.values():
-        seconds[entry.scope.replace("_", "/")] += entry.cost.seconds
-    rows = {"Warm": {"tune": tune}, "Bare": bare}
-    planned = plan_table(
-        tables.plan({"rows": {f"{name} again": row for name, row in rows.items()}}), tables.home
-    )
-    for name in ("warm", "bare"):
-        told = planned["trainings"]["tuned"][f"{name}-again/all"]
-        assert told["time_one_at_a_time"] == amount_text(seconds[f"{name}/all"], "clock")
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([], math.nan),
+        ([("other", {"objective.classifier.labels": "path.topic"}, 9)], math.nan),
+        ([("other", {"data.subset": {"n": 24}}, 9)], math.nan),
+        # Without a head there is one view, and half of the time.
+        ([("other", {"objective.heads": {}}, 9)], 9),
+        ([("other", {"objective.heads": {}}, 9), ("other", {"train.lr": 0.02}, 1), ("more", {}, 2)], 1.5),
+        ([("other", {"objective.heads": {}}, 9), ("warm_all", {}, 1), ("more", {}, 2)], 1),
+    ],
+)
+def test_the_time_of_a_training_is_that_of_the_nearest_searches(tables, others, expected):
+    (tuned,) = TableTrainings(tables.plan(TUNED), tables.home).tuned
+    entries = []
+    for scope, settings, seconds in others:
+        (cell,) = tables.plan({"rows": {"Warm": {"set": settings}}}, name="other").cells
+        entries.append(SimpleNamespace(scope=scope, job=dump_job(cell.jobs[0]), cost=Cost(seconds, 0, 0)))
+    assert cost._mean_seconds(tuned, entries) == pytest.approx(expected, nan_ok=True)
 
 
 def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
@@ -243,10 +192,7 @@ def test_the_search_is_told_with_what_fresh_seeds_keep(tables):
     assert replace(its, fresh=None).kept is replace(its, best=its.median).kept is None
 
 
-def test_a_table_without_a_search_is_the_same_table_as_before_there_were_any(tables):
-    plan = tables.plan()
-    before = yaml.safe_load(plan.file.read_text())
-    assert "tune" not in before
-    assert before == {**TABLE}
-    off = tables.plan({"rows": {"Cold": {**TABLE["rows"]["Cold"], "tune": False}, "Warm": {}}})
-    assert identity(off, []) == identity(plan, [])
+def test_a_table_whose_rows_turn_the_search_off_is_the_same_table(tables):
+    off = tables.plan({"rows": {"Cold": {**TABLE["rows"]["Cold"], "tune": False}, "Warm": {}}}, name="off")
+    identities = [TableTrainings(plan, tables.home).identity for plan in (off, tables.plan())]
+    assert identities[0] == identities[1]

@@ -15,17 +15,16 @@ import io
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.format import SPLITS
 from mlcl.data.hierarchies import hierarchy_of
-from mlcl.data.source import NewDataset, indices, space_of
+from mlcl.data.source import NewDataset, Workspace, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
 from mlcl.data.sources.common.icd_codes import Codes
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note
@@ -53,35 +52,42 @@ class ClinicalOptions(DistributionOptions):
     allow_untrained: bool = Field(False, description="keep codes that no training row has")
 
 
-@dataclass(frozen=True)
-class Admissions:
-    """The split and the codes of each admission; `top` are the codes that `codes: 50` keeps, if given."""
-
-    splits: Mapping[str, str]
-    codes: Codes
-    top: frozenset[str] | None = None
-
-
 def notes_dataset(
     options: ClinicalOptions,
-    admissions: Admissions,
+    split_of: Mapping[str, str],
+    codes: Codes,
+    top: frozenset[str] | None,
     notes: NoteStore,
     name: str,
     published: Mapping[str, float],
 ) -> NewDataset:
     """The data set of notes with codes, its rows by admission id.
 
-    Raises UserError where the counts are not the published ones, unless the split is seeded.
+    Args:
+        options: The options of the source.
+        split_of: The split of each admission.
+        codes: Their codes.
+        top: The codes that `codes: 50` keeps; None for the most frequent ones of training.
+        notes: Their notes.
+        name: The name of the data set.
+        published: The counts that were published for it.
+
+    Raises:
+        UserError: Where the counts are not the published ones, unless the split is seeded.
     """
-    rows, classes, labels = _labelled(admissions, notes, options)
-    chapter = admissions.codes.chapter
-    spaces = {
-        "codes": space_of(classes),
-        "chapters": space_of(sorted({chapter[code] for code in classes})),
-    }
+    kept = _kept(split_of, codes, top, notes, options)
+    trained = {code for row, own in kept.items() if split_of[row] == "train" for code in own}
+    if not trained:
+        problem = f"of {len(split_of):,} admissions in the splits no training one has a note and a code"
+        raise UserError(problem, file=options.path, key="data.options.splits", found=options.splits)
+    classes = sorted(trained.union(*kept.values()) if options.allow_untrained else trained)
+    # Numbers without leading zeros, by size.
+    rows = sorted(kept, key=lambda row: (len(row), row))
+    labels, chapter = [kept[row].intersection(classes) for row in rows], codes.chapter
+    spaces = {"codes": space_of(classes), "chapters": space_of(sorted({chapter[code] for code in classes}))}
     pairs = [[(chapter[code], code) for code in classes]]
     spaces["path"] = hierarchy_of(pairs, ("chapters", "codes"), spaces, options.path)
-    splits = [admissions.splits[row] for row in rows]
+    splits = [split_of[row] for row in rows]
     columns: dict[str, list[Any]] = {
         "id": rows,
         "split": splits,
@@ -107,31 +113,19 @@ def notes_dataset(
     )
 
 
-def _labelled(
-    admissions: Admissions, notes: NoteStore, options: ClinicalOptions
-) -> tuple[list[str], list[str], list[set[str]]]:
-    """The rows, the classes, and the classes of each row."""
-    splits = admissions.splits
-    kept = _kept(admissions, [row for row in splits if row in notes], options)
-    trained = {code for row, own in kept.items() if splits[row] == "train" for code in own}
-    classes = trained.union(*kept.values()) if options.allow_untrained else trained
-    if not classes:
-        problem = f"of {len(splits):,} admissions in the splits no training one has a note and a code"
-        raise UserError(problem, file=options.path, key="data.options.splits", found=options.splits)
-    for own in kept.values():
-        own &= classes
-    # Numbers without leading zeros, by size.
-    rows = sorted(kept, key=lambda row: (len(row), row))
-    return rows, sorted(classes), [kept[row] for row in rows]
-
-
-def _kept(admissions: Admissions, rows: list[str], options: ClinicalOptions) -> dict[str, set[str]]:
-    """The rows that stay, each with those of its codes that count."""
-    codes, top = admissions.codes, admissions.top
+def _kept(
+    splits: Mapping[str, str],
+    codes: Codes,
+    top: frozenset[str] | None,
+    notes: NoteStore,
+    options: ClinicalOptions,
+) -> dict[str, set[str]]:
+    """The admissions that stay, each with those of its codes that count."""
+    rows = [row for row in splits if row in notes]
     if options.codes == "full":
         return {row: set(codes.of.get(row, ())) for row in rows}
     if top is None:
-        top = codes.most_frequent((row for row in rows if admissions.splits[row] == "train"), 50)
+        top = codes.most_frequent((row for row in rows if splits[row] == "train"), 50)
     found = {row: top.intersection(codes.of.get(row, ())) for row in rows}
     return {row: set(own) for row, own in found.items() if own}
 
@@ -140,68 +134,56 @@ class Lists:
     """The published lists of admission ids, one a split.
 
     Args:
+        options: The options of the source.
         title: Who publishes them, for messages.
         folder: Their folder among those of the project; they may lie in the given folder itself, too.
         top: Whether the fifty codes of `codes: 50` are published beside them.
     """
 
     def __init__(self, options: ClinicalOptions, title: str, folder: str, *, top: bool = False) -> None:
-        self.options, self.title = options, title
-        self._names = {
-            split: _either(folder, f"{prefix}_{options.codes}_hadm_ids.csv")
-            for prefix, split in zip(("train", "dev", "test"), SPLITS, strict=True)
-        }
-        self._top = _either(folder, "TOP_50_CODES.csv") if top and options.codes == "50" else None
+        names = [f"{prefix}_{options.codes}_hadm_ids.csv" for prefix in ("train", "dev", "test")]
+        names += ["TOP_50_CODES.csv"] if top and options.codes == "50" else []
+        self._path, self._names = options.splits, [(f"{folder}/{name}", name) for name in names]
+        self._title = title
 
     def state(self) -> list[Any]:
         """Plain data that changes when one of the lists does; empty where the splits are seeded."""
-        if self.options.splits == "seeded":
+        if self._path == "seeded":
             return []
         with self._open() as files:
             return [files.state()]
 
-    def admissions(self, codes: Codes, seed: int, top: frozenset[str] | None = None) -> Admissions:
-        """The admissions with their splits: of the lists, else by a seeded hash of the patient.
+    def read(self, codes: Codes, seed: int) -> tuple[dict[str, str], frozenset[str] | None]:
+        """The split of each admission, and the fifty codes if they are published.
 
-        Raises UserError for a line that is no id, and for an id of two lists.
+        The split is that of the lists, else that of a seeded hash of the patient. Raises UserError for a line
+        that is no id, and for an id of two lists.
         """
-        if self.options.splits == "seeded":
-            splits = {row: assign(patient, seed, PATIENT_FRACTIONS) for row, patient in codes.patient.items()}
-            return Admissions(splits, codes, top)
+        if self._path == "seeded":
+            return {row: assign(its, seed, PATIENT_FRACTIONS) for row, its in codes.patient.items()}, None
+        splits: dict[str, str] = {}
         with self._open() as files:
-            splits = _read_splits(files, self._names)
-            if self._top is not None:
-                top = frozenset(line.strip() for _, line in files.lines(*self._top))
-            return Admissions(splits, codes, top)
+            for split, names in zip(SPLITS, self._names, strict=False):
+                for number, line in files.lines(*names):
+                    admission = line.strip()
+                    if not admission.isdecimal():
+                        raise files.error(names, f"line {number} is no admission id", admission or "nothing")
+                    if splits.setdefault(admission, split) != split:
+                        where = f"in the list of {splits[admission]} too"
+                        raise files.error(names, f"the admission of line {number} is {where}", admission)
+            top = [line.strip() for names in self._names[3:] for _, line in files.lines(*names)]
+        return splits, frozenset(top) or None
 
     def _open(self) -> Distribution:
         """The lists. Raises UserError that says which are missing and who publishes them."""
-        names = [*self._names.values(), *([] if self._top is None else [self._top])]
-        if isinstance(self.options.splits, Path):
-            return Distribution(self.options.splits, self.title, names)
+        if isinstance(self._path, Path):
+            return Distribution(self._path, self._title, self._names)
         raise UserError(
-            f"the splits are lists of admission ids, published with {self.title}",
+            f"the splits are lists of admission ids, published with {self._title}",
             key="data.options.splits",
-            found=self.options.splits or "nothing",
-            allowed=f"the folder that has {', '.join(choice[-1] for choice in names)}; or seeded",
+            found=self._path or "nothing",
+            allowed=f"the folder that has {', '.join(names[-1] for names in self._names)}; or seeded",
         )
-
-
-def _either(folder: str, name: str) -> tuple[str, str]:
-    return f"{folder}/{name}", name
-
-
-def _read_splits(files: Distribution, names: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    splits: dict[str, str] = {}
-    for split, choice in names.items():
-        for number, line in files.lines(*choice):
-            admission = line.strip()
-            if not admission.isdecimal():
-                raise files.error(choice, f"line {number} is no admission id", admission or "nothing")
-            if splits.setdefault(admission, split) != split:
-                problem = f"the admission of line {number} is in the list of {splits[admission]} too"
-                raise files.error(choice, problem, admission)
-    return splits
 
 
 def clean_text(text: str) -> str:
@@ -243,21 +225,15 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
 
 
 class NoteStore:
-    """The notes of each admission, in a scratch file in `folder`. A context manager.
+    """The notes of each admission, in a scratch file.
 
     All discharge summaries of MIMIC-IV together take some 3 GB, and one admission's need not follow
     each other.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (`__exit__` closes it)
+    def __init__(self, work: Workspace) -> None:
+        self._file = work.enter_context(tempfile.TemporaryFile(dir=work.folder))  # noqa: SIM115
         self._places: dict[str, list[tuple[Any, int, int]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
     def __contains__(self, admission: str) -> bool:
         return admission in self._places

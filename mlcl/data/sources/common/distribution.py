@@ -255,7 +255,7 @@ class Release:
 
     title: str
     expected: Sequence[str | tuple[str, ...]]
-    more: tuple[str, ...] = ()
+    more: Callable[[Distribution], Iterable[str]] = lambda _: ()
 
     def open(self, path: Path) -> Distribution:
         """The files in a folder or archive."""
@@ -264,7 +264,7 @@ class Release:
     def state(self, options: DistributionOptions) -> list[Any]:
         """Plain data that changes when one of the files does."""
         with self.open(options.path) as files:
-            return files.state(*self.more)
+            return files.state(*self.more(files))
 
 
 def compare_counts(path: Path, published: Mapping[str, float], found: Mapping[str, float]) -> None:

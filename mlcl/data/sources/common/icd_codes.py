@@ -89,15 +89,16 @@ class Codes:
     patient: dict[str, str] = field(default_factory=dict)
     chapter: dict[str, str] = field(default_factory=dict)
 
-    def add(self, patient: str, admission: str, code: str, table: CodeTable) -> None:
-        """Adds a row of a table. MIMIC-III has some without a code, which are left out."""
-        if admission and code.strip():
-            # Millions of rows repeat a few thousand codes.
-            code = sys.intern(table.write(code.strip()))
-            self.of.setdefault(admission, []).append(code)
-            self.patient[admission] = patient
-            if code not in self.chapter:
-                self.chapter[code] = table.chapter(code)
+    def add(self, table: CodeTable, rows: Iterable[tuple[str, ...]]) -> None:
+        """Adds patient, admission and code of a table's rows; MIMIC-III has some without a code."""
+        for patient, admission, written in rows:
+            if admission and written.strip():
+                # Millions of rows repeat a few thousand codes.
+                code = sys.intern(table.write(written.strip()))
+                self.of.setdefault(admission, []).append(code)
+                self.patient[admission] = patient
+                if code not in self.chapter:
+                    self.chapter[code] = table.chapter(code)
 
     def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
         """The codes that most of these admissions have; of equally many, the first ones as text."""

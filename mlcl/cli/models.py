@@ -1,0 +1,144 @@
+"""`mlcl export` and `mlcl predict`: a trained model as a folder of its own, and its labels for new data."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
+
+import typer
+
+from mlcl.cli.options import (
+    DEFAULT_HOME,
+    ENCODING,
+    Delimiter,
+    Encoding,
+    Header,
+    Home,
+    Json,
+    Text,
+    local_names,
+)
+from mlcl.cli.output import errors, metrics_table, print_json, results, say
+from mlcl.errors import UserError
+from mlcl.markup import counted
+
+RunName = Annotated[
+    str,
+    typer.Argument(help="A run, or a sweep: the best seed of its best setting.", autocompletion=local_names),
+]
+To = Annotated[Path | None, typer.Option("--to", help="The new folder; default: HOME/models/RUN_ID.")]
+Register = Annotated[str | None, typer.Option("--register", help="Also as this registered model in MLflow.")]
+Alias = Annotated[str | None, typer.Option("--alias", help="Of the registered version; default: champion.")]
+
+IdColumn = Annotated[str | None, typer.Option("--id", help="Its column of ids; default: id, or numbers.")]
+Split = Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")]
+Model = Annotated[str, typer.Argument(help="An exported folder, or models:/NAME@ALIAS.")]
+Input = Annotated[
+    Path, typer.Argument(help=".csv .tsv .jsonl .json .parquet .txt, a folder of images, or a data set.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")]
+WayName = Annotated[
+    str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
+]
+Probabilities = Annotated[
+    bool, typer.Option("--probabilities", help="Also the probabilities of all classes.")
+]
+Threshold = Annotated[
+    float | None, typer.Option("--threshold", min=0, max=1, help="Of several labels; default: the model's.")
+]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", min=1, help="Rows at once; default: the job's.")
+]
+
+
+def export(
+    run: RunName,
+    to: To = None,
+    register: Register = None,
+    alias: Alias = None,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Write a run's model, preprocessing, labels and neighbours as a folder that opens without the rest."""
+    if alias is not None and register is None:
+        raise UserError("goes with --register", key="--alias", found=alias)
+    from mlcl.service.export_run import ALIAS, export_run
+    from mlcl.tracking import Tracker
+
+    found = export_run(Tracker.existing(home), run, to, register, ALIAS if alias is None else alias)
+    index = found.index
+    if json:
+        ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}
+        decisions = {way: its.to_json() for way, its in index.decisions.items()}
+        document = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
+        predicts = {"ways": ways, "decisions": decisions, "best": index.best}
+        print_json({**document, **predicts, "metrics": index.metrics})
+        return
+    results.print(metrics_table(index.metrics, f"run {found.run_id}; predicts with {index.best}"))
+    if found.folder is not None:
+        typer.echo(f'{found.folder}\nmlcl.load_model("{found.folder}")')
+    if found.registered is not None:
+        typer.echo(f"registered as {found.registered}")
+
+
+def predict(
+    model: Model,
+    input: Input,
+    out: Out = None,
+    text: Text = None,
+    id: IdColumn = None,
+    encoding: Encoding = ENCODING,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    split: Split = None,
+    way: WayName = None,
+    probabilities: Probabilities = False,
+    threshold: Threshold = None,
+    batch_size: BatchSize = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device")] = "auto",
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Label texts or images. A data set with the model's labels is scored as the run was."""
+    from mlcl.data.tables.files import Dialect
+    from mlcl.training.export import load_model
+    from mlcl.training.export.labelling import SPLIT, Labelling
+    from mlcl.training.export.prediction_files import TableColumns, check_form, check_place, csv_sink, sink
+
+    if out is not None:
+        check_form(out)
+        for read in (input, Path(model)):
+            check_place(out, read)
+    with ExitStack() as stack:
+        loaded = load_model(_folder(model, home, stack), device)
+        columns = TableColumns(tuple(text or ()), id, Dialect(encoding, delimiter, header))
+        labelling = Labelling(loaded, input, split, way, threshold, batch_size, probabilities, columns)
+        # With --json and without --out only the document is printed.
+        printed = (lambda _: None) if json else csv_sink(sys.stdout)
+        result = labelling.run(printed if out is None else stack.enter_context(sink(out)))
+    if json:
+        told = {"rows": result.rows, "unread": result.unread, "out": out, "way": result.way}
+        print_json(told | {"metrics": result.metrics})
+        return
+    if result.metrics:
+        table = metrics_table(result.metrics, f"{input}, {split or SPLIT}")
+        (errors if out is None else results).print(table)
+    if result.unknown:
+        say("not scored: the data set does not have the labels that the model predicts")
+    if result.unread:
+        say(f"{counted(result.unread, 'row')} without a label, as the column error says")
+    say(f"{counted(result.rows, 'row')} by {result.way}" + ("" if out is None else f" in {out}"))
+
+
+def _folder(model: str, home: Path, stack: ExitStack) -> Path:
+    """The folder of a model; a registered one is fetched into a folder that is removed with the stack."""
+    if not model.startswith("models:"):
+        return Path(model)
+    from mlcl.tracking import Tracker
+    from mlcl.tracking.registry import fetch_registered
+
+    scratch = stack.enter_context(TemporaryDirectory(prefix="mlcl-"))
+    return fetch_registered(Tracker.existing(home), model, Path(scratch))

@@ -1,0 +1,274 @@
+"""`mlcl list`, `show`, `report` and `open`: the runs, sweeps and tables of a home."""
+
+from __future__ import annotations
+
+import json as text_json
+import webbrowser
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from mlcl.cli.jobs import SERVICE, ClusterFile, client_of, job_tree, jobs_table, known_jobs
+from mlcl.cli.options import (
+    DEFAULT_HOME,
+    Home,
+    Json,
+    beginning,
+    check_writable,
+    home_in_shell,
+    local_names,
+)
+from mlcl.cli.output import fitted_table, metrics_table, print_json, results, say, tell
+from mlcl.errors import UserError, did_you_mean
+from mlcl.plugins import only_reading
+from mlcl.store import RunFolder, RunRecord, home_records
+from mlcl.tracking import State
+from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
+
+LAST = "@last"
+METRICS = TypeAdapter(dict[str, float])
+Name = Annotated[
+    str,
+    typer.Argument(help="A name or id of `mlcl list`, its beginning, or @last.", autocompletion=local_names),
+]
+StudyFile = Annotated[
+    Path | None,
+    typer.Option("--study", help="A new file that gets a copy of the Optuna study, for optuna-dashboard."),
+]
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """A run, sweep or table of a home, as `mlcl list` shows it: `best` is its main metric as text."""
+
+    kind: str
+    id: str
+    name: str
+    state: str
+    created: str
+    folder: Path
+    best: str
+
+    @property
+    def age(self) -> str:
+        """The time since its start: `5m`, `3h`, `12d`."""
+        began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+        minutes = max(0, int((datetime.now(UTC) - began).total_seconds() // 60))
+        days, hours = minutes // 1440, minutes // 60
+        return f"{days}d" if days else f"{hours}h" if hours else f"{minutes}m"
+
+
+def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """The runs, sweeps and tables of the home, and the jobs of the cluster where one is named."""
+    local, views = local_runs(home), None
+    tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
+    if cluster is not None or (home / SERVICE).is_file():
+        client = client_of(cluster, home)
+        views = known_jobs(client, home)
+        tree |= {"cluster": client.cluster.ray.address, "jobs": [job_tree(view) for view in views]}
+    if json:
+        print_json(tree)
+        return
+    if local:
+        heads = ("name", "kind", "state", "best", "age")
+        rows = [[str(getattr(its, head)) for head in heads] for its in local]
+        results.print(fitted_table(heads, rows, ranks=(0, 2, 0, 3, 1)))
+    elif views is None:
+        say(f"nothing was run in {home} yet")
+    if views is not None:
+        results.print(jobs_table(views))
+
+
+def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """A run, sweep or table: its state and its metrics."""
+    its = local_run(home, name)
+    if study is not None:
+        from mlcl.service.engine.ledger import Ledger
+        from mlcl.service.search.study import write_studies
+
+        check_writable(study, "--study")
+        write_studies(Ledger(its.folder), study)
+        say(f"written: {study}; `optuna-dashboard {study}` shows it")
+    if json:
+        print_json(asdict(its))
+        return
+    for key in ("kind", "name", "state", "created", "best", "folder"):
+        tell(f"{key:8} {getattr(its, key)}")
+    if its.kind == "sweep":
+        _show_trials(its.folder)
+    elif (its.folder / "table.md").is_file():
+        typer.echo((its.folder / "table.md").read_text(encoding="utf-8"))
+    elif (its.folder / "result.json").is_file():
+        results.print(metrics_table(_read_metrics(its.folder / "result.json"), its.name))
+
+
+def _read_metrics(file: Path) -> dict[str, float]:
+    try:
+        return METRICS.validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise UserError("is damaged", file=file, found=error.errors()[0]["msg"]) from None
+
+
+def _show_trials(folder: Path) -> None:
+    """Prints the best complete trials of a sweep."""
+    from mlcl.cli.sweep_tables import BEST_SHOWN, drawn_text
+    from mlcl.results.documents import local_sweep
+    from mlcl.results.sweep_result import ranked
+
+    sweep = local_sweep(folder)
+    rows = [
+        (trial.label, f"{trial.score:.4f}", drawn_text({**trial.settings, **trial.chosen}))
+        for trial in ranked(sweep.trials, sweep.mode)[:BEST_SHOWN]
+    ]
+    results.print(fitted_table(("trial", sweep.score, "settings"), rows, texts=(2,)))
+
+
+def report(
+    name: Annotated[
+        str, typer.Argument(metavar="SWEEP|TABLE|RUN", help="Its name or id.", autocompletion=local_names)
+    ],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The report's folder; default: HOME/reports/ID.")
+    ] = None,
+    links: Annotated[
+        str | None, typer.Option("--links", metavar="URL", help="Where the links find MLflow's pages.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Without the plots that need the data set.")] = False,
+    classes: Annotated[
+        list[str] | None,
+        typer.Option("--class", metavar="NAME", help="Of the t-SNE, once for each; default: a handful."),
+    ] = None,
+    row: Annotated[
+        str | None, typer.Option("--row", metavar="ID", help="Shown with its neighbours; default: drawn.")
+    ] = None,
+    log: Annotated[bool, typer.Option("--log/--no-log", help="Log the report to its run in MLflow.")] = True,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Write a report: one page that opens anywhere, Markdown, and every plot as a file."""
+    from mlcl.report.embedding_plots import EmbeddingOptions
+    from mlcl.report.report import make_report
+    from mlcl.results.runs import Runs
+    from mlcl.service.local.service import mlflow_address
+    from mlcl.tracking import Tracker, dashboard
+
+    if quick and (classes or row):
+        key, found = ("--class", ", ".join(classes)) if classes else ("--row", row)
+        raise UserError("is for plots that --quick leaves out", key=key, found=found)
+    tracker = Tracker.existing(home)
+    if links is None and tracker.uri.startswith("sqlite:"):
+        links = mlflow_address(home)
+    options = EmbeddingOptions(quick, tuple(classes or ()), row)
+    with only_reading():
+        made = make_report(
+            Runs(tracker), name, home, folder=to, server=links, embeddings=options, log=log, announce=say
+        )
+    if json:
+        tree = {key: getattr(made, key) for key in ("page", "run_id", "logged", "plots", "conclusions")}
+        print_json(tree | {"missing": [{"plot": plot, "why": why} for plot, why in made.missing]})
+        return
+    tell(f"report: {made.page}")
+    if made.logged:
+        tell(f"in MLflow: the artifact report/report.html of {name} ({dashboard(tracker.uri)})")
+    for sentence in made.conclusions:
+        tell(sentence)
+
+
+def open_page(
+    name: Name,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="MLflow's pages, not the report.")] = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Open a report, or MLflow's pages, in the browser."""
+    from mlcl.report.report import REPORTS
+    from mlcl.report.report_files import PAGE
+    from mlcl.service.local.service import mlflow_address
+
+    its = local_run(home, name)
+    page = home / REPORTS / its.id / PAGE
+    address = mlflow_address(home) if dashboard else page.resolve().as_uri()
+    if dashboard and address is None:
+        raise UserError("no MLflow server runs here", key="--dashboard", found=home, allowed="mlcl up")
+    if not dashboard and not page.is_file():
+        raise UserError("has no report yet", key="NAME", found=its.name, allowed=f"mlcl report {its.name}")
+    tell(str(address))
+    if not webbrowser.open(str(address)):
+        say("no browser answered: open the address above")
+
+
+def local_runs(home: Path) -> list[LocalRun]:
+    """The runs, sweeps and tables of a home, the latest first, without the runs of a table's cells."""
+    return [
+        _read(home, folder, record)
+        for folder, record in home_records(home)
+        if _kind(folder) != "run" or not first_entry(log_folder(home, record.log) / LOG).get("parent")
+    ]
+
+
+def local_run(home: Path, word: str) -> LocalRun:
+    """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`).
+
+    Raises UserError for none, and for several with the same beginning.
+    """
+    known = local_runs(home)
+    if word == LAST:
+        if not known:
+            raise UserError("nothing was run in this home yet", key="NAME", found=f"{word} of {home}")
+        return known[0]
+    exact = [its for its in known if word in (its.name, its.id)]
+    begun = exact or [its for its in known if its.name.startswith(word) or its.id.startswith(word)]
+    names = list(dict.fromkeys(its.name for its in begun))
+    if len(names) > 1:
+        raise UserError("begins several names", key="NAME", found=word, allowed=names)
+    if not begun:
+        hint = did_you_mean(word, {its.name for its in known})
+        allowed = f"a name of `mlcl list`, {LAST}"
+        raise UserError(f"names nothing here{hint}", key="NAME", found=word, allowed=allowed)
+    return begun[0]
+
+
+def trial_keys(context: typer.Context, incomplete: str) -> list[str]:
+    """For the shell's completion: the keys that the trials of the named sweep set."""
+    from mlcl.config import flatten
+    from mlcl.results.documents import local_sweep
+
+    try:
+        trials = local_sweep(local_run(home_in_shell(), str(context.params.get("sweep"))).folder).trials
+    except (UserError, OSError):
+        return []
+    return beginning(incomplete, (key for trial in trials for key in flatten(trial.settings)))
+
+
+def _kind(folder: RunFolder) -> str:
+    return folder.path.parent.name.removesuffix("s")
+
+
+def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
+    kind, state = _kind(folder), str(record.state)
+    if record.state is State.RUNNING and not folder.is_owned:
+        state = "KILLED"
+    best = ""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        best = _best(kind, folder.path, first_entry(log_folder(home, record.log) / LOG))
+    return LocalRun(kind, record.id, record.name or record.id, state, record.created, folder.path, best)
+
+
+def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
+    """The main metric. Raises OSError, or an error of reading, where there is none yet."""
+    file = folder / {"run": "result.json", "sweep": SWEEP_JSON, "table": TABLE_JSON}[kind]
+    tree = text_json.loads(file.read_text(encoding="utf-8"))
+    if kind == "run":
+        metric = log["params"]["evaluation.metric"]
+        return f"{metric} {tree[metric]:.4f}"
+    if kind == "sweep":
+        (score,) = (trial["score"] for trial in tree["trials"] if trial["label"] == tree["best"])
+        return f"{tree['score']} {score:.4f}"
+    figures = [figure for cell in tree["cells"] for figure in cell["figures"]]
+    return f"{sum(None not in its['values'] for its in figures)} of {len(figures)} figures"

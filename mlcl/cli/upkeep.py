@@ -1,0 +1,101 @@
+"""`mlcl doctor`, `mlcl clean` and `mlcl import`: the upkeep of a home."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from mlcl.cli.options import DEFAULT_HOME, Home, Json
+from mlcl.cli.output import Exit, answer, answer_to, errors, print_json, results, say
+from mlcl.errors import printable
+
+if TYPE_CHECKING:
+    from mlcl.data.cache_entries import CacheEntry
+
+STYLE = {"FOUND": "yellow", "MENDED": "green", "LEFT": "red", "NOTE": "dim"}
+"""The colours of the statuses of findings."""
+Fix = Annotated[bool, typer.Option("--fix", help="Mend what can be mended. Without it nothing is changed.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """Find what a crash left behind and what keeps commands from working; mend it with --fix."""
+    from mlcl.service.doctor import CHECKS, Scope, healthy, run_checks
+    from mlcl.tracking import tracking_uri
+
+    with errors.status("looking"):
+        found = run_checks(Scope(home, tracking_uri(home), say), CHECKS, fix=fix)
+    well = healthy(found)
+    if json:
+        findings = [asdict(result) for result in found]
+        print_json({"home": home, "healthy": well, "fix": fix, "checks": list(CHECKS), "findings": findings})
+        raise typer.Exit(Exit.DONE if well else Exit.FAILED)
+    for its in found:
+        text = Text(f"{its.status:<7}", style=STYLE[its.status])
+        text.append(f"{its.check}: {its.what}\n       {its.why}", style="default")
+        if its.status in ("FOUND", "LEFT"):
+            text.append(f"\n       {'--fix' if its.mendable else 'by hand'}: {its.cure}", style="default")
+        results.print(text, soft_wrap=True)
+    counts = {status: sum(its.status == status for its in found) for status in STYLE if status != "NOTE"}
+    said = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
+    mendable = sum(its.status == "FOUND" and its.mendable for its in found)
+    typer.echo((said or "healthy") + (f"; mlcl doctor --fix mends {mendable}" if mendable else ""))
+    raise typer.Exit(Exit.DONE if well else Exit.FAILED)
+
+
+def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
+    """Remove the cache, and checkpoints of ended trainings. Results, models and reports stay."""
+    from mlcl.data.cache_entries import CacheEntry, cache_entries
+    from mlcl.service.engine.checkpoints import left_checkpoints
+
+    left = [
+        CacheEntry(file, "checkpoint", f"checkpoint of a training that is {state}", file.stat().st_size)
+        for file, state in left_checkpoints(home)
+    ]
+    remove([*cache_entries(home), *left], dry_run=dry_run, ask=not yes, as_json=json)
+
+
+def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:
+    """Lists cache entries, with `ask` waits for a yes where a person can type it, and removes them."""
+    from mlcl.data.cache_entries import remove_entry
+
+    if not as_json:
+        for entry in found:
+            typer.echo(printable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip()))
+        asks = ask and found and not dry_run and sys.stdin.isatty()
+        if asks and answer_to(f"remove {_size(found)}? [y/N]", "--yes").lower() not in ("y", "yes"):
+            return
+    removed = [entry for entry in found if dry_run or remove_entry(entry)]
+    if as_json:
+        listed = [asdict(entry) | {"removed": not dry_run and entry in removed} for entry in found]
+        print_json({"bytes": sum(entry.bytes for entry in removed), "entries": listed})
+        return
+    kept = f"; {len(found) - len(removed)} in use: kept" if len(removed) < len(found) else ""
+    typer.echo(f"{'would remove' if dry_run else 'removed'} {_size(removed)}{kept}")
+
+
+def _size(entries: Sequence[CacheEntry]) -> str:
+    megabytes = sum(entry.bytes for entry in entries) / 1e6
+    return f"{len(entries)} {'entry' if len(entries) == 1 else 'entries'}, {megabytes:,.1f} MB"
+
+
+def import_home(
+    source: Annotated[Path, typer.Argument(metavar="HOME", help="The home of other commands.")],
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Copy the complete runs, sweeps and tables of another home, which a table then does not train again."""
+    from mlcl.service.import_home import import_home as copy
+
+    copied = copy(source, home)
+    tree = {"from": source, "copied": [asdict(record) for record in copied]}
+    lines = [f"{record.kind.removesuffix('s')} {record.name or record.id}" for record in copied]
+    rest = f"{len(copied)} copied from {source}; the rest is here already, or is not complete"
+    answer(tree, *lines, rest, as_json=json)

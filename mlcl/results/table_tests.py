@@ -1,0 +1,100 @@
+"""Tests of a table's figures: the best cell against the best baseline, and methods over data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mlcl.config.table.schema import RankTests
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
+from mlcl.significance.method_comparison import compare_methods
+from mlcl.significance.method_comparison_text import as_dict
+from mlcl.significance.rank_tests import LEAST
+
+
+def table_verdicts(
+    cells: Sequence[CellResult], higher: Mapping[str, bool]
+) -> list[tuple[str, BaselineVerdict]]:
+    """Compares the best cell with the best baseline, in each group of cells with the same data.
+
+    Returns a verdict for each figure of each group, after the row or column that the group's cells share.
+    Groups without a baseline, or of baselines alone, have no verdict.
+
+    Args:
+        cells: The cells of a table.
+        higher: Whether more is better, by the name of a figure.
+    """
+    groups: dict[str, list[CellResult]] = {}
+    for cell in cells:
+        groups.setdefault(cell.data, []).append(cell)
+    found = []
+    for group in groups.values():
+        shared = _shared(group)
+        for name in dict.fromkeys(figure.name for cell in group for figure in cell.figures):
+            its = _named(group, name)
+            contenders = [_contender(*each, shared) for each in its]
+            mode = "max" if higher[name] else "min"
+            verdict = compare_baselines(contenders, name, mode, its[0][1].digits)
+            found += [] if verdict is None else [(shared, verdict)]
+    return found
+
+
+def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, FigureResult]]:
+    return [(cell, figure) for cell in cells for figure in cell.figures if figure.name == name]
+
+
+def _shared(cells: Sequence[CellResult]) -> str:
+    """The column that all cells are in, or else the row; empty where they share neither."""
+    columns, rows = ({getattr(each, side) for each in cells} for side in ("column", "row"))
+    return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
+
+
+def _contender(cell: CellResult, figure: FigureResult, shared: str) -> Contender:
+    label = ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
+    role = Role.BASELINE if cell.baseline else Role.MODEL
+    return Contender(label, role, figure.validation_by_seed, figure.by_seed)
+
+
+def ranked_figures(
+    cells: Sequence[CellResult], higher: Mapping[str, bool], ranks: RankTests
+) -> tuple[dict[str, Any], ...]:
+    """Ranks the rows of a table, which are methods, over its columns, which are data sets, for each figure.
+
+    Returns a tree for each figure as `table.json` has it, with at least `metric` and `sentences`. A cell
+    counts where all of its seeds have the figure. A row that the table keeps from some of the columns is left
+    out, so that it does not cost the others these data sets.
+
+    Args:
+        cells: The cells of a table.
+        higher: Whether more is better, by the name of a figure.
+        ranks: The table's request: the control, the rope, and the rows to leave out.
+    """
+    names = dict.fromkeys(figure.name for cell in cells for figure in cell.figures)
+    return tuple(_ranked(cells, name, ranks, higher=higher[name]) for name in names)
+
+
+def _ranked(cells: Sequence[CellResult], name: str, ranks: RankTests, *, higher: bool) -> dict[str, Any]:
+    rows, columns = ([*dict.fromkeys(getattr(each, side) for each in cells)] for side in ("row", "column"))
+    control = ranks.control or next((row for row in rows if row not in ranks.leave_out), "")
+    kept = {row for row in rows if len({cell.column for cell in cells if cell.row == row}) < len(columns)}
+    whole = [
+        (cell, figure)
+        for cell, figure in _named(cells, name)
+        if None not in figure.values and cell.row not in kept
+    ]
+    found = compare_methods(
+        name,
+        {(cell.row, cell.column): figure.by_seed for cell, figure in whole},
+        rows,
+        columns,
+        higher=higher,
+        control=control,
+        rope=ranks.rope,
+        digits=max((figure.digits for _, figure in whole), default=2),
+        leave_out=ranks.leave_out,
+    )
+    if found is not None:
+        return as_dict(found)
+    need = f"{LEAST} methods, {control} among them, and {LEAST} data sets with all cells between them"
+    return {"metric": name, "sentences": [f"{name} is not ranked over data sets: this needs {need}."]}

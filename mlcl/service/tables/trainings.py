@@ -1,0 +1,225 @@
+"""The trainings that a table needs: one run per seed of a plain cell, and the searches of tuned cells.
+
+`CellsSource` hands the missing runs to the engine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.config.table.cells import Cell
+from mlcl.data import DatasetInfo
+from mlcl.errors import UserError
+from mlcl.service.engine.entries import End, Entry, Training
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.shared_runs import SharedRuns
+from mlcl.service.engine.source import TrainingSource
+from mlcl.service.tables.origin import digest
+from mlcl.service.tables.plan import (
+    TablePlan,
+    check_metrics,
+    check_prepared,
+    check_sources,
+    download_hint,
+)
+from mlcl.service.tables.tuned_cell import TunedCell
+from mlcl.store import RunFolder, RunFolders
+from mlcl.tracking import State
+from mlcl.training.job_data import JobData, open_dataset
+from mlcl.training.run_files import RESULT
+
+Key = tuple[str, str]
+"""Identifies a run: the hash of its job and the fingerprint of its data."""
+ALIKE = ("workers", "device")
+"""Keys of `train` that the trainings of a table share: how many run at once is computed from them."""
+SHOWN: dict[str, Any] = {
+    **dict.fromkeys(("tune", "ranks", "models"), True),
+    **{name: {"__all__": {"tune", "columns"}} for name in ("rows", "columns", "scales")},
+}
+"""Keys of a table file that its identity leaves out; the cells show what follows from them."""
+
+
+@dataclass(frozen=True)
+class TableRun:
+    """One training: a job on its data. Cells with equal jobs share it."""
+
+    label: str
+    job: JobConfig
+    data: DatasetInfo
+
+    @property
+    def key(self) -> Key:
+        """The hash of the job and the fingerprint of the data."""
+        return job_hash(self.job), self.data.fingerprint
+
+
+class TableTrainings:
+    """The runs and the searches of a table, checked, and which of them the home has.
+
+    Raises UserError for bad input, before Ray or MLflow are touched.
+
+    Attributes:
+        runs: The runs of the cells that are not tuned, each once.
+        tuned: The tuned cells.
+        count: The number of trainings, those of searches at most.
+    """
+
+    def __init__(self, plan: TablePlan, home: Path) -> None:
+        self.plan, self.home = plan, home
+        self.runs = check_table(plan, home)
+        self.tuned = [TunedCell(cell, plan, home) for cell in plan.cells if cell.tuning is not None]
+        self.count = len(self.runs) + sum(cell.most for cell in self.tuned)
+
+    @cached_property
+    def identity(self) -> str:
+        """Sixteen hex digits, equal for commands on the same table with the same options and data."""
+        plan = self.plan
+        table = plan.table.model_dump(mode="json", exclude=SHOWN)
+        limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
+        cells = [[cell.id, dict(cell.neighbours)] for cell in plan.cells]
+        keys = sorted(run.key for run in self.runs)
+        return digest([table, plan.about, limits, cells, keys, *(cell.identity for cell in self.tuned)])
+
+    def folder(self) -> RunFolder | None:
+        """The folder of the table with this name and identity; None before its first command."""
+        asked = (self.plan.name, self.identity)
+        records = RunFolders(self.home, "tables").records()
+        return next((folder for folder, its in records if (its.name, its.job_hash) == asked), None)
+
+    def missing(self) -> list[TableRun]:
+        """The runs that are not complete in the home."""
+        done = finished(self.home)
+        return [run for run in self.runs if run.key not in done]
+
+    @cached_property
+    def all_ledgers(self) -> list[Ledger]:
+        """The ledgers of all tables of the home as they are at the first call, the latest table first."""
+        return [Ledger(folder.path) for folder, _ in RunFolders(self.home, "tables").records()]
+
+    def ledgers(self, own: Ledger | None) -> dict[TunedCell, Ledger | None]:
+        """The ledger with the search of each tuned cell; `own` is that of this table.
+
+        A table goes on with a search that it has begun. It takes a whole search from another table, and
+        begins its own where no table has one.
+        """
+        found = {}
+        for cell in self.tuned:
+            begun = own is not None and own.trials(scope=cell.scope)
+            others = [] if begun else self.all_ledgers
+            found[cell] = next((ledger for ledger in others if cell.is_whole_in(ledger)), own)
+        return found
+
+    def remaining(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
+        """The number of trainings that have not ended, by the ledger of each tuned cell."""
+        return len(self.missing()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
+
+
+class CellsSource(TrainingSource):
+    """Hands out the missing runs. `failed` has the entries that ended with a reason, by job and data."""
+
+    stage = "table"
+    store: SharedRuns
+
+    def __init__(self, missing: Sequence[TableRun], ledger: Ledger, store: SharedRuns) -> None:
+        self.store, self.failed = store, dict[Key, Entry]()
+        self._ledger, self._waiting, self._total = ledger, list(missing), len(missing)
+        self._runs: dict[str, TableRun] = {}
+        self._ended = 0
+
+    def start(self) -> tuple[int, int]:
+        """Zero runs that have been done, and the number of missing ones."""
+        return 0, self._total
+
+    def next(self) -> Entry | None:
+        """The entry of the next run: an interrupted one goes on."""
+        if not self._waiting:
+            return None
+        run = self._waiting.pop(0)
+        key = self.store.claim(run.job, run.data)
+        self._runs[key] = run
+        known = self._ledger.entries.get(key)
+        if known is None or known.ended:
+            return self._ledger.open(Training(key, run.label, dump_job(run.job), settings={}))
+        return known
+
+    def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002
+        """COMPLETE: the metrics of a run are read from its folder."""
+        return End(State.COMPLETE)
+
+    def on_end(self, entry: Entry) -> None:
+        """Counts a run that has ended, and keeps an entry with a reason."""
+        self._ended += entry.ended
+        run = self._runs.get(entry.key)
+        if run is not None and entry.reason:
+            self.failed[run.key] = entry
+
+    def left(self) -> int:
+        """The number of runs that have not ended."""
+        return self._total - self._ended
+
+
+def finished(home: Path) -> dict[Key, RunFolder]:
+    """The complete runs under `home` by job and data, the latest of equals."""
+    found: dict[Key, RunFolder] = {}
+    for folder, record in RunFolders(home).records():
+        if record.state is State.COMPLETE and (folder.path / RESULT).is_file():
+            found.setdefault((record.job_hash, record.fingerprint), folder)
+    return found
+
+
+def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
+    """Checks the cells, and returns the runs of those that are not tuned, each once, ordered by seed.
+
+    The first seed of a cell is checked whole; the others differ from it in their seed alone.
+    Raises UserError.
+    """
+    check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
+    infos: dict[str, DatasetInfo] = {}
+    for cell in plan.cells:
+        data = _data_key(cell.jobs[0])
+        job_data = _checked(cell, home, verify=data not in infos)
+        infos[data] = job_data.dataset.info
+        check_prepared(job_data, plan.data)
+        if cell.tuning is None:
+            check_metrics(cell, job_data, plan.file)
+    plain = [cell for cell in plan.cells if cell.tuning is None]
+    runs: dict[Key, TableRun] = {}
+    # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
+    for seed in range(len(plain[0].jobs) if plain else 0):
+        for cell in plain:
+            job = cell.jobs[seed]
+            data = _data_key(job)
+            if data not in infos:
+                infos[data] = open_dataset(job, home, verify=True).info
+            run = TableRun(f"{cell.row}, {cell.column}, seed {seed}", job, infos[data])
+            runs.setdefault(run.key, run)
+    for name in ALIKE:
+        found = sorted({str(getattr(job.train, name)) for cell in plan.cells for job in cell.jobs})
+        if len(found) > 1:
+            problem = "the trainings of a table share this key"
+            raise UserError(problem, file=plan.file, key=f"train.{name}", found=found, allowed="one value")
+    plan.resources.check(plan.cells[0].jobs[0])
+    return list(runs.values())
+
+
+def _data_key(job: JobConfig) -> str:
+    """Identifies a job's data set before it is opened."""
+    data = dump_job(job)["data"]
+    keys = ("source", "path", "options", "split_seed", "hold_out")
+    return json.dumps([data[key] for key in keys], sort_keys=True)
+
+
+def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:
+    try:
+        return JobData.of(cell.jobs[0], home, verify=verify)
+    except UserError as error:
+        problem, allowed = f"{error.problem} (cell {cell.id})", error.allowed
+        if error.key is None and error.file is None and allowed is None:
+            allowed = download_hint(cell.jobs[0])
+        raise error.but(problem=problem, allowed=allowed) from None

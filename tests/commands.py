@@ -1,0 +1,45 @@
+"""`mlcl` in the process of a test: what a process would print and return, without its start."""
+
+import io
+import json
+import os
+import signal
+import sys
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from mlcl.cli import main
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass
+class Answer:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self):
+        return json.loads(self.out, parse_constant=lambda name: sys.exit(f"{name} is no JSON"))
+
+
+def mlcl(*words, env=None):
+    """The answer of a command; its environment has the variables `env`, too."""
+    handlers, out, err = {n: signal.getsignal(n) for n in SIGNALS}, io.StringIO(), io.StringIO()
+    surroundings = (
+        patch.object(sys, "argv", ["mlcl", *map(str, words)]), patch.dict(os.environ, env or {}),
+        redirect_stdout(out), redirect_stderr(err),
+    )  # fmt: skip
+    try:
+        with ExitStack() as stack:
+            for each in surroundings:
+                stack.enter_context(each)
+            main.main()
+    except SystemExit as ended:
+        return Answer(ended.code or 0, out.getvalue(), err.getvalue())
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    raise AssertionError("it has not ended")

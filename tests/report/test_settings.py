@@ -1,0 +1,221 @@
+"""Which settings the words of a command name: sweeps, their settings, runs, lists of runs and cells."""
+
+from pathlib import Path
+
+import pytest
+from ledgers import recorded
+from report.made_up_runs import Store
+
+from mlcl.errors import UserError
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.comparison import compare_settings
+from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
+from mlcl.results.sweep_result import TrainingResult
+from mlcl.results.table_result import TableResult
+from mlcl.store import RunFolders
+from mlcl.tracking import State, Tracker
+
+TWO = {"as written": {0: 0.5, 1: 0.4}, "trial 1": {0: 0.6}}
+
+
+@pytest.fixture(scope="module")
+def names(store):
+    """Sweeps and a table of many names in the store."""
+    store.sweep("three", {name: {0: 0.5, 1: 0.6} for name in ("as written", "trial 3", "trial 9")})
+    four = ("as written", "majority", "trial 3", "trial 1")
+    store.sweep("grown", {name: {0: 0.5} for name in four}, baselines=["trial 1"], fitted=["majority"])
+    store.sweep("bare", {})
+    store.sweep("it's -5%-", {"other": {0: 0.5}})
+    for name in ("a:b", 'it\'s "5%"', "it's", "shortened once", "twofold a", "twofold b"):
+        store.sweep(name, TWO)
+    store.table("t4", {("Hotel", "CE"): accuracies(0.5, 0.5), ("Hotel", "CE, wide"): accuracies(0.9, 0.9)})
+
+
+def accuracies(*values, **how):
+    """The runs of a cell, as `Store.table` takes them."""
+    return [None if value is None else {"metrics": {"test/accuracy": value}, **how} for value in values]
+
+
+def values_of(setting):
+    return {seed: run.metrics["test/accuracy"] for seed, run in setting.runs.items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        (["three"], ["as written", "trial 3", "trial 9"]),
+        (["three:trial 3"], ["trial 3"]),
+        # A trained baseline is the reference, also one that came later, whatever it is called.
+        (["grown"], ["trial 1", "as written", "trial 3", "majority"]),
+        # Of two settings of one name the words tell them apart.
+        (["a:b:as written", "three:as written", "three:trial 3"],
+         ["a:b:as written", "three:as written", "trial 3"]),
+        (["it's:as written"], ["as written"]),
+        (['it\'s "5%":trial 1'], ["trial 1"]),
+        # A beginning that only one name has.
+        (["short"], ["as written", "trial 1"]),
+        (["short:trial 1"], ["trial 1"]),
+        (["Hotel, CE", "Hotel, CE, wide"], ["Hotel, CE", "Hotel, CE, wide"]),
+    ],
+)  # fmt: skip
+def test_words_name_settings(store, names, words, labels):
+    assert [each.label for each in find_settings(Runs(store.tracker), words)] == labels
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["threw"], "names no run and no sweep; did you mean three?"),
+        (["both \" and '"], "names no run and no sweep"),
+        (
+            ["three:trial 4"],
+            "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3",
+        ),
+        (["bare"], "this sweep has confirmed no setting on fresh seeds"),
+        (["three", "three:trial 3"], "names runs that are named already; found: three:trial 3"),
+        (["twofold"], "begins several names; found: twofold; allowed: twofold a, twofold b"),
+        (["t4"], "name the cells of a table; found: t4; allowed: Hotel, CE; Hotel, CE, wide"),
+    ],
+)
+def test_words_that_name_nothing(store, names, words, problem):
+    with pytest.raises(UserError) as error:
+        find_settings(Runs(store.tracker), words)
+    assert problem in error.value.line()
+
+
+def test_a_run_of_a_sweep_stands_for_its_setting_there(store):
+    for name, value in (("early", 0.5), ("late", 0.9)):
+        store.sweep(name, {"as written": {1: value, 2: value}})
+    (whole,) = find_settings(Runs(store.tracker), ["early:as written"])
+    (found,) = find_settings(Runs(store.tracker), [whole.runs[1].run_id])
+    assert (found.label, found.runs, values_of(found)) == ("as written", whole.runs, {1: 0.5, 2: 0.5})
+
+
+def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
+    first = store.setting("plain", {0: 0.1, 1: 0.2}, params={"lr": 1}, tags={"mlcl.lower_is_better": '["f"]'})
+    store.setting("plain", {0: 0.5}, params={"lr": 1}, state="FAILED")
+    store.setting("plain", {0: 0.6}, params={"lr": 2})
+    store.setting("plain", {0: 0.7}, params={"lr": 1}, data="other")
+    store.setting("elsewhere", {0: 0.8}, params={"lr": 1})
+    (again,) = store.setting("plain", {1: 0.3}, params={"lr": 1})
+    (found,) = find_settings(Runs(store.tracker), [first[0]])
+    assert {seed: run.run_id for seed, run in found.runs.items()} == {0: first[0], 1: again}
+    assert found.lower_is_better == {"f"}
+    (own,) = find_settings(Runs(store.tracker), [first[1]])  # the run that is named is the one of its seed
+    assert {seed: run.run_id for seed, run in own.runs.items()} == {0: first[0], 1: first[1]}
+    with pytest.raises(UserError, match=r"names runs that are named already; .*allowed: ID,ID,"):
+        find_settings(Runs(store.tracker), [first[0], again])
+    (listed,) = find_settings(Runs(store.tracker), [",".join(first)])
+    assert {seed: run.run_id for seed, run in listed.runs.items()} == {0: first[0], 1: first[1]}
+
+
+def test_a_list_is_of_complete_runs_of_one_setting_one_a_seed_and_of_no_search_trial(store):
+    first, second, again = store.setting("listed", {0: 0.5, 1: 0.5}) + store.setting("listed", {0: 0.6})
+    (failed,) = store.setting("listed", {2: 0.5}, state="FAILED")
+    (trial,) = store.setting("listed", {3: 0.5}, kind="trial")
+    (other,) = store.setting("listed", {4: 0.5}, params={"lr": 1})
+    (broken,) = store.setting("broken", {0: 0.5}, state="FAILED")
+    (found,) = find_settings(Runs(store.tracker), [f"{first},{second}"])
+    assert list(found.runs) == [0, 1]
+    for word, said in (
+        (f"{first},{again}", "a seed twice"), (f"{first},{failed}", "not complete"),
+        (f"{first},{trial}", "is not pooled"), (f"{first},{other}", "differ in more than the seed.*lr$"),
+        (broken, "no complete run"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            find_settings(Runs(store.tracker), [word])
+
+
+def test_plain_runs_are_named_by_what_tells_them_apart(store):
+    shared = {"log10.train.lr": 1, "x": 1}
+    ids = [
+        store.setting("apart", {0: 0.5, 1: 0.6}, params={"train.lr": lr, **shared})[0] for lr in (0.1, 0.2)
+    ]
+    assert [each.label for each in find_settings(Runs(store.tracker), ids)] == ["lr 0.1", "lr 0.2"]
+
+
+def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_draws_rows_of_its_own(store):
+    """As tables' seed_keys ask for; equal seeds of two cells have made the same draws."""
+    draws = ("data.subset.seed", "data.label_noise.seed", "data.split_seed")
+    cells = {
+        ("It's", column): [
+            {
+                "metrics": {"test/accuracy": value + seed / 10},
+                "params": {"data.subset.n": 30, "loss": column, **dict.fromkeys(draws, seed)},
+                "data": f"split{seed}",
+            }
+            for seed in range(3)
+        ]
+        for column, value in (('"CE"', 0.5), ("MLCL", 0.6))
+    }
+    ids = store.table("draws", cells)
+    words = ['It\'s, "CE"', "It's, MLCL"]
+    found = find_settings(Runs(store.tracker), words)
+    (row,) = compare_settings(found, "accuracy").rows
+    assert (row.seeds, row.differs) == ((0, 1, 2), ("loss",))
+    assert row.paired.difference == pytest.approx(0.1)
+    (same,) = find_settings(Runs(store.tracker), [ids["It's", '"CE"', 1]])
+    assert (same.label, same.runs) == (words[0], found[0].runs)
+
+
+def test_a_cell_with_neighbours_of_its_own(store):
+    """Two cells share runs that were trained elsewhere, and differ in the settings of the neighbours."""
+    for seed in (0, 1):
+        metrics = {"test/accuracy": 0.5, "knn/test/accuracy": 0.6, "knn/test/macro_f1": 0.4, "train/loss": 2}
+        store.add("inns", seed=seed, metrics=metrics, tags={"mlcl.log": f"inn-{seed}"})
+    table = store.add("inns", "table", name="inns", tags={"mlcl.name": "inns", "mlcl.id": "inns"})
+    cells = [
+        CellResult(
+            f"k = {k}", "Inn", f"{k}", (FigureResult("f", "knn/test/accuracy", None, (value,) * 2, None),),
+            ("inn-0", "inn-1"), params={"evaluation.knn.k": k}, neighbours=True,
+            trainings=tuple(
+                TrainingResult(
+                    f"inn-{seed}", "", State.COMPLETE, seed=seed, log=f"inn-{seed}",
+                    metrics={"test/accuracy": 0.5, "knn/test/accuracy": value},
+                )
+                for seed in (0, 1)
+            ),
+        )
+        for k, value in ((1, 0.7), (9, 0.8))
+    ]  # fmt: skip
+    fields = ("inns", "inns", "", "", "", "", State.COMPLETE, "", Path(), tuple(cells), "share", {"f": True})
+    store.store(table, TableResult(*fields))
+    found, other = find_settings(Runs(store.tracker), ["k = 1, Inn", "k = 9, Inn"])
+    assert [run.metrics["knn/test/accuracy"] for run in other.runs.values()] == [0.8, 0.8]
+    measured = {"test/accuracy": 0.5, "knn/test/accuracy": 0.7, "train/loss": 2}
+    assert [dict(run.metrics) for run in found.runs.values()] == [measured] * 2
+
+
+def test_a_cell_is_that_of_the_latest_table_that_has_it(store):
+    store.table("first", {("Motel", "CE"): accuracies(0.1, 0.2)})
+    store.table("again", {("Motel", "CE"): accuracies(None, 0.3)})
+    store.add("young", "table", name="young", tags={"mlcl.name": "young", "mlcl.id": "young"})  # not written
+    (found,) = find_settings(Runs(store.tracker), ["Motel, CE"])
+    assert values_of(found) == {1: 0.3}
+
+
+def test_last_is_the_latest_that_is_in_no_other(tmp_path):
+    store = Store(Tracker(tmp_path, None))  # other tests' runs may be later
+    store.add("lone", name="lone", seed=0, tags={"mlcl.id": "lone-1"})
+    sweep = store.sweep("latest of all", TWO)
+    (last,) = Runs(store.tracker).named("@last")
+    assert last.info.run_id == sweep
+
+
+def test_the_latest_of_a_home_is_the_last_that_it_began(tmp_path):
+    store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")
+    for name in names:
+        recorded(RunFolders(tmp_path, "sweeps").new(name))
+
+    def add(name):
+        tags = {"mlcl.owner": name, "mlcl.log": name, "mlcl.id": name, "mlcl.name": "night"}
+        return store.add("sweeps", "sweep", name=name, tags=tags)
+
+    ids = [add(name) for name in (names[1], names[2], names[0])]  # the clock was set back before the first
+    runs = Runs(store.tracker)
+    assert [run.info.run_id for run in runs.named("night")] == [ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.named("@last")] == [ids[1]]
+    foreign = store.add("sweeps", "sweep", tags={"mlcl.log": "elsewhere", "mlcl.name": "night"})
+    assert [run.info.run_id for run in runs.named("night")] == [foreign, ids[1], ids[0], ids[2]]
+    assert [run.info.run_id for run in runs.named("@last")] == [foreign]

@@ -1,0 +1,85 @@
+"""All that follows from a home's database and logs is made again where it was deleted."""
+
+import re
+import shutil
+
+import pytest
+from builders import tiny_job
+from doctored import look, statuses
+from mlflow import MlflowClient
+from sweep_contents import OF_COMMANDS, differences
+from sweeps import World
+from typer.testing import CliRunner
+
+from mlcl.cli.main import app
+from mlcl.store import BACKUP
+from mlcl.tracking import State, Tracker
+from mlcl.tracking.cursor import undelivered_logs
+from mlcl.tracking.delivery import lost_logs
+
+VIEWS = ("mlflow.db*", "artifacts", "reports", "sweep.json", BACKUP)
+"""MLflow's store with its files, the reports, the sweep's document, the backup of the database."""
+SPACE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  evaluation.knn.k: {choice: [1, 3]}
+search: {scheduler: SCHEDULER, reduction_factor: 2, startup: 2}
+"""
+TIMES = re.compile(rf'"({"|".join(OF_COMMANDS)})": .*|\b[\d.]+ (ms|s|min|h)\b|\d{{4}}-\d\d-\d\d \d\d:\d\d')
+COMMANDS = (("show", "sweep", "--json"), ("report", "sweep", "--quick", "--json"))
+
+
+class Home(World):
+    """A home with a sweep and an MLflow of its own."""
+
+    def __init__(self, folder, patch):
+        super().__init__(folder, patch, f"sqlite:///{folder}/mlflow.db")
+
+    def views(self):
+        """All that is said of the sweep and all texts that there are, without ids and times."""
+        found = self.everything()
+        found |= {words[0]: self._without_ids(self._printed(words)) for words in COMMANDS}
+        files = [path for kind in ("artifacts", "reports") for path in (self.home / kind).rglob("*.*")]
+        found["files"] = {self._without_ids(str(path)): self._without_ids(path.read_text()) for path in files}
+        return found
+
+    def _printed(self, words):
+        answer = CliRunner().invoke(app, [*words, "--home", str(self.home)], catch_exceptions=False)
+        return answer.stdout
+
+    def _without_ids(self, text):
+        client = MlflowClient(self.mlflow)
+        for run in client.search_runs([each.experiment_id for each in client.search_experiments()]):
+            text = text.replace(run.info.run_id, run.data.tags["mlcl.log"])
+        return TIMES.sub("TIME", text.replace(str(self.home), "HOME"))
+
+
+@pytest.mark.parametrize(
+    ("case", "cure"), [("finished", "command"), ("pruned", "doctor"), ("killed", "doctor")]
+)
+def test_deleted_views_are_made_again(case, cure, tmp_path, monkeypatch, tiny):
+    def plan(home):
+        text = SPACE.replace("SCHEDULER", "none" if case == "finished" else "asha")
+        return home.plan(tiny_job(tiny), text, trials=4, seeds=1)
+
+    Tracker(tmp_path / "kept").experiment("tiny")
+    kept = Home(tmp_path / "kept", monkeypatch)
+    if case == "killed":
+        kept.kill_when(lambda _job, epoch: len(kept.ledger.trials()) == 3 and epoch == 3)
+    assert kept.killed(plan(kept)) == (case == "killed")
+    # To another path: MLflow's client keeps a store open by its path.
+    shutil.copytree(kept.home, tmp_path / "left", ignore=shutil.ignore_patterns(*VIEWS))
+    assert kept.run(plan(kept)).state is State.COMPLETE
+    whole = kept.views()
+    assert len(whole["files"]) > 20
+    assert ("PRUNED" in {log["end"][0] for log in whole["logs"].values()}) == (case != "finished")
+
+    left = Home(tmp_path / "left", monkeypatch)
+    if cure == "doctor":
+        found = look(left.home, "killed", "delivery", "mlflow-states", fix=True, uri=left.mlflow)
+        assert set(statuses(found)) == {"MENDED"}
+        assert (
+            undelivered_logs(left.home) == lost_logs(left.home, left.mlflow, MlflowClient(left.mlflow)) == []
+        )
+    assert left.run(plan(left)).state is State.COMPLETE
+    assert differences(left.views(), whole) == []

@@ -1,0 +1,168 @@
+"""Files that `mlcl init` refuses, and that its errors fit every command which reads the files."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from data.conftest import png
+from service.starter.layouts import NAMES, ROWS, body, flags, labels, objects, parquet, table
+
+import mlcl
+from mlcl.cli.main import app
+from mlcl.data.sources.image_folder import Options
+from mlcl.data.sources.table_files import CsvOptions
+from mlcl.data.tables.options import MultiLabelColumn, SingleColumn
+from mlcl.errors import UserError
+from mlcl.service.starter.starter import start
+from mlcl.service.starter.table_options import UserOptions
+from mlcl.testing.sources import put
+
+
+def flagged(last):
+    return table(("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 2, i % 3 // 2, last(i)))
+
+
+def lines(write):
+    """JSON lines with labels as they are written for a row's number."""
+    return "\n".join(f'{{"text": "a b c {i}", "labels": {write(i)}}}' for i in range(240)).encode()
+
+
+def headless(first):
+    """CSV whose first line is data, and also the last where it repeats the header."""
+    rows = [f"{body(i, t).replace(',', '')},{t[0]}" for i, t in ROWS]
+    return "\n".join(["label,text", *rows, first] if first == "label,text" else [first, *rows]).encode()
+
+
+TWO = table(("text", "a", "b"), lambda i, t: (body(i, t), t[0], "xyz"[i % 3]))
+NUMBERED = parquet({"text": body, "labels": lambda i, t: 4 if i == 7 else NAMES.index(t[0])},
+                   {"labels": {"names": NAMES, "_type": "ClassLabel"}})  # fmt: skip
+PLAIN = labels(lambda i, t: t[0])
+REFUSED = {
+    "the first line looks like data: say whether it is a header; found: 0": table(
+        None, lambda i, t: (i % 4, body(i, t))),
+    "the first line looks like data: say whether it is a header; found: a fine phone": headless(
+        "a fine phone that i like,pos"),
+    "the first line looks like data: say whether it is a header; found: sport": headless("a phone,sport"),
+    "the first line looks like data: say whether it is a header; found: label": headless("label,text"),
+    "1 of 720 cells of 0 and 1 are missing, the first at line 9; allowed: missing negative": flagged(
+        lambda i: "" if i == 7 else i % 2),
+    "1 of 720 cells of 0 and 1 are -1, uncertain, the first at line 9; allowed: uncertain": flagged(
+        lambda i: -1 if i == 7 else i % 2),
+    "a share: say from which on it is a label at line 9; found: 0.25; allowed: threshold": (
+        flagged(lambda i: 0.25 if i == 7 else i % 2), {"labels": ("a", "b", "c")}),
+    "columns of shares need a threshold; found: a, b, c; allowed: labels COLUMN with threshold 0.5": table(
+        ("text", "a", "b", "c"), lambda i, t: (body(i, t), i % 7 / 7, i % 9 / 9, i % 5 / 5)),
+    "key food: neither 0 nor 1 at line 72; found: ?": table(("text", *NAMES), lambda i, t: (
+        body(i, t), *flags(t)[:3], "?" if i == 70 else flags(t)[3])),
+    "several columns may be it: name one with labels; found: a, b": TWO,
+    "not levels of one another: name the one to predict": (TWO, {"labels": ("a", "b")}),
+    "no column looks like labels": table(("text", "n"), lambda i, t: (body(i, t), i / 7)),
+    "no column looks like texts": table(("a", "b"), lambda i, t: (i, i % 2)),
+    "key labels: no such column; did you mean labels": (PLAIN, {"labels": ("lables",)}),
+    "key group: no such column; did you mean text": (PLAIN, {"group": "txet"}),
+    "too few rows for": labels(lambda i, t: t[0], rows=ROWS[:9]),
+    "labels: one label or several at line": labels(
+        lambda i, t: ("war;love", "love|war", "war", "love")[i % 4]),
+    "a list with a missing item at line 71": {"in.jsonl": lines(
+        lambda i: '["x", null]' if i == 70 else '["x", "y"]')},
+    "a list of numbers with fractions at line 1; found: 0.5": (
+        {"in.jsonl": lines(lambda i: f"[1, {i % 3}.5]")}, {"labels": ("labels",)}),
+    "a number for each class, but not as many at line 1; found: 3; allowed: 4 numbers": {"in.jsonl": lines(
+        lambda i: "[0, 1, 0, 1]" if i == 70 else "[0, 1, 0]")},
+    "a number for each class, but not as many at line 1; found: 3; allowed: 2 classes are named": (
+        {"in.jsonl": lines(lambda i: "[0, 1, 0]")}, {"classes": ("x", "y")}),
+    "half of a surrogate pair at line 71": ({"in.jsonl": lines(
+        lambda i: '"\\ud800"' if i == 70 else f'"{"xy"[i % 2]}"')}, {"labels": ("labels",)}),
+    "neither 0 nor 1 at line 71; found: 2": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": [1, 0, 2 if i == 70 else 1]})},
+    "an object without a name or label at line 1": {"in.jsonl": objects(
+        lambda i, t: {"text": body(i, t), "labels": [{"title": t[0]}]})},
+    "a number without a name at row 7; found: 4; allowed: 0 to 3": {"in.parquet": NUMBERED},
+    "unknown class at line": (labels(lambda i, t: str(NAMES.index(t[0]) + 1)), {"classes": NAMES}),
+    "a class is spelt in two ways at line 72 and line": labels(lambda i, t: "Law" if i == 70 else t[0]),
+    "a class is spelt in two ways at line": labels(lambda i, t: "1.0" if i == 70 else str(i % 3)),
+    "written in another way than most labels at line 73; found: food": labels(
+        lambda i, t: "food" if i == 71 else "".join(f"<{n}>" for n in t)),
+    "allowed: separator ',', kind single": (
+        labels(lambda i, t: "Dolls, Toys" if i == 70 else t[0]), {"kind": "multi_label"}),
+    "key separator: is not for these labels": (PLAIN, {"separator": "_", "kind": "single"}),
+    "key threshold: is not for these labels": (PLAIN, {"threshold": 0.5}),
+    "key threshold: no share; found: 0.0": (PLAIN, {"threshold": 0.0}),
+    "key delimiter: no sign between fields": (PLAIN, {"delimiter": ";;"}),
+    "no sign stands between levels in most rows": (PLAIN, {"kind": "path"}),
+    "key split: unknown split at line 72; found: future": table(("text", "label", "split"), lambda i, t: (
+        body(i, t), t[0], "future" if i == 70 else ("train", "Test")[i // 4 % 2])),
+    "allowed: the encoding that it has, such as encoding cp1252": labels(
+        lambda i, t: f"Größe {t[0]}", encoding="cp1252"),
+    "unknown encoding": (PLAIN, {"encoding": "utf-9"}),
+    "test.csv: lacks columns that train.csv has; found: labels": {
+        "train.csv": PLAIN, "test.csv": b"text\none\n"},
+    "no image is in the folder of a class; found: notes.txt": {"in/a/1.png": png(1), "in/b/notes.txt": b"x"},
+    "folders beside those of the splits name no split; found: ground_truth": {
+        f"in/{name}/good/1.png": png(1) for name in ("train", "test", "ground_truth")},
+}  # fmt: skip
+"""What is said of a file, or of files by name, and the user's options."""
+
+
+def refused(message, tmp_path):
+    """The error of a start on such files."""
+    case = REFUSED[message]
+    content, options = case if isinstance(case, tuple) else (case, {})
+    files = content if isinstance(content, dict) else {"in.csv": content}
+    put(tmp_path, files)
+    paths = dict.fromkeys(tmp_path / Path(name).parts[0] for name in files)
+    with pytest.raises(UserError) as caught:
+        start(list(paths), tmp_path / "out", tmp_path / "home", UserOptions(**options))
+    return caught.value
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_is_not_clear_is_one_line_and_leaves_no_file(message, tmp_path):
+    """The options that it allows are those of `mlcl init`."""
+    error = refused(message, tmp_path)
+    assert message in error.line()
+    assert not (tmp_path / "out").exists()
+    words = re.findall(r"[a-z_]+", str(error.allowed))
+    named = {word for word in words if word in OPTIONS - {"image", "path", "text"}}
+    assert named <= options_of("init"), error.allowed
+
+
+ROOT = Path(mlcl.__file__).parent
+SHARED = [
+    *sorted((ROOT / "data" / "tables").glob("*.py")),
+    *sorted((ROOT / "data").glob("*.py")),
+    *(ROOT / "data" / "sources" / name for name in ("table_files.py", "image_folder.py")),
+    ROOT / "service" / "starter" / "table_options.py",
+    *(ROOT / "training" / name for name in ("export/labelling.py", "input_reader.py")),
+]
+"""Files whose errors reach a user through `init`, `prepare`, `check` and `predict` alike."""
+SECTIONS = (CsvOptions, Options, MultiLabelColumn, SingleColumn)
+OPTIONS = {name for section in SECTIONS for name in section.model_fields}
+"""What a source calls its options, and those of a label space."""
+
+
+def options_of(command):
+    """The options and arguments of a command, without dashes."""
+    found = typer.main.get_command(app).commands[command]
+    return {name.lstrip("-").replace("-", "_") for each in found.params for name in each.opts}
+
+
+def raised(file):
+    """The texts of the errors that a file raises."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("UserError", "error"):
+            yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+
+
+@pytest.mark.parametrize("file", SHARED, ids=lambda file: file.name)
+def test_no_error_has_the_notation_of_one_command(file):
+    texts = [text for text in raised(file) if isinstance(text, str)]
+    named = "|".join(OPTIONS)
+    assert [t for t in texts if re.search(rf"--[a-z]|\b({named})=", t)] == [], file
+
+
+def test_predict_can_read_what_init_reads():
+    assert {"text", "id", "encoding", "delimiter", "header"} <= options_of("predict")
+    assert {"kind", "separator", "delimiter", "encoding", "allow_untrained"} <= options_of("init")
