@@ -90,12 +90,10 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     try:
         context = Context.current(job.train.device)
         with _only_writer(folder, context):
-            listener: Listener = lambda _: None
-            if context.is_main:
-                listener = _to_driver(config["events"])
-                if config["log"] is not None:
-                    log = RunLog.attach(home, config["log"])
-                    listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)
+            listener = _to_driver(config["events"])  # called on rank 0 alone
+            if context.is_main and config["log"] is not None:
+                log = RunLog.attach(home, config["log"])
+                listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)
             outcome = run_experiment(
                 JobData.of(job, home, verify=False),
                 folder=folder,
