@@ -43,7 +43,7 @@ def test_the_printed_table_and_the_way_to_the_dashboard(mlcl):
 
 
 def test_stopped_with_ctrl_c_then_killed_and_gone_on_with(mlcl):
-    settings = ("train.epochs=150", "train.checkpoint_every=7", "train.seed=5", "--json")
+    settings = ("train.epochs=300", "train.checkpoint_every=7", "train.seed=5", "--json")
     process = mlcl.start("run", mlcl.job, *settings)
     until(lambda: checkpoint(mlcl))
     os.killpg(process.pid, signal.SIGINT)
@@ -67,7 +67,7 @@ def test_stopped_with_ctrl_c_then_killed_and_gone_on_with(mlcl):
     for metric in ("train/loss", "val/accuracy"):
         steps = [m.step for m in mlcl.client.get_metric_history(run.info.run_id, metric)]
         # Sorted: what the kill had left undelivered is logged later, so its timestamps are later too.
-        assert sorted(steps) == [3 * epoch for epoch in range(1, 151)], metric
+        assert sorted(steps) == [3 * epoch for epoch in range(1, 301)], metric
     assert not list(mlcl.home.rglob("*.partial"))
     whole = mlcl("run", mlcl.job, *settings, "--fresh")
     assert without_times(whole.json["metrics"]) == without_times(again.json["metrics"])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from losses.devices import DEVICE, Device
 from losses.oracles import CASES
+from losses.waits import Waits
 
 from mlcl.losses import LOSSES, LearnedTemperature, build_loss, engine, joint_loss, sets, similarities, tiling
 from mlcl.testing.loss_batches import case_id
@@ -15,6 +16,8 @@ from mlcl.testing.losses import assert_equal
 pytestmark = pytest.mark.usefixtures("small_tiles")
 TAU = 0.25
 """Its root is a power of two: dividing by it does not round."""
+BY_LABELS = ["all", "any", "himulcon", "jaccard", "jscl", "mulsupcon", "simclr", "simdis", "supcon"]
+"""Losses by dot products whose weights depend on the labels alone, without prototypes."""
 TILED = {"engine": "tiled", "normalize": True}
 HOW = {
     "few labels": (TILED, 256),
@@ -26,6 +29,7 @@ HOW = {
 FIRST = [next(case for case in CASES if case[0] == name) for name in dict(CASES)]
 """The first case of each loss."""
 every_case = pytest.mark.parametrize("case", CASES, ids=case_id)
+by_labels = pytest.mark.parametrize("case", [c for c in CASES if c[0] in BY_LABELS], ids=case_id)
 
 
 @contextlib.contextmanager
@@ -112,25 +116,45 @@ def test_the_precision_holds_within_and_not_after(products_, device, amx, precis
     assert matmul.fp32_precision == before
 
 
+@by_labels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_engine_waits_for_no_device(case, dtype, rows, monkeypatch):
+    """Over many tiles, in both passes and the closed forms; and in the backward."""
+    found, solve = [], engine.solve
+
+    def watched(*arguments, **options):
+        with Waits() as waits:
+            solution = solve(*arguments, **options)
+        found.append(waits.count)
+        return solution
+
+    monkeypatch.setattr(engine, "solve", watched)
+    name, options = case
+    z = rows.z.to(dtype).requires_grad_()
+    value = build_loss(name, engine="tiled", normalize=True, **options)(
+        z, rows.labels(name), rows.sample_ids()
+    )
+    with Waits() as waits:
+        value.backward()
+    assert [*found, waits.count] == [{}, {}]
+
+
 @pytest.mark.parametrize(
     ("case", "how"),
     [(case, how) for case in CASES for how in (HOW if case in FIRST else ["unknown"])],
     ids=lambda value: value if isinstance(value, str) else case_id(value),
 )
-def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, dtype, make, monkeypatch):
-    """Every case, from the labels on to the gradient, over many tiles; each loss once in every way."""
+def test_labels_in_the_hosts_memory_keep_no_step_waiting(case, how, make, monkeypatch):
+    """Every case, from the labels on; each loss once in every way."""
     (name, options), (how, few), rows = case, HOW[how], make(samples=3)
     monkeypatch.setattr(sets, "FEW", few)
     monkeypatch.setattr(tiling, "_size_by_memory", lambda _device: 4)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     with Device() as device:
         loss = build_loss(name, **copy.deepcopy(how), **options).to(DEVICE)
-        z = rows.z.to(dtype).to(DEVICE, non_blocking=True).requires_grad_()
+        z = rows.z.float().to(DEVICE, non_blocking=True)
         device.waits.clear()
-        value = loss(z, rows.labels(name), rows.sample_ids())
-        value.backward()
-        assert value.device == z.grad.device == DEVICE
+        assert loss(z, rows.labels(name), rows.sample_ids()).device == DEVICE
     assert device.waits == []
 
 
@@ -188,6 +212,26 @@ def test_a_device_without_values_tells_reads_from_the_hosts_own():
         for read in (lambda: int(there[0]), lambda: torch.unique(there), lambda: there + host):
             with pytest.raises(Exception, match=r"_local_scalar_dense|_unique2|[Dd]evice"):
                 read()
+
+
+def test_a_learned_temperature_and_rows_of_any_length_are_one_number_each(rows):
+    """Beside what the labels' structure needs."""
+    labels, counts = rows.labels("supcon"), []
+    for normalize, tau in ((True, 0.1), (False, 0.1), (True, LearnedTemperature(0.1))):
+        loss = build_loss("supcon", temperature=tau, engine="tiled", normalize=normalize)
+        with Waits() as waits:
+            loss(rows.z, labels)
+        counts.append(waits.count["_local_scalar_dense"])
+    assert counts == [counts[0], counts[0] + 1, counts[0] + 1]
+
+
+def test_waits_are_seen():
+    z = torch.arange(4.0)
+    with Waits() as waits:
+        assert z[z > 1].sum().item() == 5
+        assert z.tolist()
+        torch.unique(z)
+    assert waits.count == {"index by bool": 1, "_local_scalar_dense": 1, "tolist": 1, "_unique2": 1}
 
 
 def test_tiles_of_a_gpu_fit_its_free_memory():

@@ -90,7 +90,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     try:
         context = Context.current(job.train.device)
         with _only_writer(folder, context):
-            listener = _to_driver(config["events"]) if context.is_main else _ignore
+            listener = _to_driver(config["events"])  # called on rank 0 alone
             if context.is_main and config["log"] is not None:
                 log = RunLog.attach(home, config["log"])
                 listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)
@@ -114,10 +114,6 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     finally:
         if log is not None:
             log.flush()
-
-
-def _ignore(event: Event) -> None:
-    """Ignores an event: only the main rank has a listener."""
 
 
 @contextmanager

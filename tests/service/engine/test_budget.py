@@ -74,24 +74,16 @@ def spent(budget, seconds=100.0):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "budget", "text"),
+    ("arguments", "budget", "need", "rest"),
     [
-        (
-            (64, 175.0, 3600.0),
-            "3gpu-h",
-            "64 trials need 3.1 gpu-h, the budget has 2.0 gpu-h left: about 41 of them",
-        ),
-        ((1, 30.0, 0.0), "2m", "1 trial needs 0.5 m, the budget has 2.0 m left"),
-        (
-            (3, 5.0, 99.0),
-            "10cpu-s",
-            "3 trials need 15.0 cpu-s, the budget has 0.0 cpu-s left: about 0 of them",
-        ),
-        ((0, 5.0, 99.0), "10cpu-s", "0 trials need 0.0 cpu-s, the budget has 0.0 cpu-s left"),
+        ((64, 175.0, 3600.0), "3gpu-h", "64 trials need 3.1 gpu-h", "2.0 gpu-h left: about 41 of them"),
+        ((1, 30.0, 0.0), "2m", "1 trial needs 0.5 m", "2.0 m left"),
+        ((3, 5.0, 99.0), "10cpu-s", "3 trials need 15.0 cpu-s", "0.0 cpu-s left: about 0 of them"),
+        ((0, 5.0, 99.0), "10cpu-s", "0 trials need 0.0 cpu-s", "0.0 cpu-s left"),
     ],
-)
-def test_a_forecast_says_whether_the_rest_fits(arguments, budget, text):
-    assert forecast(*arguments, parse_budget(budget)) == f"forecast: {text}"
+)  # fmt: skip
+def test_a_forecast_says_whether_the_rest_fits(arguments, budget, need, rest):
+    assert forecast(*arguments, parse_budget(budget)) == f"forecast: {need}, the budget has {rest}"
 
 
 @pytest.mark.parametrize(

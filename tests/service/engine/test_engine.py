@@ -117,7 +117,7 @@ def test_a_forecast_is_made_where_there_is_a_budget_and_the_last_event_says_how_
 
 
 def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
-    """A training that is handed out again is one of Tune's samples; the others are trained all the same."""
+    """A training that is handed out again counts as one of Tune's samples; the others are trained, too."""
     world, plan = make
     lost = []
 
