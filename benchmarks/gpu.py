@@ -43,7 +43,7 @@ NEEDS = (
     "tokenizers",
     "torchvision",
 )
-TESTS = ("tests/losses/test_gpu.py", "tests/training/test_gpu.py")
+TESTS = ("tests/losses/test_products.py", "tests/training/test_experiment.py")
 
 
 def main() -> int:
