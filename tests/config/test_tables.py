@@ -179,7 +179,10 @@ def test_the_printed_figures_are_the_papers(table, row, column, printed):
 
 
 def test_the_review_tables_draw_samples_and_noise_anew_for_each_seed():
-    for name, *cell in (("mlcl-table4", "TripAdvisor 30", "MLCL"),):
+    for name, *cell in (
+        ("mlcl-table4", "TripAdvisor 30", "MLCL"),
+        ("mlcl-table5", "BeerAdvocate 60", "CE 30 %"),
+    ):
         file = find_table(name, ROOT / "tables")
         (found,) = cells_of(load_table(file), file, only=["/".join(map(slug, cell))])
         assert [job.train.seed for job in found.jobs] == list(range(10))
