@@ -81,7 +81,7 @@ def row(name: object, held: float, worst: dict[str, float]) -> str:
 
 
 def measured(work: Callable[..., None], world: int, a: argparse.Namespace) -> list[dict[str, Any]]:
-    """What `work` saves in each process."""
+    """The values that `work` saves in each process."""
     with tempfile.TemporaryDirectory(prefix="mlcl-") as folder:
         mp.spawn(work, (world, folder, a), nprocs=world)
         return [torch.load(Path(folder) / f"{rank}.pt") for rank in range(world)]

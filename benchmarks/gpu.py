@@ -1,4 +1,4 @@
-"""What a GPU does with mlcl, in slices of eight minutes that go on where the last call stopped.
+"""Benchmark of mlcl on a GPU, in slices of eight minutes that go on where the last call stopped.
 
     python benchmarks/gpu.py [--slice NAME ...] [--out FOLDER] [--data FOLDER] [--smoke] [--needs]
 
@@ -77,7 +77,7 @@ def arguments() -> argparse.Namespace:
 
 
 def about(smoke: bool) -> Figures:
-    """What figures are of."""
+    """The machine and versions that figures belong to."""
     if not smoke and not torch.cuda.is_available():
         raise SystemExit("no GPU is visible to PyTorch; --smoke runs on the processor")
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()

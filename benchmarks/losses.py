@@ -184,7 +184,7 @@ def print_lines(title: str, lines: Sequence[str]) -> None:
 
 
 def finish(rows: Sequence[Row], file: Path | None) -> int:
-    """What was left out, what disagrees, how many targets are met; the exit code."""
+    """Cases left out, disagreements and targets met; the exit code."""
     print_lines("Left out", [each for row in rows for each in row.left_out])
     wrong = [each for row in rows for each in row.disagreements]
     print_lines("Values that differ", wrong)

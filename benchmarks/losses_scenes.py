@@ -1,4 +1,4 @@
-"""What the benchmark of the losses measures: cases, their made inputs, and one pass of each contender.
+"""Cases of the benchmark of the losses: their made inputs, and one pass of each contender.
 
 A batch is two views of B/2 samples. Labels are skewed as real ones are: the l-th of L has probability
 proportional to l^-0.75, and rows differ in their number of labels.

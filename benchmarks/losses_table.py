@@ -1,4 +1,4 @@
-"""What was measured of a case, what it should be, and the table's line."""
+"""Measurements of a case with its target, and the table's line."""
 
 from __future__ import annotations
 

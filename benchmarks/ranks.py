@@ -32,7 +32,7 @@ def simulated(random: np.random.Generator, k: int, n: int, effect: float) -> NDA
 
 
 def findings(figures: NDArray[np.float64], *, level: bool) -> list[bool]:
-    """What each of the tests says about a table, in the order of `NAMES`."""
+    """The results of the tests on a table, in the order of `NAMES`."""
     k, n = figures.shape
     methods, data_sets = [f"m{i}" for i in range(k)], [f"d{j}" for j in range(n)]
     cells = {(methods[i], data_sets[j]): {0: float(figures[i, j])} for i in range(k) for j in range(n)}

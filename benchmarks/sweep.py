@@ -1,4 +1,4 @@
-"""What a sweep adds to its trainings, beside Ray Tune with what comes with it.
+"""The overhead of a sweep on its trainings, beside Ray Tune with its own parts.
 
     python benchmarks/sweep.py [--cases alone packed nested] [--trials 8] [--epochs 4] [--rounds 2] [--keep D]
 
@@ -150,7 +150,7 @@ def prepare(job: JobConfig, home: Path) -> None:
 
 
 def in_a_process(work: Callable[..., Result], *arguments: Any) -> Result:
-    """What `work` returns or raises, in a new process: nothing is imported there or set that ours needs."""
+    """The result or error of `work` in a new process, in which nothing of ours is imported or set."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work, *arguments).result()
 

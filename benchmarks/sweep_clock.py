@@ -66,7 +66,7 @@ class Sweep:
 
 @dataclass
 class Row:
-    """What a contender's sweeps of one case took."""
+    """The durations of a contender's sweeps of one case."""
 
     case: Case
     contender: str

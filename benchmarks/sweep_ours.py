@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What the peers are to train: the job, its metric at a validation, the final one, the settings drawn."""
+    """The peers' training: the job, its metric at a validation, the final one, the settings drawn."""
 
     job: dict[str, Any]
     metric: str

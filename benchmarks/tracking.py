@@ -98,7 +98,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(contender: Contender, load: Load, server: TrackingServer, home: Path) -> tuple[list[Written], float]:
-    """What each writer says, and when the store had everything."""
+    """The answer of each writer, and the time at which the store had everything."""
     tracker, writers = Tracker(home), range(load.writers)
     tracker.experiment(home.name)
     # Imported once: importing MLflow in each of the writers would be most of what is measured.

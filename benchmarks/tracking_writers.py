@@ -33,7 +33,7 @@ class Load:
     pause: float
 
     def values(self, writer: int, step: int) -> dict[str, float]:
-        """What a writer logs at a step: numbers that tell where they come from."""
+        """The metrics of a step: numbers that identify their writer."""
         return {f"train/m{i}": writer + step / 1e3 + i / 1e6 for i in range(self.metrics)}
 
 

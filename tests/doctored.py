@@ -14,7 +14,7 @@ A = '{"name": "FloatDistribution", "attributes": {"low": 0.0, "high": 1.0}}'
 
 
 def look(home, *names, fix=False, uri=None):
-    """What the named checks say, or all of them."""
+    """The results of the named checks, or of all."""
     checks = {name: CHECKS[name] for name in names} or CHECKS
     return run_checks(Scope(home, uri or tracking_uri(home)), checks, fix=fix)
 

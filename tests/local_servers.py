@@ -30,7 +30,7 @@ PAGES = {
 
 
 def expected(name):
-    """What a request has to bring."""
+    """The credentials that a request needs."""
     if name == "ray":
         return f"Bearer {Path(os.environ['RAY_AUTH_TOKEN_PATH']).read_text().strip()}"
     login = f"admin:{os.environ['MLFLOW_AUTH_ADMIN_PASSWORD']}"

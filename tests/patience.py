@@ -7,7 +7,7 @@ PATIENCE = 1200.0
 
 
 def until(condition, every=0.05):
-    """What the condition says once that is true; fails after PATIENCE."""
+    """Returns the first true value of the condition; fails after PATIENCE."""
     end = time.monotonic() + PATIENCE
     while not (found := condition()):
         assert time.monotonic() < end, "waited in vain"

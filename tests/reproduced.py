@@ -91,7 +91,7 @@ class Tables(World):
         return list(dict.fromkeys(folder for folder, _ in self.formula.trained))
 
     def logs(self) -> dict[str, dict]:
-        """What the logs add up to, by cell and seed; the table's own as `table`."""
+        """The contents of the logs, by cell and seed; the table's own as `table`."""
         found: dict[str, dict] = {}
         for folder in sorted((self.home / "logs").iterdir()):
             its = logged(folder)
@@ -101,7 +101,7 @@ class Tables(World):
         return found
 
     def everything(self) -> dict:
-        """What all say, but for ids."""
+        """Document, ledger, logs and runs of a table, without ids."""
         (folder,) = (self.home / "tables").glob("mlcl-*")
         readers = {"table.md": Path.read_text, "table.tex": Path.read_text, "table.json": document}
         files = {name: read(folder / name) for name, read in readers.items() if (folder / name).exists()}
@@ -115,7 +115,7 @@ class Tables(World):
 
 
 def content(report: TableResult) -> tuple:
-    """What a table says, but for where its runs and files are."""
+    """A table's document without the paths of its runs and files."""
     cells = [replace(cell, runs=len(cell.runs), trainings=len(cell.trainings)) for cell in report.cells]
     return cells, report.ranks, report.state, report.reason, report.higher, report.title
 
@@ -126,7 +126,7 @@ def _name(tags: Mapping[str, str]) -> str:
 
 
 def _told(ledger: Ledger) -> dict:
-    """What a table's ledger adds up to, by cell and seed."""
+    """The contents of a table's ledger, by cell and seed."""
     labels = {key: entry.label for key, entry in ledger.entries.items()}
     assert len(set(labels.values())) == len(labels), "a run is in the ledger twice"
     return {

@@ -1,4 +1,4 @@
-"""What the tests change in their environment; imported before any library reads it."""
+"""Changes of the environment for all tests; imported before any library reads it."""
 
 import os
 

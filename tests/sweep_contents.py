@@ -1,4 +1,4 @@
-"""What a sweep's ledger, study, logs and runs say, so that two sweeps can be compared."""
+"""Contents of a sweep's ledger, study, logs and runs, in a form in which two sweeps can be compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIME_TAGS = ("mlcl.seconds", "mlcl.cpu_seconds", "mlcl.gpu_seconds", "mlcl.sweep
 
 
 def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) -> dict:
-    """What all say about the sweep, but for times and ids that no two sweeps share."""
+    """Everything that is stored of the sweep, without times and ids, which no two sweeps share."""
     logs = {path.name: logged(path) for path in sorted((home / "logs").iterdir())}
     found = {"ledger": _told(folder), "study": _studied(study), "logs": logs, "half files": half_files(home)}
     found["document"] = document(folder / "sweep.json")
@@ -35,12 +35,12 @@ def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) 
 
 
 def half_files(home: Path) -> list[str]:
-    """What writers that were killed have left."""
+    """Files that killed writers have left."""
     return [str(path.relative_to(home)) for path in home.rglob("*.partial")]
 
 
 def document(file: Path) -> object:
-    """What a document says, but for times and ids that no two commands share."""
+    """A document without times and ids, which no two commands share."""
 
     def without(tree: object) -> object:
         if isinstance(tree, dict):
@@ -118,7 +118,7 @@ def _paths(client: MlflowClient, run_id: str, under: str | None = None) -> list[
 
 
 def logged(folder: Path) -> dict:
-    """What a log adds up to. Fails where a point is in it twice."""
+    """The contents of a log. Fails where a point is in it twice."""
     found: dict = {"params": {}, "tags": {}, "points": {}, "texts": {}, "artifacts": [], "end": None}
     for line, _ in read_lines(folder / LOG):
         entry = decode(line)

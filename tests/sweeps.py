@@ -219,5 +219,5 @@ class World:
         return "\n".join(event.text for event in self.events)
 
     def everything(self) -> dict:
-        """What all say about the sweep, see `contents`."""
+        """Everything that is stored of the sweep, see `contents`."""
         return contents(self.home, self.folder, self.study, self.mlflow)

@@ -34,7 +34,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def imports(tree: ast.Module, modules: set[str]) -> set[str]:
-    """Which of the modules are imported, also inside functions and for types alone.
+    """The imported modules, also those inside functions and for types alone.
 
     The root package is imported before any of its modules whatever they say, so it does not count.
     """

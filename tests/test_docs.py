@@ -29,7 +29,7 @@ def service_parts() -> list[str]:
 
 
 def anchors(text: str) -> set[str]:
-    """Those that GitHub makes of a page's headings."""
+    """The anchors that GitHub makes of a page's headings."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     headings = [heading.lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)]
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}

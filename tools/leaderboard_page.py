@@ -90,7 +90,7 @@ def decided(table: Figures, control: str) -> Iterator[str]:
 
 
 def pairs(table: Figures, name: str) -> Iterator[str]:
-    """What one loss adds to another, by data set: with neighbours, and without."""
+    """Differences between two losses, by data set: with neighbours, and without."""
     known = [pair for pair in PAIRS[name] if table.columns(*pair)]
     heads = ("data set", *(f"{short(a)} - {short(b)}" for a, b in known))
     body = []

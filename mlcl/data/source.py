@@ -58,7 +58,7 @@ class Workspace(ExitStack):
 
 @dataclass(frozen=True)
 class Source(Generic[Options]):
-    """Where a data set comes from: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
+    """The origin of a data set: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
 
     Args:
         name: What a job calls it.

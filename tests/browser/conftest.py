@@ -67,7 +67,7 @@ def chromium() -> Iterator[Browser]:
 
 @contextmanager
 def service(cli: Cli) -> Iterator[dict[str, str]]:
-    """What `mlcl up` printed."""
+    """The output of `mlcl up`."""
     ports = {option: str(free_port()) for option in ("--ray-port", "--dashboard-port", "--mlflow-port")}
     try:
         answer = cli("up", *(word for pair in ports.items() for word in pair), "--json", "--home", cli.home)
@@ -85,7 +85,7 @@ def latest(client: MlflowClient, kind: str) -> Run | None:
 
 
 def read(cli: Cli, url: str, login: dict[str, str]) -> Served:
-    """What MLflow says of the sweep in a home."""
+    """MLflow's run of the sweep in a home."""
     client = MlflowClient(url)
     sweep = latest(client, "sweep")
     assert sweep is not None

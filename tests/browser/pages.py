@@ -67,7 +67,7 @@ class Pages:
         button.click()
 
     def column(self, param: str) -> Locator:
-        """What the list says of a parameter."""
+        """The text of a parameter in the list."""
         return self.page.locator(f"[role=gridcell][col-id='params.`{param}`']")
 
     def compare(self, run_ids: list[str]) -> None:

@@ -34,7 +34,7 @@ def report(tmp_path_factory):
 
 @pytest.fixture
 def told():
-    """What the browser asked for and complained of."""
+    """The browser's requests and error messages."""
     return []
 
 

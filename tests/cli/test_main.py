@@ -1,4 +1,4 @@
-"""What the command line loads before it knows which command it is."""
+"""Modules that the command line loads before it knows the command."""
 
 import errno
 import signal

@@ -43,7 +43,7 @@ PRUNED = ProgressEvent(
 
 @pytest.fixture
 def console(monkeypatch):
-    """What standard error would get, on a terminal of 160 columns."""
+    """The output on standard error, on a terminal of 160 columns."""
     made = Console(
         file=io.StringIO(), force_terminal=True, width=160, height=20, soft_wrap=True, highlight=False
     )

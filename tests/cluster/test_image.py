@@ -1,4 +1,4 @@
-"""What the image does, in a clean environment in place of a container: its own commands, run one by one."""
+"""Commands of the image, run in turn in a clean environment in place of a container."""
 
 import base64
 import json

@@ -14,7 +14,7 @@ WORDS = [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnrs"]
 
 @pytest.fixture
 def warnings(write):
-    """What the check warns of texts with a class each of `it`."""
+    """The warnings of the check on texts with a class each of `it`."""
 
     made = []
 

@@ -1,4 +1,4 @@
-"""Which rows are in a batch, against plain loops over the batches."""
+"""Rows of a batch, against plain loops over the batches."""
 
 from collections import Counter
 from itertools import pairwise

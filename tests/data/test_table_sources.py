@@ -108,6 +108,12 @@ def test_csv_and_parquet_with_lists_numbers_and_nulls(tmp_path, opened, csv_file
     assert_as_written(opened("parquet", tmp_path / "data.parquet"))
 
 
+def test_another_encoding_is_read_as_asked(opened, csv_file):
+    rows = [tuple(cell.replace("Two", "Café") for cell in row) for row in ROWS]
+    data = opened("csv", csv_file(rows, encoding="latin-1"), encoding="latin-1")
+    assert data.split("train").texts()[1].startswith("Café\n")
+
+
 @pytest.mark.parametrize(
     ("values", "classes"),
     [([10, 9, 1], ("1", "9", "10")), ([1234567.0, 1234568.0, 1234567.0], ("1234567.0", "1234568.0"))],

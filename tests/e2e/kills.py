@@ -210,7 +210,7 @@ class KilledCommand:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What the last command printed."""
+        """The output of the last command."""
         report: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
         return report
 

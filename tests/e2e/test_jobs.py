@@ -81,7 +81,7 @@ def stop(mlcl, name):
 
 
 def resume(mlcl, *options):
-    """What its log says at the end."""
+    """The end of the job's log."""
     (mlcl.folder / "fast").touch()
     assert mlcl("resume", "lab-1", *options).out == "lab-1\n"
     followed = mlcl("logs", "-f", "lab-1")

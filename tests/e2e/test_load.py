@@ -84,7 +84,7 @@ def logged():
 
 
 def stored(uri, experiment):
-    """What MLflow has of all runs, in the order of steps; and how often a name is there, and the states."""
+    """The runs in MLflow in the order of steps; the number of runs of each name; and the states."""
     client = MlflowClient(uri)
     id = client.get_experiment_by_name(experiment).experiment_id
     runs = client.search_runs([id], max_results=10 * WRITERS)

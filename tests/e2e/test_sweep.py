@@ -123,7 +123,7 @@ def check_confirmations(report, runs):
 
 
 def check_baselines(report):
-    """Those that fit were confirmed, too, and the best model is held against the best of all."""
+    """Fitted baselines were confirmed, too, and the best model is compared with the best of all."""
     groups = {group["label"]: group["seeds"] for group in report["confirmations"]}
     assert {"majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"} <= groups.keys()
     first, second = ({**seed["metrics"]} for seed in groups["tfidf_svm"])
@@ -178,7 +178,7 @@ def test_stopped_with_all_of_its_processes_and_gone_on_with(mlcl, number):
 
 
 def stop(mlcl, command, number):
-    """What the command prints, stopped as `timeout`, systemd and a closed terminal do it.
+    """The output of the command, stopped as `timeout`, systemd and a closed terminal do it.
 
     More than one signal comes, and to every process.
     """

@@ -50,7 +50,7 @@ def status_of(url, token=None, body=None):
 
 @dataclass
 class Service:
-    """What `mlcl up` printed, and the processes that it started."""
+    """The output of `mlcl up`, and the processes that it started."""
 
     home: Path
     printed: dict

@@ -1,4 +1,4 @@
-"""What a finished sweep or table has left everywhere, in a form in which two can be compared."""
+"""Everything that a finished sweep or table has left, in a form in which two can be compared."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def _models(client: MlflowClient, names: dict[str, str]) -> Trace:
 
 
 def _left(home: Path, folder: Path, runs: list[Run]) -> Trace:
-    """What one that is through with everything does not leave behind."""
+    """Files that a finished sweep or table does not leave behind."""
     ledger = Ledger(folder)
     return {
         "left: records": [record.state for _, record in RunFolders(home, folder.parent.name).records()],
@@ -176,7 +176,7 @@ def _value(name: str, value: float) -> float | str:
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:
-    """The same with names in place of ids, however deep they are in it."""
+    """A document with names in place of ids, however deep they are in it."""
     if isinstance(value, str):
         return _translated(value, names)
     if isinstance(value, dict):

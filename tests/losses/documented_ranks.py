@@ -1,4 +1,4 @@
-"""What each process does with the documented example for several; imported there by its name."""
+"""The work of each process in the documented example for several; imported there by its name."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What each process does for tests/losses/test_distributed.py; imported there by its name."""
+"""The work of each process in tests/losses/test_distributed.py; imported there by its name."""
 
 import contextlib
 from unittest import mock

@@ -1,4 +1,4 @@
-"""What would make the host wait for a device, counted on the CPU, where nothing waits."""
+"""Operations that would make the host wait for a device, counted on the CPU, where nothing waits."""
 
 from collections import Counter
 from unittest import mock

@@ -89,12 +89,12 @@ class Work:
 
     @property
     def said(self) -> str:
-        """What the commands have told so far."""
+        """The messages of the commands so far."""
         return (self.folder / "err.txt").read_text()
 
     @property
     def report(self) -> dict[str, Any]:
-        """What the last command printed."""
+        """The output of the last command."""
         report: dict[str, Any] = json.loads((self.folder / "out.json").read_text())
         return report
 
@@ -123,7 +123,7 @@ class Work:
         return self._while_it_runs(found)[0]
 
     def until_said(self, text: str) -> None:
-        """The same for what the command tells."""
+        """Waits for a message of the command."""
         self._while_it_runs(lambda: text in self.said)
 
     def _while_it_runs(self, condition: Callable[[], T]) -> T:
@@ -153,7 +153,7 @@ class Work:
 
     @property
     def running(self) -> list[str]:
-        """What MLflow has for RUNNING."""
+        """The runs that are RUNNING in MLflow."""
         return [str(run.info.run_name) for run in self._runs if run.info.status == "RUNNING"]
 
     @property
@@ -165,7 +165,7 @@ class Work:
 
     @property
     def trace(self) -> Trace:
-        """What the sweep has left everywhere."""
+        """Everything that the sweep has left."""
         return trace(self.home, f"sqlite:///{self.home}/mlflow.db")
 
 

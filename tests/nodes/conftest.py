@@ -42,7 +42,7 @@ def work(tmp_path, tiny):
 
 @pytest.fixture(scope="session")
 def here(tmp_path_factory, tiny):
-    """What a sweep comes to on this machine: on any cluster it is the same, whatever is lost."""
+    """The result of a sweep on this machine: it is equal on any cluster, whatever is lost."""
 
     @cache
     def come_to(kind) -> Trace:

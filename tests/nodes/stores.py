@@ -1,4 +1,4 @@
-"""What a cluster may lean on, each on a host of its own: Redis, PostgreSQL, and MLflow's server on that."""
+"""Services of a cluster, each on a host of its own: Redis, PostgreSQL, and MLflow's server on that."""
 
 from __future__ import annotations
 

@@ -183,6 +183,6 @@ class Store:
 
 
 def _rows_seen(its: Mapping[str, object]) -> str:
-    """What decides the rows and labels of a run that `add` takes: not the seeds."""
+    """The settings that decide rows and labels of a run that `add` takes: not the seeds."""
     keys = ("data.subset.n", "objective.classifier.labels")
     return str([its.get("data"), *(its.get("params", {}).get(key) for key in keys)])

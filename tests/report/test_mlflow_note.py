@@ -1,4 +1,4 @@
-"""What a run's page in MLflow says of its report."""
+"""The note on a report in MLflow's page of a run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which settings the words of a command name: sweeps, their settings, runs, lists of runs and cells."""
+"""Settings named by the words of a command: sweeps, their settings, runs, lists of runs and cells."""
 
 from pathlib import Path
 

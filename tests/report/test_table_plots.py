@@ -1,4 +1,4 @@
-"""What the cells of a table have learnt: who is drawn beside whom, each seed on the rows that it saw."""
+"""Plots of a table's embeddings: which cells are drawn together, each seed on the rows that it saw."""
 
 import statistics
 
@@ -142,7 +142,7 @@ def test_classes_and_a_row_may_be_named(store, ids, trainings, tmp_path, monkeyp
 
 
 def cell(accuracy, *seeds, **what):
-    """What `Store.table` takes of a cell, None for a seed that is missing."""
+    """A cell as `Store.table` takes it, None for a seed that is missing."""
     metrics = {"test/accuracy": accuracy}
     return [seed and {"metrics": metrics, "params": params(9, seed, **what)} for seed in seeds]
 

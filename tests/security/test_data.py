@@ -32,7 +32,7 @@ def refusals(folder):
 
 
 def rehash(folder):
-    """What a forger would do after a change."""
+    """The steps of a forger after a change."""
     file = folder / "dataset.json"
     info = json.loads(file.read_text())
     for shard in info["shards"]:

@@ -85,7 +85,7 @@ def test_the_state_of_cmaes_in_a_ledger_that_others_write_to(tmp_path, ran, host
 
 
 def arrays_of_objects(file, hostile):
-    """What NumPy would unpickle."""
+    """A file that NumPy would unpickle."""
     with file.open("wb") as target:
         np.lib.format.write_array_header_1_0(target, {"descr": "|O", "fortran_order": False, "shape": (1,)})
         target.write(hostile)

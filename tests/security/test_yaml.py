@@ -58,7 +58,7 @@ HOSTILE = {
 
 @pytest.fixture
 def refused(tmp_path, tiny, monkeypatch):
-    """What a loader says about a text, in one line."""
+    """The error of a loader on a text, in one line."""
     monkeypatch.chdir(tmp_path)
     job = tiny_job(tiny)
     loaders = (load_job, lambda file: load_space(file, job), load_cluster, load_table)

@@ -1,4 +1,4 @@
-"""What tests of sweeps share."""
+"""Fixtures of tests of sweeps."""
 
 import pytest
 from builders import tiny_job

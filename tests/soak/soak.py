@@ -62,7 +62,7 @@ def sweep(home: Path, trials: int) -> None:
 
 
 def start(home: Path, trials: int) -> subprocess.Popen[bytes]:
-    """The same, in a process of its own."""
+    """Runs the command in a process of its own."""
     return subprocess.Popen([sys.executable, __file__, "--home", str(home), "--trials", str(trials)])
 
 

@@ -11,7 +11,7 @@ JOB = {"train.epochs": 10, "train.lr": 0.1, "train.threads": 1, "objective.heads
 
 
 class Registry:
-    """What of MLflow's client the alias needs."""
+    """The part of MLflow's client that the alias needs."""
 
     def __init__(self, best=None):
         self.tags, self.best = {}, best

@@ -1,4 +1,4 @@
-"""What the log of a job says from its start."""
+"""The log of a job at its start."""
 
 import json
 

@@ -42,7 +42,7 @@ def fill(logs):
 
 @pytest.fixture(scope="session")
 def undisturbed(shared):
-    """What the store is to hold, and how many requests that took."""
+    """The expected contents of the store, and the number of requests."""
     logs = fill(shared("undisturbed"))
     client = Client(logs.tracker.client)
     logs.deliver("sweep", "trial", client=client)

@@ -1,4 +1,4 @@
-"""What each process does for tests/training/test_rank_evaluation.py; imported there by its name."""
+"""The work of each process in tests/training/test_rank_evaluation.py; imported there by its name."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -132,7 +132,7 @@ def rank_of(_rank, folder, data):
 
 
 def failures(data, folder, context):
-    """What a rank raises where the last one has a bad value, or cannot write."""
+    """The error of a rank where the last rank has a bad value, or cannot write."""
     last = context.rank == context.world_size - 1
     job_data = JobData.of(tiny_job(data, BATCHES), folder / "home")
     model = build_model(job_data)

@@ -1,4 +1,4 @@
-"""What does not fit the data is one error with the job's key, before anything starts."""
+"""Jobs that do not fit the data: one error with the job's key, before anything starts."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Which labels are predicted: chosen on validation, kept beside the model, and used by its export."""
+"""Decisions on labels: chosen on validation, kept beside the model, and used by its export."""
 
 import json
 

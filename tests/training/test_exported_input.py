@@ -1,4 +1,4 @@
-"""What exported models take and give as files, and what they refuse."""
+"""Files that exported models read, write and refuse."""
 
 import csv
 import hashlib

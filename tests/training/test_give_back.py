@@ -1,4 +1,4 @@
-"""What a process gives back to the system between two trainings."""
+"""Memory that a process gives back to the system between two trainings."""
 
 import ctypes
 

@@ -25,7 +25,7 @@ def alone(tiny, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)])
 def ranks(request, tiny, tmp_path_factory):
-    """The same of every rank of a group."""
+    """The answers of all ranks of a group."""
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
     return run_ranks(rank_of, (folder, tiny), request.param), folder
 

@@ -1,4 +1,4 @@
-"""What each process does for tests/training/test_distributed.py; imported there by its name."""
+"""The work of each process in tests/training/test_distributed.py; imported there by its name."""
 
 import itertools
 from contextlib import suppress
@@ -86,7 +86,7 @@ def resume_rank(rank, folder, data):
 
 
 def damaged(path: Path, **identity):
-    """What one rank finds damaged, others may not."""
+    """A checkpoint that one rank finds damaged and others do not."""
     if path.name == CHECKPOINT:
         raise DamagedCheckpointError("not a readable checkpoint", file=path, found="a bit")
     return load_checkpoint(path, **identity)

@@ -47,7 +47,7 @@ class Options(DistributionOptions):
 
 
 class TokenStory(NamedTuple):
-    """Where a story begins, its number, and its words."""
+    """The position at which a story begins, its number, and its words."""
 
     file: Path
     line: int

@@ -1,1 +1,1 @@
-"""The same weights in closed form: their products with the embeddings, without a B x B matrix."""
+"""Closed forms of the weights: their products with the embeddings, without a B x B matrix."""

@@ -1,4 +1,4 @@
-"""Which rows a picture shows, of a data set with three superclasses of several sizes."""
+"""Rows that a plot shows of a data set with three superclasses of several sizes."""
 
 from collections import Counter
 

@@ -85,7 +85,7 @@ def test_every_row_is_in_the_group_of_its_class(finished):
 
 
 def shared(job_data, row, other):
-    """What a training row shares with a test row, the slow way."""
+    """The labels that a training row shares with a test row, by a plain loop."""
     train, test = job_data.train, job_data.dataset.split("test")
     if job_data.task == "single":
         details = int(train.labels("detail")[other]), int(test.labels("detail")[row])

@@ -1,4 +1,4 @@
-"""What the doctor finds in a home's files: named without --fix, mended with it, left where somebody lives."""
+"""The doctor's checks of a home's files: named without --fix, mended with it, left where a process lives."""
 
 import sqlite3
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""What the doctor finds in MLflow's store."""
+"""The doctor's checks of MLflow's store."""
 
 import shutil
 import sqlite3

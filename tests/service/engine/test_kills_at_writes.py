@@ -59,7 +59,7 @@ class Sweeps:
         assert all(entry.state is State.COMPLETE for entry in entries if entry.confirmation)
 
     def check_closed(self, world):
-        """What any command makes of a killed one."""
+        """The state of a killed command after any other command."""
         told = world.everything()
         assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
         states = {entry["state"] for entry in told["ledger"]["entries"].values()}
@@ -176,7 +176,7 @@ def unbroken(tmp_path_factory, tiny, store):
 
 
 def harmed(kind, points, whole, mlflow=False, **how):
-    """What each kill changed, by its point; empty where none changed anything."""
+    """The changes that each kill made, by its point; empty where none changed anything."""
     found = {}
     for point in points:
         world, plan = kind.make(f"killed-{point}", mlflow)

@@ -1,4 +1,4 @@
-"""What travels with a job: the right files, none that are secret, never too much."""
+"""The package of a job: the right files, none that are secret, never too much."""
 
 import json
 import subprocess

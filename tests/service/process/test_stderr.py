@@ -1,4 +1,4 @@
-"""What libraries write to standard error while a command runs."""
+"""Output of libraries to standard error while a command runs."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which trials are the best, and which settings are trained again."""
+"""The choice of the best trials, and of the settings that are trained again."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""What a sweep's commands do: they grow it, stop it, refuse another's name, and tell everybody the truth."""
+"""Commands on a sweep: they grow it, stop it, refuse another's name, and report its true state."""
 
 import json
 import math

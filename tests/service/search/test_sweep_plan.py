@@ -1,4 +1,4 @@
-"""What a sweep refuses before anything starts."""
+"""Refusals of a sweep before anything starts."""
 
 import pytest
 import yaml

@@ -57,7 +57,7 @@ def test_pruned_and_complete_trials_compare_at_the_largest_rung_of_all(world, ti
 
 
 def test_a_trial_has_the_parameters_that_are_not_the_sweeps(world, tiny):
-    """What varies, and what differs from the job: also with another space and other CPUs."""
+    """Keys that vary, and keys that differ from the job: also with another space and other CPUs."""
     first = world.plan(tiny_job(tiny), SPACE.replace("MODE", "mode: max"), trials=3)
     other = SPACE.replace("MODE", "mode: max").replace("0.05", "0.04")
     world.run(first)

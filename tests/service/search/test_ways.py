@@ -58,7 +58,7 @@ def tune(callbacks, *, most, **_):
 
 
 class SimpleTrial:
-    """What our scheduler reads of a trial of Ray Tune."""
+    """The attributes of a trial of Ray Tune that our scheduler reads."""
 
     def __init__(self, config):
         self.config = config
