@@ -109,7 +109,7 @@ def share(votes: Array, total: Array, n_classes: int) -> Array:
 
 
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
-    """The votes of the k nearest, or of all where there are fewer."""
+    """Votes of the k nearest neighbours, or of all neighbours where there are fewer than k."""
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
     index_MK, distance_MK = (

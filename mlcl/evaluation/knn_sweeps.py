@@ -70,7 +70,7 @@ class VoteCells:
             self._steps.append((self.index[key_V[added_V]], weight_V[added_V]))
 
     def true(self, targets: LabelRows) -> Array:
-        """Whether each cell (E,) is a label of its row."""
+        """Returns whether the row of each entry (E,) has the label of that entry, by `targets`."""
         true_E = np.zeros(len(self.row), dtype=bool)
         cell = self.index[array(targets.row_index()) * targets.width + array(targets.columns)]
         true_E[cell[cell >= 0]] = True

@@ -188,7 +188,7 @@ class LabelPrediction:
 
     @cached_property
     def position(self) -> Array:
-        """The rank (P,) of every true entry in its row, 0 the highest; `depth` for ranks from there on."""
+        """Rank (P,) of every true label by its probability in its row, 0 for the highest, at most `depth`."""
         return position(self.in_rows, self.row, self.label, self.depth)
 
 

@@ -134,7 +134,7 @@ def _ratings(rating_BA: Tensor) -> Tensor:
 
 
 def check_width(name: str, labels: RuleLabels, prototypes: int) -> None:
-    """Raises ValueError where there is not one prototype a label."""
+    """Raises ValueError where the number of prototypes differs from the number of labels."""
     if isinstance(labels, LabelSets) and labels.rows is not None and labels.rows.width != prototypes:
         raise ValueError(
             f"{name} has prototypes of {prototypes} labels; found: labels of width {labels.rows.width}"

@@ -32,7 +32,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table. Columns in `left` are aligned left, the others right."""
+    """A table of a report, as text cells. Columns in `left` are aligned left, the others right."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]

@@ -44,7 +44,7 @@ class ComparisonRow:
 
     @property
     def verdict(self) -> str:
-        """The result in one word."""
+        """`better`, `worse`, `undecided` or `not tested`; `higher` or `lower` where `mode` is None."""
         if self.better is None:
             return "not tested" if self.p is None else "undecided"
         yes, no = ("better", "worse") if self.mode else ("higher", "lower")

@@ -202,7 +202,7 @@ class Database:
 
 
 class Transaction:
-    """The writes of one transaction. Raises UserError where a row that is to be changed is damaged."""
+    """Writes that are stored together or not at all. A change of a damaged row raises UserError."""
 
     def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
         self._database, self._connection = database, connection

@@ -81,9 +81,10 @@ def _classifier(job_data: JobData, encoder: nn.Module) -> Classifier:
 def classifier_layer(
     job: JobConfig, encoder: nn.Module, space: LabelSpace, class_distance_CC: Tensor | None
 ) -> nn.Module:
-    """Builds the layer from an encoder's output (R, O) to logits, to which the encoder's own are added.
+    """Builds the layer that maps an encoder's output (R, O) to logits.
 
-    `class_distance_CC` are distances of classes, for the classifier `guided`.
+    Where the encoder computes logits of its own, they are added. `class_distance_CC` has the distances
+    between classes in their tree, which the classifier `guided` needs.
     """
     config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
     if ENCODERS[job.encoder.name].label_wise:

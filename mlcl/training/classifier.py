@@ -21,9 +21,10 @@ Labels = Tensor | LabelRows
 
 
 class CrossEntropy(nn.Module):
-    """-log p of the right class, times the weight of that class, which is not trained and in no checkpoint.
+    """-log p of the right class, times the weight of that class.
 
-    `weight_AC` has one row per aspect, or a single row.
+    `weight_AC` has the weights of the classes, in one row for each aspect, or in a single row. They are not
+    trained, and no checkpoint contains them.
     """
 
     def __init__(self, weight_AC: Tensor | None = None) -> None:

@@ -90,11 +90,11 @@ class Space:
 def branches(
     parameters: Sequence[Parameter], terms: Sequence[Term] | None = None
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Settings between which a condition can tell, each with the number of settings that it stands for.
+    """Yields one setting for each set of settings that meet the same conditions, with the size of that set.
 
     Args:
-        parameters: some parameters of a space, in its order.
-        terms: the conditions; default: those of these parameters.
+        parameters: Parameters of a space, in its order.
+        terms: The conditions; by default the conditions of these parameters.
     """
     if terms is None:
         terms = [term for parameter in parameters for term in parameter.terms]

@@ -55,7 +55,7 @@ class CocoImage(NamedTuple):
 
 
 def release(options: Options) -> Release:
-    """The files of a year."""
+    """Title, annotation files and image folders of the release of a year."""
     title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
     folders = [f"{above}{part}{options.year}" for part in ("train", "val") for above in ("", "images/")]
     return Release(title, [_instances(options, part) for part in ("train", "val")], lambda _: folders)

@@ -30,11 +30,11 @@ class Paths(ABC):
 
     @abstractmethod
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """The number of levels that pairs share, coarsest first (I, J), int8; any number on the diagonal."""
+        """Number of levels (I, J) that two rows share from the coarsest on; arbitrary on the diagonal."""
 
     @abstractmethod
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """The depth of these rows with all (A, B), int8."""
+        """Number of levels (A, B) that each of these rows shares with each row of the batch, int8."""
 
     @abstractmethod
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
