@@ -242,11 +242,10 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
 
     Such a store has no run of mlcl at all, not even a deleted one; else there are none.
     """
-    found = delivered_logs(home, uri)
-    every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)] if found else []
+    every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []
-    return found
+    return delivered_logs(home, uri)  # last: it reads a file of every log
 
 
 def has_run(client: MlflowClient, run_id: str) -> bool:

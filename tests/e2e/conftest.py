@@ -1,6 +1,5 @@
 """Commands as a user runs them: real processes, real stores."""
 
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import yaml
 from builders import job_tree
+from commands import Answer
 from e2e.fork_server import ForkServer
 from mlflow import MlflowClient
 from patience import PATIENCE
@@ -20,17 +20,6 @@ from mlcl.tracking import Tracker
 
 fork_server = cache(ForkServer)
 """One for all tests of this process."""
-
-
-@dataclass
-class Answer:
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
 
 
 @dataclass

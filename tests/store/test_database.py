@@ -138,13 +138,13 @@ def test_a_disk_that_is_full_is_an_error_and_changes_nothing(home):
     resource.setrlimit(resource.RLIMIT_FSIZE, (Database(home).file.stat().st_size, limits[1]))
     try:
         with pytest.raises(OSError, match=r"full|I/O|space") as caught:
-            ledger.append("registered", key="t1", text="x" * 100_000)
+            ledger.append("registered", key="t1", text="x" * 100_000, run="r")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert caught.value.errno in (errno.EIO, errno.ENOSPC)
     assert not ledger.registered
     assert told(home) == said
-    ledger.append("registered", key="t1", text="x")
+    ledger.append("registered", key="t1", text="x", run="r")
     assert Ledger(home / "sweeps" / "mlcl-sweep").registered == {"t1": "x"}
 
 
@@ -180,7 +180,7 @@ from mlcl.service.engine.ledger import Ledger
 ledger = Ledger(Path(sys.argv[1]))
 count = len(ledger.registered)
 while True:
-    ledger.append("registered", key=str(count), text="x" * 3000)
+    ledger.append("registered", key=str(count), text="x" * 3000, run="r")
     count += 1
     print(count, flush=True)
 """
@@ -214,7 +214,7 @@ folder = RunFolder(home / "sweeps" / f"mlcl-{number}")
 folder.open(experiment="e", job_hash="j", fingerprint="d", log="l", uri="u")
 ledger = Ledger(folder.path)
 for key in range(10):
-    ledger.append("registered", key=str(key), text=number)
+    ledger.append("registered", key=str(key), text=number, run="r")
 Database(home).back_up()
 """
 

@@ -176,7 +176,7 @@ class Ledger:
 
     def _on_registered(self, event: dict[str, Any]) -> None:
         self.registered[event["key"]] = event["text"]
-        self.registered_runs.add(event.get("run", ""))
+        self.registered_runs.add(event["run"])
 
     def _on_end(self, event: dict[str, Any]) -> None:
         self.state = State(event["state"])

@@ -61,7 +61,7 @@ def test_a_ledger_that_is_read_is_the_one_that_was_written(ledger, folder):
     )
     ledger.open_confirmation(Confirmation("g", "g", JOB, {}, labels=("g",), roles=("model",)))
     ledger.append("close_confirmation", key="g", state=State.FAILED, reason="why")
-    ledger.append("registered", key=key, text="models:/x@best")
+    ledger.append("registered", key=key, text="models:/x@best", run="r")
     ledger.append("end", state=State.COMPLETE, reason="")
     again = Ledger(folder)
 
