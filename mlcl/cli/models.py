@@ -40,8 +40,8 @@ Input = Annotated[
     Path, typer.Argument(help=".csv .tsv .jsonl .json .parquet .txt, a folder of images, or a data set.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")]
-WayName = Annotated[
-    str | None, typer.Option("--way", help="classifier, probe, knn or knn_best; default: the best.")
+PredictorOption = Annotated[
+    str | None, typer.Option("--predictor", help="classifier, probe, knn or knn_best; default: the best.")
 ]
 Probabilities = Annotated[
     bool, typer.Option("--probabilities", help="Also the probabilities of all classes.")
@@ -71,10 +71,12 @@ def export(
     found = export_run(Tracker.existing(home), run, to, register, ALIAS if alias is None else alias)
     index = found.index
     if json:
-        ways = {way: its and its.model_dump(by_alias=True) for way, its in index.ways.items()}
-        decisions = {way: its.to_json() for way, its in index.decisions.items()}
+        predictors = {
+            predictor: its and its.model_dump(by_alias=True) for predictor, its in index.predictors.items()
+        }
+        decisions = {predictor: its.to_json() for predictor, its in index.decisions.items()}
         document = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
-        predicts = {"ways": ways, "decisions": decisions, "best": index.best}
+        predicts = {"predictors": predictors, "decisions": decisions, "best": index.best}
         print_json({**document, **predicts, "metrics": index.metrics})
         return
     results.print(metrics_table(index.metrics, f"run {found.run_id}; predicts with {index.best}"))
@@ -94,7 +96,7 @@ def predict(
     delimiter: Delimiter = None,
     header: Header = None,
     split: Split = None,
-    way: WayName = None,
+    predictor: PredictorOption = None,
     probabilities: Probabilities = False,
     threshold: Threshold = None,
     batch_size: BatchSize = None,
@@ -115,12 +117,12 @@ def predict(
     with ExitStack() as stack:
         loaded = load_model(_folder(model, home, stack), device)
         columns = TableColumns(tuple(text or ()), id, Dialect(encoding, delimiter, header))
-        labelling = Labelling(loaded, input, split, way, threshold, batch_size, probabilities, columns)
+        labelling = Labelling(loaded, input, split, predictor, threshold, batch_size, probabilities, columns)
         # With --json and without --out only the document is printed.
         printed = (lambda _: None) if json else csv_sink(sys.stdout)
         result = labelling.run(printed if out is None else stack.enter_context(sink(out)))
     if json:
-        told = {"rows": result.rows, "unread": result.unread, "out": out, "way": result.way}
+        told = {"rows": result.rows, "unread": result.unread, "out": out, "predictor": result.predictor}
         print_json(told | {"metrics": result.metrics})
         return
     if result.metrics:
@@ -130,7 +132,7 @@ def predict(
         say("not scored: the data set does not have the labels that the model predicts")
     if result.unread:
         say(f"{counted(result.unread, 'row')} without a label, as the column error says")
-    say(f"{counted(result.rows, 'row')} by {result.way}" + ("" if out is None else f" in {out}"))
+    say(f"{counted(result.rows, 'row')} by {result.predictor}" + ("" if out is None else f" in {out}"))
 
 
 def _folder(model: str, home: Path, stack: ExitStack) -> Path:

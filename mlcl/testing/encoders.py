@@ -241,8 +241,10 @@ class EncoderTestCase(PluginTestCase):
             of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
             assert given.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
             written: list[Any] = []
-            first = next(iter(model.index.ways))
-            Labelling(model, tmp_path / "data", split, way=first, probabilities=True).run(written.append)
+            first = next(iter(model.index.predictors))
+            Labelling(model, tmp_path / "data", split, predictor=first, probabilities=True).run(
+                written.append
+            )
             rows = [row for row in stored if row["split"] == split]
             assert written[0]["id"] == [row["id"] for row in rows]
             expected = np.array([row["probabilities"] for row in rows])

@@ -146,7 +146,7 @@ def _linked_metrics(run: Run, model: LoggedModel) -> list[Metric]:
 
 def _signature(index: Index) -> ModelSignature:
     kind = KINDS[index.modality]
-    parameters = [ParamSpec("way", DataType.string, index.best)]
+    parameters = [ParamSpec("predictor", DataType.string, index.best)]
     if index.task == "multi_label":
         parameters.append(ParamSpec("threshold", DataType.double, None))
     return ModelSignature(

@@ -22,10 +22,12 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Labels and probabilities; `params` may have `way`, and with several labels `threshold`."""
+        """Labels and probabilities; `params` may have `predictor`, and with several labels `threshold`."""
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
-        found = self._model.predict(inputs, way=params.get("way"), threshold=params.get("threshold"))
+        found = self._model.predict(
+            inputs, predictor=params.get("predictor"), threshold=params.get("threshold")
+        )
         return pd.DataFrame(dict(found.columns), index=model_input.index)
 
 

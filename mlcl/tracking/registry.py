@@ -56,7 +56,7 @@ def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: s
     versions = tracker.versions(run_id, source)
     if name not in versions:
         tracker.make_model(name)
-        tags = {"way": index.best, "metric": index.metric}
+        tags = {"predictor": index.best, "metric": index.metric}
         text = f"{describe(index)}\n\n{more}"[:MAX_DESCRIPTION]
         made = tracker.client.create_model_version(
             name, source, run_id, tags=tags, description=text, model_id=model.model_id

@@ -82,7 +82,7 @@ def test_a_run_by_mlflows_id_and_by_its_own(home, report, tmp_path):
         assert [told[key] for key in ("folder", "run_id", "registered")] == [str(folder), its, None]
         assert told["metrics"].items() <= report.metrics.items()
         index = load_model(folder).index
-        assert (told["best"], list(told["ways"])) == (index.best, list(index.ways))
+        assert (told["best"], list(told["predictors"])) == (index.best, list(index.predictors))
         assert [index.provenance[key] for key in ("run_id", "name")] == [its, report.id]
     first, second = (sorted((tmp_path / f"model{n}").glob("*.*"))[1:] for n in (0, 1))
     # But the README, which has the folder's name.
@@ -139,13 +139,13 @@ import mlflow, pandas as pd
 model = mlflow.pyfunc.load_model(sys.argv[1])
 frame = pd.read_parquet(sys.argv[2])
 model.predict(frame).to_parquet(sys.argv[3])
-model.predict(frame, params={"way": "classifier"}).to_parquet(sys.argv[4])
+model.predict(frame, params={"predictor": "classifier"}).to_parquet(sys.argv[4])
 print(model.metadata.signature.inputs.input_names(), model.metadata.signature.outputs.input_names())
 """
 
 
 def pyfunc(uri, model, texts, folder, root):
-    """Predictions in the default way and by the classifier, in a process of its own, and what it printed."""
+    """Default predictions and those of the classifier, in a process of its own, and its output."""
     pd.DataFrame({"text": texts}).to_parquet(folder / "in.parquet")
     files = [str(folder / f"{name}.parquet") for name in ("in", "best", "classifier")]
     done = subprocess.run(
@@ -178,8 +178,10 @@ def test_the_registered_model_predicts_as_the_folder(home, tiny, client, tmp_pat
     texts = Dataset.open(tiny).split("test").texts()
     frames, printed = pyfunc(Tracker(home).uri, "models:/tiny@champion", texts, tmp_path, root)
     model = load_model(tmp_path / "kept")
-    for frame, way in zip(frames, (None, "classifier"), strict=True):
-        pd.testing.assert_frame_equal(frame, pd.DataFrame(dict(model.predict(texts, way=way).columns)))
+    for frame, predictor in zip(frames, (None, "classifier"), strict=True):
+        pd.testing.assert_frame_equal(
+            frame, pd.DataFrame(dict(model.predict(texts, predictor=predictor).columns))
+        )
     assert printed == "['text'] ['label', 'probability', 'label.topic']\n"
     model, held = logged(client, report)
     assert version.source == model.artifact_location

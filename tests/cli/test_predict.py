@@ -55,7 +55,7 @@ def test_a_data_set_is_scored_as_the_run_was(lab, predict, tiny, tmp_path):
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 24
     table = predict(lab.model, tiny, "--split", "validation", "--out", tmp_path / "out.csv").out
     assert "knn_best/accuracy" in table
-    printed = predict(lab.model, tiny, "--way", "knn")
+    printed = predict(lab.model, tiny, "--predictor", "knn")
     assert printed.out.startswith("id,label,probability,label.topic\ntest0,")
     assert "knn/accuracy" in printed.err
     place = shutil.copytree(tiny, tmp_path / "a[/b]")

@@ -73,7 +73,7 @@ REFUSED = [
     ("predict nowhere in.csv", "not an exported model"),
     ("predict model absent.csv", "absent.csv: no such file or folder"),
     ("predict model in.csv --out out.xls", "not a form that can be written"),
-    ("predict model in.csv --way best", "no such way"),
+    ("predict model in.csv --predictor best", "no such predictor"),
     ("predict model in.csv --split test", "key split: is of a data set, and this is none; found: test"),
     ("predict model in.csv --threshold 0.5", "key threshold: is for several labels"),
     ("predict model in.csv --out model/datastore.parquet", "would replace what is read"),

@@ -13,12 +13,12 @@ from mlcl.training.run_files import DECISIONS, MODEL
 from mlcl.training.stored_run import StoredRun
 
 GRID = "evaluation.knn.grid={k: [1, 3], lambda: [0.0, 0.5], temperature: [1.0]}"
-WAYS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}
+PREDICTORS = {"classifier": "", "knn": "knn/", "knn_best": "knn_best/"}
 
 
 def kept(folder):
     document = json.loads((folder / MODEL / DECISIONS).read_text())
-    return {way: Decision.from_json(its) for way, its in document.items()}
+    return {predictor: Decision.from_json(its) for predictor, its in document.items()}
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +31,9 @@ def test_each_way_has_the_threshold_that_validation_chooses(finished):
     run, decisions = StoredRun.read(folder, job_data), kept(folder)
     targets = job_data.targets(run.split("validation"))
     assert decisions["classifier"] == choose(run.probabilities["validation"], targets, "global", "micro_f1")
-    assert decisions.keys() == WAYS.keys()
-    for way, prefix in WAYS.items():
-        assert metrics[f"{prefix}threshold"] == decisions[way].thresholds[0]
+    assert decisions.keys() == PREDICTORS.keys()
+    for predictor, prefix in PREDICTORS.items():
+        assert metrics[f"{prefix}threshold"] == decisions[predictor].thresholds[0]
         assert metrics[f"{prefix}val/micro_f1"] >= metrics[f"{prefix}val/micro_f1_at_half"]
 
 
@@ -96,8 +96,8 @@ def test_an_export_predicts_with_each_ways_decision(threshold, tiny, tmp_path):
     write_export(tmp_path / "model", folder, job_data, {"run_id": "r1"})
     model, texts = load_model(tmp_path / "model", "cpu"), Dataset.open(tiny).split("test").texts()
     assert model.index.decisions == kept(folder)
-    for way, decision in kept(folder).items():
-        found = model.predict(texts, way=way)
+    for predictor, decision in kept(folder).items():
+        found = model.predict(texts, predictor=predictor)
         expected = decision.predict(found.probabilities)
         names = [[name for name, on in zip("abcde", row, strict=True) if on] for row in expected]
         assert found.labels == names

@@ -132,11 +132,11 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
         knn, run = job.evaluation.knn, StoredRun.read(tmp_path / "run", job_data)
         found = run.metrics(Setting(knn.k, knn.lambda_, knn.temperature))
         assert found == pytest.approx({k: metrics[k] for k in metrics if k.startswith("knn/")}, nan_ok=True)
-    if list(model.index.ways)[:2] == ["classifier", "knn"] and job.evaluation.threshold == 0.5:
+    if list(model.index.predictors)[:2] == ["classifier", "knn"] and job.evaluation.threshold == 0.5:
         alone = run.metrics(Setting(5, 0.0, 1.0))[f"knn/test/{model.index.metric}"]
         assert alone == metrics[f"test/{model.index.metric}"]
     left = pq.read_table(tmp_path / "run" / "embeddings.parquet")
-    base = next(iter(model.index.ways))
+    base = next(iter(model.index.predictors))
     for split, name in (("validation", "val"), ("test", "test")):
         told = Labelling(model, data, split).run(lambda _: None)
         of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
@@ -145,16 +145,19 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
             assert f"{name}/macro_f1" in told.metrics
         assert told.metrics == pytest.approx(of_the_run, rel=0, abs=0, nan_ok=True)
         written = []
-        Labelling(model, data, split, way=base, probabilities=True).run(written.append)
+        Labelling(model, data, split, predictor=base, probabilities=True).run(written.append)
         rows = left.filter(pc.equal(left["split"], split))
         assert written[0]["id"] == rows["id"].to_pylist()
         flat = np.array(written[0]["probabilities"]).reshape(len(rows), -1)
         np.testing.assert_array_equal(flat, np.array(rows["probabilities"].to_pylist()))
-    scores = {way: metrics[f"{model.index.prefix(way)}val/{model.index.metric}"] for way in model.index.ways}
+    scores = {
+        predictor: metrics[f"{model.index.prefix(predictor)}val/{model.index.metric}"]
+        for predictor in model.index.predictors
+    }
     assert scores[model.index.best] == max(scores.values())
     expected = {"two phases": ["probe", "knn", "knn_best"], "no neighbours": ["classifier"]}
     expected["probed besides"] = ["classifier", *expected["two phases"]]
-    assert list(model.index.ways) == expected.get(case, list(model.index.ways))
+    assert list(model.index.predictors) == expected.get(case, list(model.index.predictors))
     if FEATURES in CASES[case]:  # the frozen model and the training texts are not read
         for file in ("tfidf/terms.json", "tfidf/idf.npy", "transformer/weights.safetensors"):
             assert (folder / "features" / file).is_file()
@@ -164,15 +167,15 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
 def test_a_row_is_predicted_alike_in_any_company(case, tiny, tmp_path):
     _, folder = exported(tiny_job(tiny, *CASES[case], epochs=2), tmp_path)
     model, texts = load_model(folder, "cpu"), Dataset.open(tiny).split("test").texts()
-    for way in model.index.ways:
-        whole = model.predict(texts, way=way)
+    for predictor in model.index.predictors:
+        whole = model.predict(texts, predictor=predictor)
         order = np.random.default_rng(0).permutation(len(texts))
-        turned = model.predict([texts[i] for i in order], way=way, batch_size=5)
+        turned = model.predict([texts[i] for i in order], predictor=predictor, batch_size=5)
         assert turned.labels == [whole.labels[i] for i in order]
         np.testing.assert_allclose(turned.probabilities, whole.probabilities[order], atol=1e-6)
-        alone = model.predict(texts[3:4], way=way)
+        alone = model.predict(texts[3:4], predictor=predictor)
         assert alone.labels == whole.labels[3:4]
-        assert len(model.predict([], way=way)) == 0
+        assert len(model.predict([], predictor=predictor)) == 0
 
 
 def test_names_and_probabilities_of_classes(simple):

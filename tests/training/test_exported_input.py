@@ -165,8 +165,8 @@ def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, fi
 
 def test_other_labels_are_not_scored(model, tiny, tmp_path):
     assert "test/accuracy" in Labelling(model, tiny).run(lambda _: None).metrics
-    by_way = Labelling(model, tiny, way="knn").run(lambda _: None).metrics
-    assert all(name.startswith("knn/test/") for name in by_way)
+    by_predictor = Labelling(model, tiny, predictor="knn").run(lambda _: None).metrics
+    assert all(name.startswith("knn/test/") for name in by_predictor)
     columns = {"id": ["1"], "text": ["ball"], "split": ["test"], "detail": [None]}
     for name, classes in {
         "more": ("ball", "run", "vote", "law", "new"),
@@ -282,8 +282,10 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
             Labelling(reader, place).run(lambda _: None)
     with pytest.raises(UserError, match="no such file or folder"):
         Labelling(model, tmp_path / "nowhere").run(lambda _: None)
-    with pytest.raises(UserError, match=r"no such way; found: probe; allowed: classifier, knn, knn_best"):
-        model.predict(["a"], way="probe")
+    with pytest.raises(
+        UserError, match=r"no such predictor; found: probe; allowed: classifier, knn, knn_best"
+    ):
+        model.predict(["a"], predictor="probe")
     for inputs in ("a text", {"text": "ball"}, pd.DataFrame({"text": ["ball"]}), None):
         with pytest.raises(UserError, match=f"not a list of texts or images; found: {type(inputs).__name__}"):
             model.predict(inputs)
@@ -326,9 +328,9 @@ def test_a_damaged_folder_is_refused(folder):
 
 
 UNFIT = [
-    ("best", "probe", "best is probe, which is none of the ways"),
-    ("ways", {"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the ways must be"),
-    ("decisions", {}, "each of the ways needs a decision"),
+    ("best", "probe", "best is probe, which is none of the predictors"),
+    ("predictors", {"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the predictors must be"),
+    ("decisions", {}, "each of the predictors needs a decision"),
     ("decisions", {"classifier": {"mode": "global", "thresholds": [0.2] * 3}}, "thresholds for 4 labels"),
     ("levels", {"topic": {"classes": ["a"], "parents": [0, 0, 0, 1]}}, "parents of level topic do not fit"),
 ]

@@ -1,7 +1,7 @@
 """A trained model as a folder of its own: written from a run, loaded without data set, hub or tracker."""
 
 from mlcl.training.export.model import ExportedModel, Predictions, load_model
-from mlcl.training.export.model_index import Index, Way
+from mlcl.training.export.model_index import Index, PredictorName
 from mlcl.training.export.model_writer import write_export
 
-__all__ = ["ExportedModel", "Index", "Predictions", "Way", "load_model", "write_export"]
+__all__ = ["ExportedModel", "Index", "Predictions", "PredictorName", "load_model", "write_export"]

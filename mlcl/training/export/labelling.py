@@ -22,7 +22,7 @@ from mlcl.data.tables.rows import Unreadable
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import array, known_rows
 from mlcl.training.export.model import ExportedModel, check_threshold, decide, label_decision
-from mlcl.training.export.model_index import Index, Way
+from mlcl.training.export.model_index import Index, PredictorName
 from mlcl.training.export.prediction_files import (
     Item,
     Sink,
@@ -45,7 +45,7 @@ class Labelled:
     """
 
     rows: int
-    way: Way
+    predictor: PredictorName
     metrics: dict[str, float] = field(default_factory=dict)
     unknown: bool = False
     unread: int = 0
@@ -60,7 +60,7 @@ class Labelling:
         model: The model.
         path: The input.
         split: The split of a data set, by default `SPLIT`.
-        way: The predictor, by default the best.
+        predictor: The predictor, by default the best.
         threshold: The least probability of a label, of several; by default as validation chose.
         batch_size: Rows of a batch, by default the job's.
         probabilities: Whether the probabilities of all classes are written, too.
@@ -75,7 +75,7 @@ class Labelling:
         model: ExportedModel,
         path: Path,
         split: str | None = None,
-        way: str | None = None,
+        predictor: str | None = None,
         threshold: float | None = None,
         batch_size: int | None = None,
         probabilities: bool = False,
@@ -83,8 +83,8 @@ class Labelling:
     ) -> None:
         self._model, self._path, self._columns = model, path, columns
         check_threshold(model.index, threshold)
-        self._way = model.way(way)
-        self._scored: list[Way] = [self._way] if way else list(model.index.ways)
+        self._predictor = model.predictor(predictor)
+        self._scored: list[PredictorName] = [self._predictor] if predictor else list(model.index.predictors)
         self._threshold, self._all = threshold, probabilities
         self._batch_size = batch_size or model.job.evaluation.batch_size
         self._split = _split(model, path, split)
@@ -103,7 +103,7 @@ class Labelling:
             rows += len(batch)
         if not rows:
             raise UserError("no rows", file=self._path)
-        return Labelled(rows, self._way, unknown=its is not None, unread=unread)
+        return Labelled(rows, self._predictor, unknown=its is not None, unread=unread)
 
     def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
         """Returns the outputs of the rows that can be read, and the problem of each row or ""."""
@@ -130,7 +130,7 @@ class Labelling:
             [self._outputs(batch) for batch in batches(split_items(split), self._batch_size)]
         )
         self._write(split.ids, output_MO, write)
-        return Labelled(len(split), self._way, self._metrics(split, output_MO))
+        return Labelled(len(split), self._predictor, self._metrics(split, output_MO))
 
     def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
         """Returns the metrics by their names in a run, also those of the job's plugin files."""
@@ -144,13 +144,15 @@ class Labelling:
         score = SplitMetrics(index.task, index.labels, index.space.aspects, levels)
         targets = targets_of(split, index.labels, index.task)
         metrics: dict[str, float] = {}
-        for way in self._scored:
-            setting, overlap = index.ways[way], math.nan
+        for predictor in self._scored:
+            setting, overlap = index.predictors[predictor], math.nan
             if setting is not None:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
-            prefix = f"{index.prefix(way)}{METRIC_NAMES[split.name]}"
-            decision = label_decision(index, way, self._threshold)
-            metrics |= score(prefix, self._model.probabilities(output_MO, way), split, decision, overlap)
+            prefix = f"{index.prefix(predictor)}{METRIC_NAMES[split.name]}"
+            decision = label_decision(index, predictor, self._threshold)
+            metrics |= score(
+                prefix, self._model.probabilities(output_MO, predictor), split, decision, overlap
+            )
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
@@ -166,11 +168,11 @@ class Labelling:
         """Writes the predictions of the rows without a problem, and the problems of the others."""
         index, space = self._model.index, self._model.index.space
         if len(output_MO):
-            probabilities = array(self._model.probabilities(output_MO, self._way))
+            probabilities = array(self._model.probabilities(output_MO, self._predictor))
         else:
             shape = (len(space.aspects), len(space.scale)) if space.aspects else (len(space.classes),)
             probabilities = np.zeros((0, *shape))
-        columns = dict(decide(index, probabilities, self._way, self._threshold).columns)
+        columns = dict(decide(index, probabilities, self._predictor, self._threshold).columns)
         if self._all:
             columns["probabilities"] = probabilities.tolist()
         if problems is not None:

@@ -25,7 +25,7 @@ from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import Datastore, SplitEncoder
 from mlcl.training.evaluator import Predictor, classify
-from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, Way, read_index
+from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, PredictorName, read_index
 from mlcl.training.export.network import Network, read_datastore, read_weights, rebuilt_network
 from mlcl.training.features.inputs import SavedFeatures
 from mlcl.training.input_reader import Content, InputReader
@@ -62,7 +62,7 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
         words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
     with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced
-        network = rebuilt_network(job, index.space, words, columns, folder, probe="probe" in index.ways)
+        network = rebuilt_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
     try:
         network.load_state_dict(read_weights(folder / NETWORK))
     except RuntimeError as error:
@@ -98,7 +98,7 @@ class ExportedModel:
         self,
         inputs: Sequence[Content],
         *,
-        way: Way | None = None,
+        predictor: PredictorName | None = None,
         threshold: float | None = None,
         batch_size: int | None = None,
     ) -> Predictions:
@@ -106,18 +106,22 @@ class ExportedModel:
 
         Args:
             inputs: Texts, images (encoded bytes, or paths of files) or vectors.
-            way: The predictor, one of `index.ways`; by default the best on validation.
+            predictor: The predictor, one of `index.predictors`; by default the best on validation.
             threshold: The least probability of a label, of several; by default as validation chose.
             batch_size: Rows of a batch; by default the job's.
 
         Raises:
             UserError: `inputs` is no list, one of them cannot be read, or an argument is invalid.
         """
-        probabilities = self.predict_proba(inputs, way=way, batch_size=batch_size)
-        return decide(self.index, probabilities, self.way(way), threshold)
+        probabilities = self.predict_proba(inputs, predictor=predictor, batch_size=batch_size)
+        return decide(self.index, probabilities, self.predictor(predictor), threshold)
 
     def predict_proba(
-        self, inputs: Sequence[Content], *, way: Way | None = None, batch_size: int | None = None
+        self,
+        inputs: Sequence[Content],
+        *,
+        predictor: PredictorName | None = None,
+        batch_size: int | None = None,
     ) -> Array:
         """Returns probabilities (M, C), (M, L) or (M, A, C); the arguments are those of `predict`."""
         # Iterating over these would predict their characters, keys or names of columns.
@@ -126,19 +130,26 @@ class ExportedModel:
             raise UserError("not a list of texts or images", key="inputs", found=type(inputs).__name__)
         if batch_size is not None and batch_size < 1:
             raise UserError("must be at least 1", key="batch_size", found=batch_size)
-        inputs, way = list(inputs), self.way(way)
+        inputs, predictor = list(inputs), self.predictor(predictor)
         size = batch_size or self.job.evaluation.batch_size
         parts = [
-            self.probabilities(self.outputs(inputs[first : first + size]), way)
+            self.probabilities(self.outputs(inputs[first : first + size]), predictor)
             for first in range(0, max(1, len(inputs)), size)
         ]
         return array(torch.cat(parts))
 
-    def way(self, way: str | None) -> Way:
+    def predictor(self, predictor: str | None) -> PredictorName:
         """Returns the name of a predictor, by default the best one. Raises UserError for an unknown one."""
-        chosen = next((known for known in self.index.ways if known == (way or self.index.best)), None)
+        chosen = next(
+            (known for known in self.index.predictors if known == (predictor or self.index.best)), None
+        )
         if chosen is None:
-            raise UserError("this model has no such way", key="way", found=way, allowed=list(self.index.ways))
+            raise UserError(
+                "this model has no such predictor",
+                key="predictor",
+                found=predictor,
+                allowed=list(self.index.predictors),
+            )
         return chosen
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
@@ -148,16 +159,16 @@ class ExportedModel:
         size, precision = max(1, len(inputs)), self.job.train.precision
         return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
 
-    def probabilities(self, output_MO: Tensor, way: Way) -> Tensor:
+    def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
         """Computes the probabilities for outputs of the encoder, on the CPU."""
-        setting = self.index.ways[way]
+        setting = self.index.predictors[predictor]
         if setting is None:
-            return self._layer(way)(output_MO)
+            return self._layer(predictor)(output_MO)
         neighbours = self.store.retrieve(output_MO, setting.k)
-        model = self._layer(next(iter(self.index.ways)))(output_MO)
+        model = self._layer(next(iter(self.index.predictors)))(output_MO)
         return self.store.blended(neighbours, model, setting.setting)
 
-    def _layer(self, name: Way) -> Predictor:
+    def _layer(self, name: PredictorName) -> Predictor:
         layer = self._network.layers[name]
         return lambda output_MO: classify(
             layer, self._network.features(output_MO, name), self.index.task, self._context
@@ -200,14 +211,16 @@ class Predictions:
         return len(self.labels)
 
 
-def decide(index: Index, probabilities: Array, way: Way, threshold: float | None = None) -> Predictions:
+def decide(
+    index: Index, probabilities: Array, predictor: PredictorName, threshold: float | None = None
+) -> Predictions:
     """Predicts the most probable class, the first of equal ones, or the labels that `label_decision` chooses.
 
     Raises UserError as `check_threshold`.
     """
     check_threshold(index, threshold)
     if index.task == "multi_label":
-        return _several(index, probabilities, label_decision(index, way, threshold))
+        return _several(index, probabilities, label_decision(index, predictor, threshold))
     if index.task == "aspects":
         return _aspects(index, probabilities)
     best_M, probability_M = _best(probabilities)
@@ -220,9 +233,9 @@ def decide(index: Index, probabilities: Array, way: Way, threshold: float | None
     return Predictions(labels, probabilities, columns)
 
 
-def label_decision(index: Index, way: Way, threshold: float | None) -> Decision:
+def label_decision(index: Index, predictor: PredictorName, threshold: float | None) -> Decision:
     """Returns the decision with a given threshold, by default the one that validation chose."""
-    return index.decisions[way] if threshold is None else Decision.fixed(threshold)
+    return index.decisions[predictor] if threshold is None else Decision.fixed(threshold)
 
 
 def check_threshold(index: Index, threshold: float | None) -> None:

@@ -20,7 +20,7 @@ INDEX = "model.json"
 VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
-Way = Literal["classifier", "probe", "knn", "knn_best"]
+PredictorName = Literal["classifier", "probe", "knn", "knn_best"]
 """The names of predictors: classifier, linear probe, and blends with the neighbours' votes under the job's
 own setting or the best one on validation."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
@@ -51,10 +51,11 @@ class Level(Section):
 class Index(Section):
     """The content of `model.json`.
 
-    `levels` are the coarser levels of the label space's hierarchy. `ways` are the predictors, with the
-    settings of those with neighbours; the first one has none. `best` has the best validation `metric` of the
-    job. `decisions` say which of several labels each predicts. `preprocessing` is for readers; job and
-    tokenizer decide. `files` are the SHA-256 of every other file but the README.
+    `levels` are the coarser levels of the label space's hierarchy. `predictors` maps the name of a predictor
+    to its settings of the neighbours, None for one without; the first has none. `best` has the best
+    validation `metric` of the job. `decisions` say which of several labels each predicts.
+    `preprocessing` is for readers; job and tokenizer decide. `files` are the SHA-256 of every other file but
+    the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -65,10 +66,10 @@ class Index(Section):
     labels: str
     space: LabelSpace
     levels: dict[str, Level]
-    ways: dict[Way, KnnSetting | None]
-    best: Way
+    predictors: dict[PredictorName, KnnSetting | None]
+    best: PredictorName
     metric: str
-    decisions: dict[Way, Decision]
+    decisions: dict[PredictorName, Decision]
     preprocessing: dict[str, int | list[float]]
     metrics: dict[str, float]
     provenance: dict[str, str]
@@ -76,27 +77,29 @@ class Index(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        layers = [way for way in self.ways if way in ("classifier", "probe")]
-        if not layers or next(iter(self.ways)) != layers[0]:
-            raise ValueError("the first of the ways must be classifier or probe")
-        if any((self.ways[way] is None) != (way in layers) for way in self.ways):
+        layers = [predictor for predictor in self.predictors if predictor in ("classifier", "probe")]
+        if not layers or next(iter(self.predictors)) != layers[0]:
+            raise ValueError("the first of the predictors must be classifier or probe")
+        if any(
+            (self.predictors[predictor] is None) != (predictor in layers) for predictor in self.predictors
+        ):
             raise ValueError("knn and knn_best need a setting, classifier and probe have none")
-        if self.best not in self.ways:
-            raise ValueError(f"best is {self.best}, which is none of the ways")
+        if self.best not in self.predictors:
+            raise ValueError(f"best is {self.best}, which is none of the predictors")
         sizes = {len(each.thresholds) for each in self.decisions.values() if each.k is None}
         if sizes - {1, self.space.n_classes}:
             raise ValueError(f"{sizes} thresholds for {self.space.n_classes} labels")
-        if self.decisions.keys() != self.ways.keys():
-            raise ValueError("each of the ways needs a decision")
+        if self.decisions.keys() != self.predictors.keys():
+            raise ValueError("each of the predictors needs a decision")
         for name, level in self.levels.items():
             known = range(-1, len(level.classes))
             if len(level.parents) != self.space.n_classes or any(at not in known for at in level.parents):
                 raise ValueError(f"parents of level {name} do not fit the classes")
         return self
 
-    def prefix(self, way: Way) -> str:
+    def prefix(self, predictor: PredictorName) -> str:
         """Returns the prefix of the names of a predictor's metrics."""
-        return "" if way == next(iter(self.ways)) else f"{way}/"
+        return "" if predictor == next(iter(self.predictors)) else f"{predictor}/"
 
 
 def write_index(folder: Path, index: Index) -> None:

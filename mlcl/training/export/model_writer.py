@@ -32,7 +32,7 @@ from mlcl.training.export.model_index import (
     Index,
     KnnSetting,
     Level,
-    Way,
+    PredictorName,
     checksums,
     write_index,
 )
@@ -72,9 +72,9 @@ found.labels, found.probabilities
 {source}
 """
 _DESCRIPTION = """It reads {contents} and predicts {what}.
-By default it predicts with `{best}`, the best on validation by {metric}; `way=` selects another predictor:
+By default it predicts with `{best}`, the best on validation by {metric}; `predictor=` selects another:
 
-{ways}"""
+{predictors}"""
 
 
 def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping[str, str]) -> Index:
@@ -99,8 +99,10 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
     _check_data(run / MODEL / DATASET, job_data)
     network = trained_network(run / MODEL, build_model(job_data), job_data.space)
     store = StoredRun.read(run, job_data, test=False).datastore()
-    ways = _ways(job_data.job, network, result)
-    decisions = {way: Decision.from_json(each) for way, each in _left(run / MODEL / DECISIONS).items()}
+    predictors = _predictor_settings(job_data.job, network, result)
+    decisions = {
+        predictor: Decision.from_json(each) for predictor, each in _left(run / MODEL / DECISIONS).items()
+    }
     try:
         with new_folder(folder) as work:
             weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
@@ -108,7 +110,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
             write_datastore(work / DATASTORE, store, job_data.train.ids)
             _copy_preprocessing(run / MODEL, work, network, job_data)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
-            index = _index(work, job_data, ways, decisions, result, provenance)
+            index = _index(work, job_data, predictors, decisions, result, provenance)
             (work / README).write_text(readme(index, folder.name), encoding="utf-8")
             write_index(work, index)
     except (OSError, SafetensorError) as error:  # the second also for a full disk
@@ -136,17 +138,23 @@ def _check_data(file: Path, job_data: JobData) -> None:
         )
 
 
-def _ways(job: JobConfig, network: Network, result: Mapping[str, float]) -> dict[Way, KnnSetting | None]:
+def _predictor_settings(
+    job: JobConfig, network: Network, result: Mapping[str, float]
+) -> dict[PredictorName, KnnSetting | None]:
     """Returns the predictors and their settings; neighbours are blended with the first of them."""
-    layers: tuple[Way, ...] = ("classifier", "probe")
-    ways: dict[Way, KnnSetting | None] = {way: None for way in layers if way in network.layers}
+    layers: tuple[PredictorName, ...] = ("classifier", "probe")
+    predictors: dict[PredictorName, KnnSetting | None] = {
+        predictor: None for predictor in layers if predictor in network.layers
+    }
     if job.evaluation.knn is not None:
         own = setting_of(job.evaluation.knn)
-        ways["knn"] = KnnSetting(k=own.k, lambda_=own.lambda_, temperature=own.temperature)
+        predictors["knn"] = KnnSetting(k=own.k, lambda_=own.lambda_, temperature=own.temperature)
     if "knn_best/k" in result:
         names = ("k", "lambda", "temperature")
-        ways["knn_best"] = KnnSetting.model_validate({name: result[f"knn_best/{name}"] for name in names})
-    return ways
+        predictors["knn_best"] = KnnSetting.model_validate(
+            {name: result[f"knn_best/{name}"] for name in names}
+        )
+    return predictors
 
 
 def _copy_preprocessing(run: Path, work: Path, network: Network, job_data: JobData) -> None:
@@ -163,7 +171,7 @@ def _copy_preprocessing(run: Path, work: Path, network: Network, job_data: JobDa
 def _index(
     work: Path,
     job_data: JobData,
-    ways: dict[Way, KnnSetting | None],
+    predictors: dict[PredictorName, KnnSetting | None],
     decisions: Mapping[str, Decision],
     result: Mapping[str, float],
     provenance: Mapping[str, str],
@@ -180,10 +188,10 @@ def _index(
             name: Level(classes=info.space(name).classes, parents=tuple(parent_C.tolist()))
             for name, parent_C in class_parents(job_data.dataset, labels).items()
         },
-        ways=ways,
-        best=next(iter(ways)),
+        predictors=predictors,
+        best=next(iter(predictors)),
         metric=metric,
-        decisions={way: decisions[way] for way in ways},
+        decisions={predictor: decisions[predictor] for predictor in predictors},
         preprocessing=_preprocessing(job_data),
         metrics=dict(result),
         provenance={**provenance, **own, "exported_with": f"mlcl {__version__}, torch {torch.__version__}"},
@@ -192,15 +200,15 @@ def _index(
     return index.model_copy(update={"best": _best(index)})
 
 
-def _best(index: Index) -> Way:
+def _best(index: Index) -> PredictorName:
     """Returns the predictor with the best validation metric, the first of equal ones."""
     sign = 1 if default_mode(index.metric) == "max" else -1
     scores = {
-        way: sign * index.metrics.get(f"{index.prefix(way)}val/{index.metric}", float("nan"))
-        for way in index.ways
+        predictor: sign * index.metrics.get(f"{index.prefix(predictor)}val/{index.metric}", float("nan"))
+        for predictor in index.predictors
     }
-    known = {way: score for way, score in scores.items() if score == score}
-    return max(known, key=lambda way: known[way]) if known else index.best
+    known = {predictor: score for predictor, score in scores.items() if score == score}
+    return max(known, key=lambda predictor: known[predictor]) if known else index.best
 
 
 def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
@@ -233,7 +241,7 @@ def describe(index: Index) -> str:
         what=_what(index),
         best=index.best,
         metric=index.metric,
-        ways=_predictors(index),
+        predictors=_predictors(index),
     )
 
 
@@ -246,14 +254,14 @@ def _what(index: Index) -> str:
 
 def _predictors(index: Index) -> str:
     rows = []
-    for way, its in index.ways.items():
+    for predictor, its in index.predictors.items():
         how = [] if its is None else [f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"]
         if index.task == "multi_label":
-            how.append(_labels(index.decisions[way]))
-        names = (f"{index.prefix(way)}{split}/{index.metric}" for split in ("val", "test"))
+            how.append(_labels(index.decisions[predictor]))
+        names = (f"{index.prefix(predictor)}{split}/{index.metric}" for split in ("val", "test"))
         values = [index.metrics.get(name) for name in names]
         printed = ("" if value is None else f"{value:.4f}" for value in values)
-        rows.append((f"`{way}`", "; ".join(how), *printed))
+        rows.append((f"`{predictor}`", "; ".join(how), *printed))
     heads = ("predictor", "settings", f"validation {index.metric}", f"test {index.metric}")
     return markdown_table(heads, rows, left=(0, 1))
 
