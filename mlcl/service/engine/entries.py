@@ -29,6 +29,7 @@ class Confirmation:
         scope: The search that found it, in a ledger with several.
         labels: Its present names, with its rank in the search; empty once better settings replaced it.
         roles: `model`, `baseline` or both.
+        race: Whether it is an entrant of its search's race, whose seeds are compared on validation alone.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Confirmation:
     scope: str = ""
     labels: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    race: bool = False
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
 from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
+from mlcl.service.search.race import entrant_count
 from mlcl.service.search.sampling import agree
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
@@ -44,6 +45,23 @@ def _key(job: JobConfig) -> str:
     return f"confirm-{job_hash(job)[:12]}"
 
 
+def entrants(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
+    """Returns the entrants of a search's race: the job as written, then its best trials.
+
+    With several goals these are of the Pareto front. A trial of the job as written enters once, as this.
+    """
+    found = [Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {})]
+    complete = ranked(trials, plan.space.mode)
+    best = ranked(pareto(trials, plan.space.goals), plan.space.mode) if plan.space.multi else complete
+    for rank, trial in enumerate(best[: entrant_count(plan.confirm, len(complete))], start=1):
+        found.append(replace(best_candidate(trial), labels=(_found(rank, trial),)))
+    return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in _merged(found)]
+
+
+def _found(rank: int, trial: Entry) -> str:
+    return f"{'best found' if rank == 1 else f'no. {rank} found'} ({trial.label})"
+
+
 def candidates(
     plan: SweepPlan, trials: Sequence[Entry], tuned: Mapping[str, Entry] = MappingProxyType({})
 ) -> list[Candidate]:
@@ -67,9 +85,12 @@ def candidates(
         trials = pareto(trials, plan.space.goals)
     best = ranked(trials, plan.space.mode)[: plan.confirm]
     for rank, trial in enumerate(best, start=1):
-        name = "best found" if rank == 1 else f"no. {rank} found"
-        found.append(replace(best_candidate(trial), labels=(f"{name} ({trial.label})",)))
-    found += [each for each in baselines if each.job.baseline is not None]
+        found.append(replace(best_candidate(trial), labels=(_found(rank, trial),)))
+    return _merged([*found, *(each for each in baselines if each.job.baseline is not None)])
+
+
+def _merged(found: Sequence[Candidate]) -> list[Candidate]:
+    """Merges settings that come to the same job."""
     merged: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
     for one in found:

@@ -16,6 +16,9 @@ from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
+RACE_OFFSET = 501
+"""The first seed of a race, from that of the job: a confirmation has fewer seeds."""
+
 
 class ConfirmationSource(TrainingSource):
     """The trainings of chosen settings on fresh seeds: the first seed of each, then the second of each.
@@ -29,9 +32,9 @@ class ConfirmationSource(TrainingSource):
         chosen: The settings.
         scope: The search that found them, in a ledger with several.
         seed_keys: The keys of a job that get the seed.
+        race: Whether the settings race: on seeds of the race, without reading test.
     """
 
-    stage = "confirmation"
     store: NestedTrials
 
     def __init__(
@@ -42,7 +45,11 @@ class ConfirmationSource(TrainingSource):
         chosen: Sequence[Candidate],
         scope: str = "",
         seed_keys: Sequence[str] = ("train.seed",),
+        *,
+        race: bool = False,
     ) -> None:
+        self.stage, self.test, self._race = ("race" if race else "confirmation"), not race, race
+        self._seeds = race_seeds(plan) if race else fresh_seeds(plan)
         self.store, self.scores = store, plan.scores
         self._plan, self._ledger, self._scope, self._seed_keys = plan, ledger, scope, seed_keys
         self._chosen = [replace(each, key=scoped(scope, each.key)) for each in chosen]
@@ -54,17 +61,21 @@ class ConfirmationSource(TrainingSource):
         ledger, chosen = self._ledger, {each.key: each for each in self._chosen}
         for each in self._chosen:
             if each.key not in ledger.confirmations:
-                new = Confirmation(each.key, each.name, dump_job(each.job), dict(each.settings), self._scope)
+                new = Confirmation(
+                    each.key, each.name, dump_job(each.job), dict(each.settings), self._scope, race=self._race
+                )
                 ledger.open_confirmation(_with_labels(new, each))
             self.store.open_confirmation(ledger.confirmations[each.key])
         # The best found may be another setting than last time.
-        for its in [its for its in ledger.confirmations.values() if its.scope == self._scope]:
+        own = [
+            its for its in ledger.confirmations.values() if (its.scope, its.race) == (self._scope, self._race)
+        ]
+        for its in own:
             present = _with_labels(its, chosen.get(its.key))
             if present != its:
                 ledger.open_confirmation(present)
             self.store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(present.labels) or "no longer"})
-        first = self._plan.job.train.seed + 1  # none of them is the search's
-        for seed in range(first, first + self._plan.seeds):
+        for seed in self._seeds:
             self._entries += [self._open(each.key, seed) for each in self._chosen]
         self._waiting = [entry for entry in self._entries if entry.resumable]
         return len(self._entries) - len(self._waiting), len(self._entries)
@@ -114,6 +125,18 @@ class ConfirmationSource(TrainingSource):
     def finished(self) -> bool:
         """Whether every seed has ended."""
         return all(entry.ended for entry in self._entries)
+
+
+def fresh_seeds(plan: SweepPlan) -> range:
+    """Returns the seeds of a confirmation: none of them is the search's or the race's."""
+    first = plan.job.train.seed + 1
+    return range(first, first + plan.seeds)
+
+
+def race_seeds(plan: SweepPlan) -> range:
+    """Returns the seeds of a race: more fresh seeds of a later command are none of them."""
+    first = plan.job.train.seed + RACE_OFFSET
+    return range(first, first + plan.space.search.race_seeds)
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
