@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -9,11 +10,13 @@ from typing import Any
 
 from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
 from mlcl.results.sweep_result import pareto, ranked
-from mlcl.service.engine.entries import Entry
-from mlcl.service.search.race import entrant_count
+from mlcl.service.engine.entries import Entry, scoped
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.race import Entrant, entrant_count, race_pick
 from mlcl.service.search.sampling import agree
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
+from mlcl.tracking import State
 
 AS_WRITTEN = "as written"
 """The name of the job that is searched, as it was written."""
@@ -50,25 +53,46 @@ def entrants(plan: SweepPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
     With several goals these are of the Pareto front. A trial of the job as written enters once, as this.
     """
-    found = [Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {})]
     complete = ranked(trials, plan.space.mode)
-    best = ranked(pareto(trials, plan.space.goals), plan.space.mode) if plan.space.multi else complete
-    for rank, trial in enumerate(best[: entrant_count(plan.confirm, len(complete))], start=1):
-        found.append(replace(best_candidate(trial), labels=(_found(rank, trial),)))
+    found = _models(plan, trials, entrant_count(plan.confirm, len(complete)))
     return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in _merged(found)]
 
 
-def _found(rank: int, trial: Entry) -> str:
-    return f"{'best found' if rank == 1 else f'no. {rank} found'} ({trial.label})"
+def race_winner(raced: Sequence[Candidate], ledger: Ledger, mode: str, scope: str = "") -> Candidate | None:
+    """Returns the pick of a race; None until each training of it has ended."""
+    by_name = {each.name: each for each in raced}
+    field = []
+    for name, each in by_name.items():
+        seeds = ledger.seeds_of(scoped(scope, each.key))
+        if not seeds or any(seed.resumable for seed in seeds):
+            return None
+        scores = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
+        field.append(Entrant(name, tuple(math.nan if score is None else score for score in scores)))
+    return by_name[race_pick(field, mode).name]
+
+
+def _models(plan: SweepPlan, trials: Sequence[Entry], count: int) -> list[Candidate]:
+    """Returns the job as written, and the best trials: with several goals those of the Pareto front."""
+    if plan.space.multi:
+        trials = pareto(trials, plan.space.goals)
+    found = [Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {})]
+    for rank, trial in enumerate(ranked(trials, plan.space.mode)[:count], start=1):
+        name = "best found" if rank == 1 else f"no. {rank} found"
+        found.append(replace(best_candidate(trial), labels=(f"{name} ({trial.label})",)))
+    return found
 
 
 def candidates(
-    plan: SweepPlan, trials: Sequence[Entry], tuned: Mapping[str, Entry] = MappingProxyType({})
+    plan: SweepPlan,
+    trials: Sequence[Entry],
+    tuned: Mapping[str, Entry] = MappingProxyType({}),
+    pick: Candidate | None = None,
 ) -> list[Candidate]:
     """Returns trained baselines, the job as written, the best found, and fitted baselines, in this order.
 
     With several goals the best found are those of the Pareto front. `tuned` has the best trials of baselines
-    that were searched, by the baselines' names: they are confirmed in place of the jobs as written.
+    that were searched, by the baselines' names: they are confirmed in place of the jobs as written. The pick
+    of a race is confirmed in place of the job as written and the best found.
     Settings that come to the same job, but for the last digits of its numbers, are confirmed once, under both
     names and with both roles.
     """
@@ -80,12 +104,7 @@ def candidates(
         if each.name in tuned:
             its = best_candidate(tuned[each.name])
             found[order] = replace(its, labels=(f"{its.name}, best found",), role=Role.BASELINE)
-    found.append(Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {}))
-    if plan.space.multi:
-        trials = pareto(trials, plan.space.goals)
-    best = ranked(trials, plan.space.mode)[: plan.confirm]
-    for rank, trial in enumerate(best, start=1):
-        found.append(replace(best_candidate(trial), labels=(_found(rank, trial),)))
+    found += [pick] if pick is not None else _models(plan, trials, plan.confirm)
     return _merged([*found, *(each for each in baselines if each.job.baseline is not None)])
 
 

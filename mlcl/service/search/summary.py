@@ -120,7 +120,7 @@ class SweepReader:
         """
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
         confirmations = [
-            confirmation for confirmation in self._ledger.confirmations.values() if not confirmation.scope
+            each for each in self._ledger.confirmations.values() if not each.scope and not each.race
         ]
         used, found = Counter[str](), {}
         for order, confirmation in enumerate(confirmations):

@@ -19,7 +19,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.search.best_model import register_best
-from mlcl.service.search.confirmation import Candidate, candidates
+from mlcl.service.search.confirmation import Candidate, candidates, entrants, race_winner
 from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
@@ -180,7 +180,10 @@ class Sweep:
             return
         ledger = self.command.ledger
         tuned = {name: its for name, search in self.baselines.items() if (its := search.best()) is not None}
-        chosen = candidates(self.plan, ledger.counted(), tuned)
+        pick = self.race()
+        if pick is None and self.plan.space.search.race_seeds:
+            return
+        chosen = candidates(self.plan, ledger.counted(), tuned, pick)
         known = [candidate for candidate in chosen if candidate.key in ledger.confirmations]
         if len(known) < len(chosen) and self.engine.stop():
             # The search was cut short: what is best so far need not be the best found.
@@ -190,6 +193,21 @@ class Sweep:
         self.engine.run(confirmation)
         self.confirmed = chosen
         self.finished = self.searches.left() == 0 and confirmation.finished
+
+    def race(self) -> Candidate | None:
+        """Trains the job as written and the best trials on the seeds of the race; returns the pick.
+
+        None without a race, and where a stop came first.
+        """
+        ledger = self.command.ledger
+        raced = entrants(self.plan, ledger.counted())
+        if not self.plan.space.search.race_seeds or (len(raced) > 1 and self.engine.stop()):
+            return None
+        if len(raced) == 1:
+            return replace(raced[0], key="")
+        self.engine.run(ConfirmationSource(self.plan, ledger, self.store, raced, race=True))
+        pick = race_winner(raced, ledger, self.plan.space.mode)
+        return pick and replace(pick, key="")
 
     def outcome(self) -> tuple[State, str]:
         """Returns state and reason; a stop after the last training changes nothing."""
