@@ -39,9 +39,11 @@ class SubsetConfig(Section):
 
 
 class LabelNoiseConfig(Section):
-    """Uniform label noise on the training split; validation and test stay clean."""
+    """Uniform label noise on the training split alone."""
 
-    rate: Fraction = Field(description="probability that a label is drawn anew, from all classes")
+    rate: Fraction = Field(
+        description="probability that a label is drawn anew from all C classes: rate (C-1)/C are wrong"
+    )
     labels: str | None = Field(
         None, description="label space that gets it; default: the classifier's. Coarser levels follow"
     )
