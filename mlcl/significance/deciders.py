@@ -127,5 +127,5 @@ def _enough(half: Callable[[str, float], float], what: str, now: int, target: fl
 
 def two_digits(number: int) -> int:
     """The number with two significant digits, rounded up."""
-    step = 10 ** max(len(str(number)) - 2, 0)
+    step = int(10 ** max(len(str(number)) - 2, 0))
     return math.ceil(number / step) * step

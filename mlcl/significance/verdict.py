@@ -188,16 +188,7 @@ def compare_arms(
     half = 0.0 if unknown else float(half_width(*parts.arrays(), level))
     before, after = (_summary(arm, mean) for arm, mean in zip(arms, means, strict=True))
     trained = [each for arm, each in zip(arms, (before, after), strict=True) if not (arm.fitted or same)]
-    decider = None
-    if not (unknown or same):
-        decider = cheapest_decider(
-            parts,
-            target=max(abs(difference), margin - abs(difference)),
-            searches=min((each.searches for each in trained), default=0),
-            seeds=_seeds(arms),
-            rows=rows if parts.blocks else 0,
-            level=level,
-        )
+    target = max(abs(difference), margin - abs(difference))
     return Verdict(
         question=question,
         metric=metric,
@@ -211,7 +202,21 @@ def compare_arms(
         shares=parts.shares(),
         rows_counted=same or parts.blocks > 0,
         single=tuple(each.label for each in trained if each.searches == 1),
-        decider=decider,
+        decider=None if unknown else _decider(parts, target, arms, trained, rows, level),
+        level=level,
+    )
+
+
+def _decider(
+    parts: Errors, target: float, arms: tuple[Arm, Arm], trained: list[ArmSummary], rows: int, level: float
+) -> Decider | None:
+    """What brings half the width to `target`; seeds and searches count where an arm is trained."""
+    return cheapest_decider(
+        parts,
+        target=target,
+        searches=min((each.searches for each in trained), default=0),
+        seeds=_seeds(arms),
+        rows=rows if parts.blocks else 0,
         level=level,
     )
 

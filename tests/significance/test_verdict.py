@@ -29,9 +29,7 @@ def arm(label: str, mean: float, spread: float, searches: int = 3, seeds: int = 
     )  # fmt: skip
 
 
-def compare(
-    reference: Arm, treated: Arm, mode: str = "max", margin: float = 0.005, rows: int = 400
-) -> Verdict:
+def compare(reference: Arm, treated: Arm, mode: str = "max") -> Verdict:
     return compare_arms(
         reference, treated, question="heads", metric="test/accuracy", mode=mode, margin=0.005, rows=400
     )
@@ -40,17 +38,17 @@ def compare(
 def slow_interval(reference: Arm, treated: Arm) -> tuple[float, float]:
     """The interval by loops in float64."""
     parts, means, without = [], [], []
-    for arm_ in (reference, treated):
-        of_searches = [statistics.fmean(its.value for its in each) for each in arm_.searches]
+    for tested in (reference, treated):
+        of_searches = [statistics.fmean(its.value for its in search) for search in tested.searches]
         means.append(statistics.fmean(of_searches))
         count = len(of_searches)
         parts.append((statistics.variance(of_searches) / count, count - 1))
         without.append(
             [
                 statistics.fmean(
-                    statistics.fmean(its.blocks[b] for its in search) for search in each.searches
+                    statistics.fmean(its.blocks[b] for its in search) for search in tested.searches
                 )
-                for b in range(len(arm_.searches[0][0].blocks))
+                for b in range(len(tested.searches[0][0].blocks))
             ]
         )
     of_blocks = [b - a for a, b in zip(*without, strict=True)]
@@ -132,12 +130,12 @@ def test_rows_that_forbid_a_decision_are_named() -> None:
 
 def test_equal_trainings_have_no_difference_and_one_training_alone_no_interval() -> None:
     one = arm("a", 0.5, 0.01)
-    alone = [Arm(name, ((Outcome(0, value),),)) for name, value in (("x", 0.5), ("y", 0.9))]
+    x, y = [Arm(name, ((Outcome(0, value),),)) for name, value in (("x", 0.5), ("y", 0.9))]
 
     assert compare(one, one).interval == (0, 0)
     assert compare(one, one).answer is Answer.NO_DIFFERENCE
-    assert compare(*alone).interval is None
-    assert compare(*alone).answer is Answer.CANNOT_TELL
+    assert compare(x, y).interval is None
+    assert compare(x, y).answer is Answer.CANNOT_TELL
 
 
 def test_failed_trainings_are_left_out() -> None:
