@@ -337,15 +337,6 @@ def test_a_checkpoint_of_something_else_is_refused(tiny, tmp_path):
         run(tiny_job(tiny, epochs=2), tmp_path, tmp_path / "run")
 
 
-def test_a_subset_is_what_is_trained_on(tiny, tmp_path):
-    job = tiny_job(tiny, "data.subset={per_class: 3}", epochs=1)
-    job_data = JobData.of(job, tmp_path)
-    assert len(job_data.train) == 12
-    run(job, tmp_path, tmp_path / "run", test=False)
-    table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
-    assert table["split"].to_pylist().count("train") == 12
-
-
 def impatient(data, *overrides, **train):
     """Learns nothing from its second epoch on, so that only the first can be the best."""
     return tiny_job(data, "evaluation.metric=val/accuracy", *overrides, patience=2, epochs=12, **train)
