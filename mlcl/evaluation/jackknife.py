@@ -99,7 +99,8 @@ def values_without_blocks(
         >>> values_without_blocks("single", p, torch.tensor([0, 1, 1, 1]), blocks, only=["accuracy"])
         {'accuracy': array([0.5, 1. ])}
     """
-    evaluate(task, probabilities, targets, decision, aspects, only, facts)  # one clear error for bad input
+    checked = [name for name in only if task != "multi_label" or name not in RANKED]
+    evaluate(task, probabilities, targets, decision, aspects, checked, facts)  # raises for bad input
     rows = _Rows(task, probabilities, targets, block_N, decision, aspects, facts)
     return {name: rows.values(name) for name in only}
 

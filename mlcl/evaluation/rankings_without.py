@@ -20,9 +20,10 @@ def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blo
     least as high as positive i, c_b(i) and p_b(i) those of them in block b, it is the mean of
     (p(i) - p_b(i)) / (c(i) - c_b(i)) over the positives outside of b.
     """
-    order = np.argsort(-score_n, kind="stable")
-    score, true, block = score_n[order], true_n[order], block_n[order]
-    from_P = np.searchsorted(-score, -score[true], side="right")
+    order = np.argsort(-score_n)
+    falling, true, block = -score_n[order], true_n[order], block_n[order]
+    from_P = np.searchsorted(falling, falling[true], side="right")
+    own_from_P = np.searchsorted(falling[true], falling[true], side="right")
     block_P = block[true]
     value_B = np.full(blocks, np.nan)
     step = max(1, CELLS // (len(from_P) + 1))
@@ -32,7 +33,6 @@ def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blo
         place, column = np.flatnonzero(inside), block[inside] - first
         positive = true[inside]
         all_PB = from_P[:, None] - _counts(place, column, from_P, wide)
-        own_from_P = np.searchsorted(-score[true], -score[true], side="right")
         own_PB = own_from_P[:, None] - _counts(place[positive], column[positive], from_P, wide)
         precision_PB = np.divide(own_PB, all_PB, out=np.zeros(all_PB.shape), where=all_PB > 0)
         mine = (block_P >= first) & (block_P < first + wide)
