@@ -22,8 +22,8 @@ class Metric:
     """Declares a metric as a value at the top of a module of `mlcl.evaluation.metrics`, or of a plugin.
 
     The functions that compute it decide for which tasks it is there: `counts` or `labels` for multi-label
-    predictions, `hits` or `classes` for classes, where the value of several aspects is their mean. A metric
-    of embeddings is an `EmbeddingMetric`.
+    predictions, `hits`, `class_counts` or `classes` for classes, where the value of several aspects is their
+    mean. A metric of embeddings is an `EmbeddingMetric`.
 
     Args:
         name: The name in jobs and logs.
@@ -42,6 +42,7 @@ class Metric:
             are any.
         hits: Takes the numbers of right and of all known rows (...), and is scored like `counts`. Each
             aspect's own value is given besides, as `<name>_<aspect>`.
+        class_counts: Takes the `Counts` (..., C) of classes and gives (...).
         classes: Takes a `ClassPrediction`.
 
     Raises:
@@ -64,18 +65,21 @@ class Metric:
     ranks: bool = False
     masked: bool = False
     hits: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
+    class_counts: Callable[[Counts], Array] | None = field(default=None, repr=False)
     classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if (self.counts and self.labels) or (self.hits and self.classes):
+        of_classes = [each for each in (self.hits, self.class_counts, self.classes) if each]
+        if (self.counts and self.labels) or len(of_classes) > 1:
             raise ValueError(f"metric {self.name} is computed in two ways; allowed: one for a kind of task")
         if not self.tasks:
-            raise ValueError(f"metric {self.name} needs one of counts, labels, hits, classes")
+            raise ValueError(f"metric {self.name} needs one of counts, labels, hits, class_counts, classes")
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """The tasks that have it."""
-        classes: tuple[Task, ...] = ("single", "aspects") if self.hits or self.classes else ()
+        scored = self.hits or self.class_counts or self.classes
+        classes: tuple[Task, ...] = ("single", "aspects") if scored else ()
         return (*classes, "multi_label") if self.counts or self.labels else classes
 
     @property
@@ -106,6 +110,8 @@ class Metric:
         """The value of a prediction of classes."""
         if self.hits is not None:
             return float(self.hits(prediction.right.sum(), np.asarray(len(prediction.targets))))
+        if self.class_counts is not None:
+            return float(self.class_counts(prediction.counts))
         assert self.classes is not None
         return float(self.classes(prediction))
 

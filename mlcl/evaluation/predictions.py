@@ -103,13 +103,13 @@ class Counts:
     """Per label, the numbers of right (..., L), predicted (..., L) and true entries (L,) or (..., L).
 
     They are int64, or float64 with a share of other labels' counts. `cells` is the number of all known
-    entries; unknown ones are not counted.
+    entries, or these numbers (...); unknown ones are not counted.
     """
 
     right: Array
     predicted: Array
     true: Array
-    cells: int
+    cells: int | Array
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,17 @@ class ClassPrediction:
     def right(self) -> Array:
         """Whether the predicted class is the target (N,) bool."""
         return np.asarray(self.predicted == self.targets)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Right, predicted and true rows by class."""
+        n = self.probabilities.shape[1]
+        return Counts(
+            right=np.bincount(self.targets[self.right], minlength=n),
+            predicted=np.bincount(self.predicted, minlength=n),
+            true=np.bincount(self.targets, minlength=n),
+            cells=len(self.targets),
+        )
 
     @property
     def true_path(self) -> Array:

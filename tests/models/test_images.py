@@ -31,23 +31,15 @@ def test_resnet_stems(stem, side):
 
 
 @torchvision_is_there
-def test_resnet_weights_may_lie_in_the_home_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    source = ResNet("resnet18", stem="imagenet").network
-    save_file(source.state_dict(), tmp_path / "w.safetensors")
-    found = ResNet("resnet18", stem="imagenet", weights="~/w.safetensors").network
-    assert torch.equal(found.conv1.weight, source.conv1.weight)
-
-
-@torchvision_is_there
-def test_resnet_weights_come_from_safetensors(tmp_path):
+def test_resnet_weights_come_from_safetensors_also_below_the_home(tmp_path, monkeypatch):
     from torchvision.models import resnet18
 
-    source = resnet18(weights=None)
-    save_file(source.state_dict(), tmp_path / "w.safetensors")
-    encoder = ResNet("resnet18", stem="imagenet", weights=tmp_path / "w.safetensors")
-    for name, value in encoder.network.state_dict().items():
-        assert torch.equal(value, source.state_dict()[name]), name
+    monkeypatch.setenv("HOME", str(tmp_path))
+    expected = resnet18(weights=None).state_dict()
+    save_file(expected, tmp_path / "w.safetensors")
+    for place in (tmp_path / "w.safetensors", "~/w.safetensors"):
+        found = ResNet("resnet18", stem="imagenet", weights=place).network.state_dict()
+        assert all(torch.equal(value, expected[name]) for name, value in found.items())
 
 
 @torchvision_is_there

@@ -1,4 +1,5 @@
 import json
+import pickle
 import re
 import shutil
 import socket
@@ -7,11 +8,11 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from security.hostile import Hostile
 from tiny_models import KINDS, save, token_batch
 from torch import nn
 
 from mlcl.errors import UserError
-from mlcl.models.model_folder import model_folder
 from mlcl.models.pretrained import (
     LoraConfig,
     check_length,
@@ -183,39 +184,6 @@ def test_learned_positions_of_decoders_end_too(tmp_path, kind, model):
         check_length(network, 13, "encoder.max_length")
 
 
-def test_a_folder_without_a_model(tmp_path, no_network):
-    with pytest.raises(UserError, match=r"encoder\.model.*no config\.json"):
-        load_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"encoder\.model.*no such folder"):
-        load_pretrained(tmp_path / "nowhere")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(UserError, match=r"encoder\.model.*no weights"):
-        load_pretrained(tmp_path)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_without_its_tokenizer_is_refused(folders, tmp_path, no_network, kind):
-    for name in ("config.json", "model.safetensors"):
-        shutil.copy(folders[kind] / name, tmp_path)
-    with pytest.raises(UserError, match=r"encoder\.model.*no tokenizer"):
-        model_folder(tmp_path)
-
-
-def test_a_folder_below_the_home(folders, monkeypatch):
-    monkeypatch.setenv("HOME", str(folders["bert"].parent))
-    assert model_folder(f"~/{folders['bert'].name}") == folders["bert"]
-    with pytest.raises(UserError, match="no such folder"):
-        model_folder("~/nowhere")
-
-
-def test_pickled_weights_are_refused(folders, copy, no_network):
-    torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
-    assert make(copy) is not None  # the safetensors beside it are read
-    (copy / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"encoder\.model.*pickled.*safetensors"):
-        load_pretrained(copy)
-
-
 def test_damaged_and_foreign_weights(copy, no_network):
     file = copy / "model.safetensors"
     whole = file.read_bytes()
@@ -233,18 +201,13 @@ def test_damaged_and_foreign_weights(copy, no_network):
         load_pretrained(copy)
 
 
-def test_an_adapter_beside_the_model_is_not_taken_silently(copy):
-    (copy / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "other/model"}))
-    with pytest.raises(UserError, match="merge it"):
-        load_pretrained(copy)
-
-
-def test_a_model_s_own_code_is_never_run(copy, tmp_path, no_network):
+def test_neither_a_model_s_own_code_nor_pickled_weights_are_run(copy, tmp_path, no_network):
     ran = tmp_path / "ran"
     (copy / "modeling_own.py").write_text(f"open({str(ran)!r}, 'w')\n")
     config = json.loads((copy / "config.json").read_text())
     config["auto_map"] = {"AutoModel": "modeling_own.Own", "AutoConfig": "modeling_own.OwnConfig"}
     (copy / "config.json").write_text(json.dumps(config))
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps(Hostile(ran)))
     assert type(make(copy)) is transformers.BertModel
     (copy / "config.json").write_text(json.dumps({**config, "model_type": "own"}))
     with pytest.raises(UserError, match=r"encoder\.model"):
@@ -305,7 +268,7 @@ def test_a_language_model_in_several_files(folders, tmp_path, no_network):
         load_pretrained(tmp_path)
 
 
-def test_a_model_of_images_is_refused(tmp_path, no_network):
+def test_folders_without_a_model_and_models_of_images_are_refused(tmp_path, no_network):
     config = transformers.ViTConfig(
         hidden_size=8,
         num_hidden_layers=1,
@@ -314,108 +277,10 @@ def test_a_model_of_images_is_refused(tmp_path, no_network):
         image_size=8,
         patch_size=4,
     )
+    with pytest.raises(UserError, match=r"encoder\.model.*no config\.json"):
+        load_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"neither a text encoder nor a decoder; found: vit"):
         load_pretrained(save(transformers.ViTModel(config), tmp_path))
-
-
-def test_a_name_that_is_no_model(no_network):
-    with pytest.raises(UserError, match=r"encoder\.model.*no/such-model"):
-        load_pretrained("no/such-model")
-
-
-def test_a_name_on_the_hub_is_read_from_the_cache_without_a_network(
-    folders, tmp_path, monkeypatch, no_network
-):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    cached = tmp_path / "models--some--bert"
-    shutil.copytree(folders["bert"], cached / "snapshots" / "0123")
-    (cached / "refs").mkdir()
-    (cached / "refs" / "main").write_text("0123")
-    assert torch.equal(states_sum(make("some/bert").eval()), states_sum(make(folders["bert"]).eval()))
-
-
-def test_neither_pickles_nor_code_are_fetched(folders, monkeypatch):
-    import huggingface_hub
-
-    asked = {}
-
-    def fetch(name, *, allow_patterns, ignore_patterns):
-        listed = [
-            *("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer.model"),
-            *("pytorch_model.bin", "modeling_own.py", "original/params.json", "onnx/model.safetensors"),
-        ]
-        kept = huggingface_hub.utils.filter_repo_objects(
-            listed, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
-        )
-        asked[name] = list(kept)
-        return folders["bert"]
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    model_folder("some/bert")
-    assert asked == {
-        "some/bert": ["config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer.model"]
-    }
-
-
-def test_a_network_that_fails_in_its_own_way(monkeypatch):
-    import huggingface_hub
-
-    class ProxyError(Exception):
-        pass
-
-    def fetch(*args, **options):
-        raise ProxyError("407 Proxy Authentication Required")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
-    with pytest.raises(UserError, match=r"encoder\.model.*some/bert \(407 Proxy"):
-        model_folder("some/bert")
-
-
-@pytest.fixture
-def packages(monkeypatch, tmp_path):
-    """A place for installed Python packages; gives a function that installs files under a name."""
-    monkeypatch.syspath_prepend(tmp_path)
-
-    def install(name, *files):
-        info = tmp_path / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
-        return tmp_path
-
-    return install
-
-
-def test_a_model_inside_a_python_package(folders, packages, no_network):
-    names = [file.name for file in folders["bert"].iterdir()]
-    site = packages("tiny_bert", "tiny_bert/__init__.py", *(f"tiny_bert/model/{name}" for name in names))
-    shutil.copytree(folders["bert"], site / "tiny_bert" / "model")
-    (site / "tiny_bert" / "__init__.py").write_text("raise RuntimeError('imported')")
-    assert model_folder("package:tiny_bert") == model_folder("package:tiny-bert")
-    assert torch.equal(states_sum(make("package:tiny_bert").eval()), states_sum(make(folders["bert"]).eval()))
-
-
-def test_python_packages_without_a_model_or_with_two(packages, no_network):
-    packages("plain", "plain/__init__.py", "plain/config.json")
-    two = [f"double/{i}/{name}" for i in "ab" for name in ("config.json", "w.safetensors")]
-    site = packages("double", *two)
-    for file in two:
-        (site / file).parent.mkdir(parents=True, exist_ok=True)
-        (site / file).touch()
-    packages("gone", "gone/config.json", "gone/model.safetensors")
-    for name, problem in {
-        "absent": "not installed",
-        "": "not installed",
-        "plain": "not exactly one model.*package:plain",
-        "double": "not exactly one model.*double/a, double/b",
-        # Once some library has imported importlib_metadata, files that are gone are no longer listed.
-        "gone": "no such folder|not exactly one model",
-    }.items():
-        with pytest.raises(UserError, match=problem) as caught:
-            model_folder(f"package:{name}")
-        assert caught.value.key == "encoder.model"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from security.hostile import Hostile
 
 from mlcl.errors import UserError
 from mlcl.training.checkpoint import (
@@ -56,24 +57,15 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path, key):
 
 
 def test_damaged_foreign_and_hostile_files_are_refused(tmp_path):
-    path = tmp_path / "c.pt"
+    path, hostile = tmp_path / "c.pt", Hostile(tmp_path / "ran")
     save_checkpoint(path, {**IDENTITY, "w": torch.zeros(1000)})
     whole = path.read_bytes()
-    for content in (b"", whole[: len(whole) // 2], b"not a checkpoint"):
+    torch.save({"version": VERSION, **IDENTITY, "x": hostile}, path)
+    contents = (b"", whole[: len(whole) // 2], b"not a checkpoint", path.read_bytes(), pickle.dumps(hostile))
+    for content in contents:
         path.write_bytes(content)
         with pytest.raises(UserError, match="not a readable checkpoint"):
             load_checkpoint(path, **IDENTITY)
-
-    class Hostile:
-        def __reduce__(self):
-            return (open, (str(tmp_path / "ran"), "w"))
-
-    torch.save({"version": VERSION, **IDENTITY, "x": Hostile()}, path)
-    with pytest.raises(UserError, match="not a readable checkpoint"):
-        load_checkpoint(path, **IDENTITY)
-    path.write_bytes(pickle.dumps(Hostile()))
-    with pytest.raises(UserError, match="not a readable checkpoint"):
-        load_checkpoint(path, **IDENTITY)
     assert not (tmp_path / "ran").exists()
     torch.save({"version": 99, **IDENTITY}, path)
     with pytest.raises(UserError, match="another checkpoint format"):

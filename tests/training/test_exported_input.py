@@ -1,23 +1,20 @@
-"""Files that exported models read, write and refuse."""
+"""Files that exported models label: their forms, and rows that cannot be read."""
 
 import csv
-import hashlib
 import json
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from builders import dataset, png, shades, text_dataset, tiny_job
-from safetensors import SafetensorError
-from stored_runs import exported, run
+from builders import dataset, png, shades, tiny_job
+from stored_runs import exported
 
 from mlcl.errors import UserError
-from mlcl.training.export import load_model, model_writer, write_export
+from mlcl.training.export import load_model
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.export.model import check_threshold
 from mlcl.training.export.prediction_files import TableColumns, check_place, read_items, sink
-from mlcl.training.job_data import JobData
 
 TEXTS = ["ball noise1", "vote, law\nnoise2", 'law "noise3"']
 TAGS = (
@@ -28,24 +25,8 @@ TAGS = (
 
 
 @pytest.fixture(scope="module")
-def finished(tiny, tmp_path_factory):
-    """A finished run and its material."""
-    home = tmp_path_factory.mktemp("run")
-    return home / "run", run(tiny_job(tiny, epochs=2), home)[0]
-
-
-@pytest.fixture
-def folder(finished, tmp_path):
-    """Its export, free to be damaged."""
-    write_export(tmp_path / "model", *finished, {"run_id": "r1"})
-    return tmp_path / "model"
-
-
-@pytest.fixture(scope="module")
-def model(finished, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export") / "model"
-    write_export(folder, *finished, {"run_id": "r1"})
-    return load_model(folder, "cpu")
+def model(tiny, tmp_path_factory):
+    return load_model(exported(tiny_job(tiny, epochs=2), tmp_path_factory.mktemp("home"))[1], "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +127,7 @@ def test_a_failed_pass_leaves_no_file(model, tmp_path):
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("settings", [(), TAGS])
-def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, finished, tiny, tmp_path):
+def test_rows_without_a_text_get_an_error_in_place_of_a_label(form, settings, tiny, tmp_path):
     _, folder = exported(tiny_job(tiny, *settings, epochs=1), tmp_path)
     frame = pd.DataFrame({"body": ["", "ball", None, "law"], "key": list("wxyz")})
     frame.to_parquet(tmp_path / "in.parquet")
@@ -304,127 +285,3 @@ def test_what_the_model_does_not_read(model, reader_of_images, tiny, tmp_path):
         sink(tmp_path / "a.xls"),
     ):
         pass
-
-
-def test_a_damaged_folder_is_refused(folder):
-    weights = folder / "weights.safetensors"
-    whole = weights.read_bytes()
-    weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(UserError, match=r"weights\.safetensors: SHA-256 differs"):
-        load_model(folder)
-    weights.unlink()
-    with pytest.raises(UserError, match=r"weights\.safetensors: a file of this model cannot be read"):
-        load_model(folder)
-    index = folder / "model.json"
-    index.write_text(index.read_text().replace('"version": 2', '"version": 3'))
-    with pytest.raises(UserError, match="written by a newer mlcl; found: 3; allowed: up to 2"):
-        load_model(folder)
-    index.write_text("{")
-    with pytest.raises(UserError, match="not valid JSON"):
-        load_model(folder)
-    index.unlink()
-    with pytest.raises(UserError, match=r"model\.json: not an exported model"):
-        load_model(folder)
-
-
-UNFIT = [
-    ("best", "probe", "best is probe, which is none of the predictors"),
-    ("predictors", {"knn": {"k": 1, "lambda": 0.5, "temperature": 1}}, "the first of the predictors must be"),
-    ("decisions", {}, "each of the predictors needs a decision"),
-    ("decisions", {"classifier": {"mode": "global", "thresholds": [0.2] * 3}}, "thresholds for 4 labels"),
-    ("levels", {"topic": {"classes": ["a"], "parents": [0, 0, 0, 1]}}, "parents of level topic do not fit"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "problem"), UNFIT)
-def test_an_index_that_does_not_fit_itself(key, value, problem, folder):
-    index = folder / "model.json"
-    index.write_text(json.dumps(json.loads(index.read_text()) | {key: value}))
-    with pytest.raises(UserError, match=rf"model\.json.*{problem}"):
-        load_model(folder)
-
-
-def sign(folder):
-    """Gives files that were changed their new checksums."""
-    index = json.loads((folder / "model.json").read_text())
-    index["files"] = {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in index["files"]
-    }
-    (folder / "model.json").write_text(json.dumps(index))
-
-
-def test_neighbours_that_do_not_fit_the_model(folder):
-    file = folder / "datastore.parquet"
-    table = pq.read_table(file)
-    n = len(table)
-    words = pa.array([["a"]] * n)
-    for column, values, problem in (
-        ("label", pa.array([4] * n, pa.int32()), "labels outside -1 to 3"),
-        ("label", pa.array([-2] * n, pa.int32()), "labels outside -1 to 3"),
-        ("embedding", pa.array([[1.0, 2.0]] * n, pa.list_(pa.float32(), 2)), "embeddings of another model"),
-        ("embedding", words, "not the datastore of a model"),
-    ):
-        pq.write_table(table.set_column(table.schema.get_field_index(column), column, values), file)
-        sign(folder)
-        with pytest.raises(UserError, match=rf"datastore\.parquet: .*{problem}"):
-            load_model(folder)
-
-
-def test_a_tokenizer_that_is_none(folder):
-    for content in (b"\xff", b"{}"):
-        (folder / "tokenizer.json").write_bytes(content)
-        sign(folder)
-        with pytest.raises(UserError, match=r"tokenizer\.json: not a tokenizer"):
-            load_model(folder)
-
-
-def test_a_device_that_is_none(folder):
-    with pytest.raises(UserError, match="no such device; found: tpu; allowed: auto, cpu, cuda"):
-        load_model(folder, "tpu")
-
-
-def test_an_index_reaches_no_file_outside(folder):
-    index = folder / "model.json"
-    whole = index.read_text()
-    index.write_text(whole.replace('"job.yaml":', '"../job.yaml":'))
-    with pytest.raises(UserError, match=r"key files.*should match pattern"):
-        load_model(folder)
-    index.write_text(whole.replace('"job.yaml":', '"more.yaml":'))
-    with pytest.raises(UserError, match=r"a file is not listed; found: job\.yaml"):
-        load_model(folder)
-
-
-def test_a_full_disk_leaves_nothing(finished, tmp_path, monkeypatch):
-    def full(tensors, file):
-        file.write_bytes(b"some")
-        raise SafetensorError("No space left on device")
-
-    monkeypatch.setattr(model_writer, "save_file", full)
-    with pytest.raises(UserError, match="cannot be written; found: No space left on device"):
-        write_export(tmp_path / "new", *finished, {})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_without_all_that_is_needed(finished, tmp_path):
-    run, job_data = finished
-    (tmp_path / "there").mkdir()
-    with pytest.raises(UserError, match="is there already"):
-        write_export(tmp_path / "there", run, job_data, {})
-    other = JobData.of(tiny_job(text_dataset(tmp_path / "data", seed=3), epochs=2), tmp_path)
-    with pytest.raises(
-        UserError, match=r"not the data that the run was trained on.*allowed: " + job_data.fingerprint
-    ):
-        write_export(tmp_path / "new", run, other, {})
-    fewer = JobData.of(tiny_job(job_data.dataset.place, "data.subset.n=20", epochs=2), tmp_path)
-    with pytest.raises(UserError, match="embeddings of other train rows"):
-        write_export(tmp_path / "new", run, fewer, {})
-    wider = JobData.of(tiny_job(job_data.dataset.place, "encoder.width=9", epochs=2), tmp_path)
-    with pytest.raises(UserError, match="weights of another model"):
-        write_export(tmp_path / "new", run, wider, {})
-    (tmp_path / "bare").mkdir()
-    with pytest.raises(UserError, match=r"result\.json: the run left no such file"):
-        write_export(tmp_path / "new", tmp_path / "bare", job_data, {})
-    assert not (tmp_path / "new").exists()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="key --to: cannot be written"):
-        write_export(tmp_path / "file" / "model", run, job_data, {})

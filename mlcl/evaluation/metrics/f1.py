@@ -1,9 +1,9 @@
 """F1: pooled over labels, as the mean of the labels' own F1, and from macro precision and recall."""
 
-from sklearn.metrics import f1_score
+import numpy as np
 
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.predictions import ClassPrediction, Counts, label_mean, ratio
+from mlcl.evaluation.predictions import Counts, label_mean, ratio
 from mlcl.evaluation.tasks import Array
 
 
@@ -18,9 +18,10 @@ def macro_f1(counts: Counts) -> Array:
     return label_mean(ratio(2 * counts.right, counts.predicted + counts.true))
 
 
-def macro_f1_of_classes(prediction: ClassPrediction) -> float:
+def macro_f1_of_classes(counts: Counts) -> Array:
     """The mean F1 over the classes that occur or are predicted."""
-    return float(f1_score(prediction.targets, prediction.predicted, average="macro", zero_division=0))
+    size = counts.predicted + counts.true
+    return np.asarray(ratio(2 * counts.right, size).sum(-1) / (size > 0).sum(-1))
 
 
 def macro_f1_caml(counts: Counts) -> Array:
@@ -42,7 +43,7 @@ MACRO_F1 = Metric(
     summary="mean of the labels' or classes' own F1; of aspects the mean of that",
     source="scikit-learn, f1_score with average macro",
     counts=macro_f1,
-    classes=macro_f1_of_classes,
+    class_counts=macro_f1_of_classes,
 )
 MACRO_F1_CAML = Metric(
     name="macro_f1_caml",

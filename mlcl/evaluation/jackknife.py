@@ -1,0 +1,258 @@
+"""The delete-a-block jackknife: metrics of a prediction without each block of its rows.
+
+A block is a union of groups of rows that belong together. The spread of the values without one block each is
+the error that the choice of the rows leaves in a metric.
+
+Shapes: N rows, B blocks, C classes, L labels, A aspects, P true entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from torch import Tensor
+
+from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.metric import METRICS, Metric
+from mlcl.evaluation.predictions import Counts
+from mlcl.evaluation.rankings_without import auc_without, average_precision_without
+from mlcl.evaluation.scores import AT_HALF, evaluate, metric_of
+from mlcl.evaluation.tasks import (
+    NO_FACTS,
+    Array,
+    LabelFacts,
+    Targets,
+    Task,
+    array,
+    as_classes,
+    as_rows,
+    known_entries,
+)
+from mlcl.labels import LabelRows
+
+BLOCKS = 100
+"""The largest number of blocks."""
+
+
+def blocks_of_groups(group_N: Array, blocks: int = BLOCKS, seed: int = 0) -> Array:
+    """Puts whole groups of rows into blocks of about equal numbers of rows.
+
+    The largest group comes first, each into the smallest block; groups of one size are in random order.
+
+    Args:
+        group_N: The group of each row, int.
+        blocks: The largest number of blocks; there are never more than groups.
+        seed: The seed of the random order.
+
+    Returns:
+        The block of each row (N,) int64, from 0 on, none of them empty.
+
+    Example:
+        >>> sorted(np.bincount(blocks_of_groups(np.array([7, 7, 7, 1, 2, 3]), blocks=2)).tolist())
+        [3, 3]
+    """
+    _, inverse_N, size_G = np.unique(group_N, return_inverse=True, return_counts=True)
+    order_G = np.random.default_rng(seed).permutation(len(size_G))
+    order_G = order_G[np.argsort(-size_G[order_G], kind="stable")]
+    rows_B = np.zeros(min(blocks, len(size_G)), dtype=np.int64)
+    block_G = np.empty(len(size_G), dtype=np.int64)
+    for group in order_G:
+        block_G[group] = rows_B.argmin()
+        rows_B[block_G[group]] += size_G[group]
+    return np.asarray(block_G[inverse_N])
+
+
+def values_without_blocks(
+    task: Task,
+    probabilities: Tensor,
+    targets: Targets,
+    block_N: Array,
+    decision: Decision = AT_HALF,
+    aspects: Sequence[str] | None = None,
+    only: Collection[str] = (),
+    facts: LabelFacts = NO_FACTS,
+) -> dict[str, Array]:
+    """Computes metrics without each block: `evaluate` of the rows of all others.
+
+    Args:
+        task: The kind of task.
+        probabilities: (N, C), (N, L) or (N, A, C), float.
+        targets: Classes (N,), label rows, or classes (N, A); -1 and unknown entries are left out.
+        block_N: The block of each row, 0 to B - 1.
+        decision: Which labels are predicted.
+        aspects: The names of the A aspects; by default their numbers.
+        only: The names of the metrics.
+        facts: Facts about labels and rows, which some metrics need.
+
+    Returns:
+        The values (B,) float64 by name. NaN where the metric is, and where no other row has a target.
+
+    Raises:
+        ValueError, UserError: As `evaluate` does.
+
+    Example:
+        >>> p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
+        >>> blocks = np.array([0, 0, 1, 1])
+        >>> values_without_blocks("single", p, torch.tensor([0, 1, 1, 1]), blocks, only=["accuracy"])
+        {'accuracy': array([0.5, 1. ])}
+    """
+    checked = [name for name in only if task != "multi_label" or name not in RANKED]
+    evaluate(task, probabilities, targets, decision, aspects, checked, facts)  # raises for bad input
+    rows = _Rows(task, probabilities, targets, block_N, decision, aspects, facts)
+    return {name: rows.values(name) for name in only}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A prediction whose rows are in blocks; see `values_without_blocks`."""
+
+    task: Task
+    probabilities: Tensor
+    targets: Targets
+    block_N: Array
+    decision: Decision
+    aspects: Sequence[str] | None
+    facts: LabelFacts
+
+    @property
+    def blocks(self) -> int:
+        return int(self.block_N.max()) + 1
+
+    def values(self, name: str) -> Array:
+        """The metric without each block (B,), by the quickest way that it has."""
+        metric = METRICS.get(name)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.task == "multi_label":
+                assert metric is not None
+                if metric.counts is not None:
+                    return np.asarray(metric.counts(self.label_counts), dtype=np.float64)
+                if name in RANKED:
+                    return RANKED[name](self)
+            elif self._quick(name):
+                return self._of_classes(name)
+        return self._slow(name)
+
+    def _quick(self, name: str) -> bool:
+        metric, _ = metric_of(name, self.task, self.aspects, self._columns)
+        return metric.hits is not None or metric.class_counts is not None
+
+    @property
+    def _columns(self) -> int:
+        return self.probabilities.shape[1] if self.task == "aspects" else 1
+
+    def _of_classes(self, name: str) -> Array:
+        """A metric of hits or of the counts of classes; the mean over the aspects that have a target."""
+        metric, aspect = metric_of(name, self.task, self.aspects, self._columns)
+        value_AB = np.stack([self._of_column(metric, column) for column in range(self._columns)])
+        if aspect is not None:
+            return np.asarray(value_AB[aspect])
+        there_AB = np.isfinite(value_AB)
+        return np.asarray(np.where(there_AB, value_AB, 0).sum(0) / there_AB.sum(0))
+
+    def _of_column(self, metric: Metric, column: int) -> Array:
+        target_N, predicted_N = (each[:, column] for each in self._class_columns)
+        known_N = target_N >= 0
+        block, target, predicted = self.block_N[known_N], target_N[known_N], predicted_N[known_N]
+        right = target == predicted
+        known_B = _without(np.bincount(block, minlength=self.blocks))
+        if metric.hits is not None:
+            right_B = _without(np.bincount(block[right], minlength=self.blocks))
+            return np.asarray(metric.hits(right_B, known_B), dtype=np.float64)
+        assert metric.class_counts is not None
+        n = self.probabilities.shape[-1]
+        counts = Counts(
+            right=self._entries(block[right], target[right], n),
+            predicted=self._entries(block, predicted, n),
+            true=self._entries(block, target, n),
+            cells=known_B,
+        )
+        return np.where(known_B > 0, metric.class_counts(counts), np.nan)
+
+    @cached_property
+    def _class_columns(self) -> tuple[Array, Array]:
+        """The targets and the predicted classes (N, A), of one classifier (N, 1)."""
+        predicted, target = array(self.probabilities).argmax(-1), as_classes(self.targets)
+        return target.reshape(len(target), -1), predicted.reshape(len(target), -1)
+
+    def _entries(self, block: Array, label: Array, n_labels: int) -> Array:
+        """The numbers of entries by label without each block (B, L)."""
+        cells = np.bincount(block * n_labels + label, minlength=self.blocks * n_labels)
+        return _without(cells.reshape(self.blocks, n_labels))
+
+    @cached_property
+    def label_counts(self) -> Counts:
+        """The counts of labels without each block (B, L)."""
+        p_NL, rows = array(self.probabilities), as_rows(self.targets)
+        predicted_NL, known_NL = self.decision.predict(p_NL), known_entries(rows)
+        known_N = np.full(len(p_NL), p_NL.shape[1]) if known_NL is None else known_NL.sum(1)
+        if known_NL is not None:
+            predicted_NL &= known_NL
+        row_P, label_P = array(rows.row_index()), array(rows.columns)
+        right_P = predicted_NL[row_P, label_P]
+        block_P, (row, label) = self.block_N[row_P], np.nonzero(predicted_NL)
+        return Counts(
+            right=self._entries(block_P[right_P], label_P[right_P], rows.width),
+            predicted=self._entries(self.block_N[row], label, rows.width),
+            true=self._entries(block_P, label_P, rows.width),
+            cells=_without(np.bincount(self.block_N, known_N, self.blocks)),
+        )
+
+    def by_label(self, without: Callable[[Array, Array, Array, int], Array]) -> Array:
+        """A value of each label's ranking without each block (B, L)."""
+        p_NL, rows = array(self.probabilities), as_rows(self.targets)
+        true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
+        columns = []
+        for p_N, true_N, label in zip(p_NL.T, true_NL.T, range(rows.width), strict=True):
+            known_N = slice(None) if known_NL is None else known_NL[:, label]
+            columns.append(without(p_N[known_N], true_N[known_N], self.block_N[known_N], self.blocks))
+        return np.stack(columns, axis=1)
+
+    def pooled_auc(self) -> Array:
+        """The AUC of all known cells without each block (B,)."""
+        p_NL, rows = array(self.probabilities), as_rows(self.targets)
+        true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
+        known_NL = np.ones_like(true_NL) if known_NL is None else known_NL
+        block_NL = np.broadcast_to(self.block_N[:, None], p_NL.shape)
+        return auc_without(p_NL[known_NL], true_NL[known_NL], block_NL[known_NL], self.blocks)
+
+    def _slow(self, name: str) -> Array:
+        """The metric of the remaining rows, for one block after the other."""
+        return np.array(
+            [self._remaining(name, np.flatnonzero(self.block_N != b)) for b in range(self.blocks)]
+        )
+
+    def _remaining(self, name: str, rows: Array) -> float:
+        if not len(rows):
+            return float("nan")
+        index = self.probabilities.new_tensor(rows).long()
+        targets = self.targets.take(index) if isinstance(self.targets, LabelRows) else self.targets[index]
+        facts, p = self.facts.of_rows(rows), self.probabilities[index]
+        return evaluate(self.task, p, targets, self.decision, self.aspects, [name], facts)[name]
+
+
+def _without(value_B: Array) -> Array:
+    """Sums over all blocks but one, from the sums of each block, the first axis."""
+    return np.asarray(value_B.sum(0) - value_B)
+
+
+def _mean(value_BL: Array) -> Array:
+    """The means over the labels that have a value; NaN for none."""
+    there = np.isfinite(value_BL)
+    return np.asarray(np.where(there, value_BL, 0).sum(-1) / there.sum(-1))
+
+
+def _count(value_BL: Array) -> Array:
+    return np.asarray(np.isfinite(value_BL).sum(-1), dtype=np.float64)
+
+
+RANKED: dict[str, Callable[[_Rows], Array]] = {
+    "map": lambda rows: _mean(rows.by_label(average_precision_without)),
+    "macro_auc": lambda rows: _mean(rows.by_label(auc_without)),
+    "micro_auc": _Rows.pooled_auc,
+    "labels_scored": lambda rows: _count(rows.by_label(average_precision_without)),
+    "labels_scored_auc": lambda rows: _count(rows.by_label(auc_without)),
+}
+"""The metrics of rankings of rows that are computed for all blocks at once."""

@@ -1,0 +1,82 @@
+"""Average precision and AUC of one ranking without each block of its rows, from one sort.
+
+Shapes: n rows, P positives, B blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mlcl.evaluation.tasks import Array
+
+CELLS = 1 << 22
+"""The largest number of counts (P, blocks) that are held at once."""
+
+
+def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> Array:
+    """Average precision without each block (B,); NaN where no positive remains.
+
+    Equal scores share a rank, as in `rank_labels`. With c(i) the rows and p(i) the positives that score at
+    least as high as positive i, c_b(i) and p_b(i) those of them in block b, it is the mean of
+    (p(i) - p_b(i)) / (c(i) - c_b(i)) over the positives outside of b.
+    """
+    order = np.argsort(-score_n)
+    falling, true, block = -score_n[order], true_n[order], block_n[order]
+    from_P = np.searchsorted(falling, falling[true], side="right")
+    own_from_P = np.searchsorted(falling[true], falling[true], side="right")
+    block_P = block[true]
+    value_B = np.full(blocks, np.nan)
+    step = max(1, CELLS // (len(from_P) + 1))
+    for first in range(0, blocks, step):
+        wide = min(step, blocks - first)
+        inside = (block >= first) & (block < first + wide)
+        place, column = np.flatnonzero(inside), block[inside] - first
+        positive = true[inside]
+        all_PB = from_P[:, None] - _counts(place, column, from_P, wide)
+        own_PB = own_from_P[:, None] - _counts(place[positive], column[positive], from_P, wide)
+        precision_PB = np.divide(own_PB, all_PB, out=np.zeros(all_PB.shape), where=all_PB > 0)
+        mine = (block_P >= first) & (block_P < first + wide)
+        precision_PB[np.flatnonzero(mine), block_P[mine] - first] = 0
+        left_B = len(from_P) - np.bincount(block_P[mine] - first, minlength=wide)
+        with np.errstate(invalid="ignore"):
+            value_B[first : first + wide] = precision_PB.sum(0) / left_B
+    return value_B
+
+
+def _counts(place: Array, column: Array, from_P: Array, wide: int) -> Array:
+    """The numbers of rows by block (P, wide) among the first `from_P` places; `from_P` ascends."""
+    segment = np.searchsorted(from_P, place, side="right")
+    cells = np.bincount(segment * wide + column, minlength=(len(from_P) + 1) * wide)
+    return np.asarray(cells.reshape(-1, wide)[: len(from_P)].cumsum(0))
+
+
+def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> Array:
+    """The area under the ROC curve without each block (B,); NaN where a positive or a negative lacks.
+
+    With U(S, T) the pairs of a positive of S and a negative of T in the right order, equal ones half, it is
+    U(all, all) - U(b, all) - U(all, b) + U(b, b), divided by the number of pairs that remain.
+    """
+    _, rank_n = np.unique(score_n, return_inverse=True)
+    key_n = block_n * (int(rank_n.max(initial=0)) + 1) + rank_n
+    block_P, block_M = block_n[true_n], block_n[~true_n]
+    above_P = _lower(rank_n[true_n], rank_n[~true_n])
+    below_M = len(block_P) - _lower(rank_n[~true_n], rank_n[true_n])
+    earlier_P = np.searchsorted(np.sort(block_M), block_P, side="left")
+    within_P = _lower(key_n[true_n], key_n[~true_n]) - earlier_P
+    won_B = (
+        above_P.sum()
+        - np.bincount(block_P, above_P - within_P, blocks)
+        - np.bincount(block_M, below_M, blocks)
+    )
+    positives_B = len(block_P) - np.bincount(block_P, minlength=blocks)
+    negatives_B = len(block_M) - np.bincount(block_M, minlength=blocks)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pairs_B = positives_B * negatives_B
+        return np.where(pairs_B > 0, won_B / pairs_B, np.nan)
+
+
+def _lower(own: Array, other: Array) -> Array:
+    """For each of `own`, how many of `other` are lower, and half of those equal."""
+    ordered = np.sort(other)
+    sides = np.searchsorted(ordered, own, side="left") + np.searchsorted(ordered, own, side="right")
+    return np.asarray(sides / 2)

@@ -1,0 +1,89 @@
+"""Metrics without each block of rows: against the loop over blocks that evaluates the remaining rows."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from mlcl.evaluation import METRICS, Decision, EmbeddingMetric, LabelFacts, evaluate
+from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
+from mlcl.labels import LabelRows
+from mlcl.testing.metrics import ASPECTS, CLASSES, FACTS, scene
+
+CASES = [
+    (name, task)
+    for name, metric in METRICS.items()
+    if not isinstance(metric, EmbeddingMetric)
+    for task in metric.tasks
+]
+OF_CLASSES = LabelFacts(FACTS.band[:CLASSES], FACTS.path[:CLASSES])
+
+
+def remaining(task, p, targets, block_N, **how):
+    """The metrics of the rows of all blocks but one, for one block after the other."""
+    for block in range(max(block_N) + 1):
+        rows = torch.tensor([row for row, own in enumerate(block_N) if own != block])
+        left = targets.take(rows) if isinstance(targets, LabelRows) else targets[rows]
+        yield evaluate(task, p[rows], left, **how)
+
+
+def unknown_entries(rows):
+    absent = rows.dense() == 0
+    hidden = absent & (torch.rand(absent.shape, generator=torch.Generator().manual_seed(1)) < 0.2)
+    return replace(rows, unknown=LabelRows.from_dense(hidden))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("name", "task"), CASES, ids=[f"{name}-{task}" for name, task in CASES])
+def test_each_value_is_that_of_the_remaining_rows(name, task, tied):
+    p, targets = scene(task, 0, tied)
+    block_N = blocks_of_groups(np.arange(len(p)) // 3, blocks=7)
+    how = {
+        "decision": Decision.fixed(0.4),
+        "aspects": ASPECTS if task == "aspects" else None,
+        "only": [name],
+        "facts": FACTS if task == "multi_label" else OF_CLASSES,
+    }
+    scenes = [targets, unknown_entries(targets)] if task == "multi_label" else [targets]
+    for each in scenes:
+        found = values_without_blocks(task, p, each, block_N, **how)[name]
+        expected = [values[name] for values in remaining(task, p, each, block_N.tolist(), **how)]
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
+
+
+def test_an_aspect_has_its_own_values():
+    p, targets = scene("aspects", 0, tied=False)
+    block_N = blocks_of_groups(np.arange(len(p)), blocks=5)
+    how = {"aspects": ASPECTS, "only": ["accuracy_look"]}
+    found = values_without_blocks("aspects", p, targets, block_N, **how)["accuracy_look"]
+    expected = [
+        values["accuracy_look"] for values in remaining("aspects", p, targets, block_N.tolist(), **how)
+    ]
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_label_of_one_block_alone_cannot_be_scored_without_it():
+    p, rows = torch.tensor([[0.9], [0.4], [0.6], [0.1]]), LabelRows.from_lists([[0], [0], [], []], 1)
+    block_N = np.array([0, 0, 1, 2])
+    found = values_without_blocks("multi_label", p, rows, block_N, only=["map", "macro_auc", "labels_scored"])
+    assert found["map"] == pytest.approx([math.nan, 1, (1 + 2 / 3) / 2], nan_ok=True)
+    assert found["macro_auc"] == pytest.approx([math.nan, 1, 0.5], nan_ok=True)
+    assert found["labels_scored"].tolist() == [0, 1, 1]
+
+
+def test_blocks_are_whole_groups_of_about_equal_size():
+    group_N = np.random.default_rng(0).integers(0, 300, size=2000)
+    block_N = blocks_of_groups(group_N)
+    sizes = np.bincount(block_N)
+    assert len(sizes) == 100
+    assert sizes.max() - sizes.min() <= np.bincount(group_N).max()
+    assert all(len(set(block_N[group_N == group])) == 1 for group in set(group_N))
+    assert (
+        block_N.tolist() == blocks_of_groups(group_N).tolist() != blocks_of_groups(group_N, seed=1).tolist()
+    )
+
+
+def test_there_are_no_more_blocks_than_groups():
+    assert sorted(blocks_of_groups(np.array([5, 5, 9, 2]))) in ([0, 0, 1, 2], [0, 1, 1, 2], [0, 1, 2, 2])
