@@ -194,9 +194,11 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     for name, link in views.items():
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
+    if report.state == "COMPLETE":
+        tell(tried if plan.most < plan.trials else f"{grow} {report.name}")
     for arm in report.arms:
         for sentence in arm.sentences:
             typer.echo(f"picked: {sentence}")
     for verdict in report.verdicts:
         typer.echo(verdict.sentence)
-    finish(report, report.name, home, tried if plan.most < plan.trials else f"{grow} {report.name}")
+    finish(report, report.name, home)

@@ -100,9 +100,7 @@ class ArmResult:
         """A line for each race."""
         name = self.name if len(self.searches) < 2 else f"{self.name}, search "
         told = [(its.number, its.sentence) for its in self.searches if its.sentence]
-        return [
-            f"{name}{number if len(self.searches) > 1 else ''}: {sentence}" for number, sentence in told
-        ]
+        return [f"{name}{number if len(self.searches) > 1 else ''}: {sentence}" for number, sentence in told]
 
 
 def sweep_verdicts(
@@ -140,6 +138,25 @@ def sweep_verdicts(
     if model is not None and baseline is not None:
         found.append(compare("baseline", baseline, model))
     return tuple(found)
+
+
+def best_setting(
+    settings: Iterable[SettingResult], score: str, mode: str, *, arm: str = "", role: Role = Role.MODEL
+) -> SettingResult | None:
+    """Returns the best setting of an arm or of a role by its mean on validation; None for none."""
+    known = [
+        each
+        for each in settings
+        if (arm in (each.arm, each.name) if arm else role in each.role) and _complete(each.seeds, score)
+    ]
+    sign = 1 if mode == "max" else -1
+    return max(known, key=lambda each: sign * _mean(_complete(each.seeds, score), score), default=None)
+
+
+def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
+    """Returns the complete training of a setting with the best score on validation."""
+    sign = 1 if mode == "max" else -1
+    return max(_complete(setting.seeds, score), key=lambda each: sign * _value(each, score))
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.pruner import rungs
-from mlcl.service.search.sampling import describe
 from mlcl.service.search.arms import search_plans
 from mlcl.service.search.plan_checks import check_plan
+from mlcl.service.search.pruner import rungs
+from mlcl.service.search.sampling import describe
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.store import RunFolders

@@ -72,7 +72,7 @@ def picked(entrant: Candidate) -> Candidate:
 
 
 def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings of a search without a race that are confirmed: the job as written, the best trials.
+    """Returns the settings that are confirmed without a race: the job as written, the best trials.
 
     With several goals these are of the Pareto front. A job that is not searched is confirmed as written.
     """

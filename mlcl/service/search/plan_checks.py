@@ -76,5 +76,3 @@ def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
             raise UserError(
                 "a baseline needs the swept job's", file=name, key=key, found=found, allowed=allowed
             )
-
-

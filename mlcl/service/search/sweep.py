@@ -18,8 +18,8 @@ from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
-from mlcl.service.search.best_model import register_best
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
+from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants, picked
 from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource
 from mlcl.service.search.plan_checks import check_plan

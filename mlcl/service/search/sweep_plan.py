@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlcl.config import (
     POSTHOC,
     JobConfig,
-    Parameter,
     Space,
-    corners,
     covers,
-    default_mode,
     dump_job,
     flatten,
     job_hash,
     load_job,
 )
-from mlcl.config.space.keys import nodes
 from mlcl.config.space.search import SAMPLERS
-from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
@@ -33,7 +28,6 @@ from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
-from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 
 IDENTITY = {
