@@ -52,8 +52,8 @@ def sweep_document(
 ) -> Document:
     """The report. Metrics of the search and of fresh seeds are in different sections.
 
-    `setting` is the one to use. `knn` has the choice of the neighbours by the mean over a setting's fresh seeds, by setting; `store` is
-    the tracking store.
+    `setting` is the one to use. `knn` has the choice of the neighbours by the mean over a setting's fresh
+    seeds, by setting; `store` is the tracking store.
     """
     plots, missing = collection
     result = data.result

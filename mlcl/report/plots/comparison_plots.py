@@ -24,7 +24,7 @@ _ROW, _REST = 0.34, 1.1
 
 
 def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
-    """The plot of a sweep's verdicts, of one or more. Its table has a row for each: pair, difference, ends."""
+    """The plot of a sweep's verdicts. Its table has a row for each: pair, difference, ends, answer."""
     rows = [
         (
             f"{its.treated.label} against {its.reference.label}",

@@ -16,7 +16,7 @@ from mlcl.tracking import State
 
 
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
-    """Returns the entrants with their scores on the seeds of the race; empty until each training has ended."""
+    """Returns the entrants with their scores in the race; empty until each training has ended."""
     found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
     field = []
     for each in raced:
