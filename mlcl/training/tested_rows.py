@@ -43,26 +43,35 @@ def write_test_rows(
 ) -> None:
     """Writes `BLOCKS` and `PREDICTIONS`, from the probabilities and decisions by prefix of their metrics."""
     split = job_data.dataset.split("test")
+    targets, facts = job_data.targets(split), job_data.facts_of(split)
     block_N = blocks_of_groups(row_groups(split))
-    values = {
-        f"{prefix}test/{name}": list(map(_rounded, value_B))
-        for prefix, p in probabilities.items()
-        for name, value_B in _without_blocks(job_data, split, p, decisions[prefix], block_N).items()
-    }
+    values: dict[str, list[float | None]] = {}
+    for prefix, p in probabilities.items():
+        only, aspects = _names(job_data, p.shape[1]), job_data.space.aspects
+        found = values_without_blocks(
+            job_data.task, p, targets, block_N, decisions[prefix], aspects, only, facts
+        )
+        values |= {f"{prefix}test/{name}": list(map(_rounded, each)) for name, each in found.items()}
     _write_predictions(folder / PREDICTIONS, split, probabilities, block_N)
     replace_text(folder / BLOCKS, json.dumps(values, sort_keys=True) + "\n")
 
 
-def _without_blocks(
-    job_data: JobData, split: Split, probabilities: Tensor, decision: Decision, block_N: Array
-) -> dict[str, Array]:
-    task, aspects = job_data.task, job_data.space.aspects
+def _names(job_data: JobData, labels: int) -> list[str]:
+    """Returns the job's own metric and `MAIN`, where the task has them."""
     groups = job_data.job.evaluation.metrics
-    there = metric_names(task, aspects, probabilities.shape[1], groups)
-    only = [name for name in dict.fromkeys((job_data.scoring.metric, *MAIN)) if name in there]
-    facts = job_data.facts_of(split)
-    targets = job_data.targets(split)
-    return values_without_blocks(task, probabilities, targets, block_N, decision, aspects, only, facts)
+    there = metric_names(job_data.task, job_data.space.aspects, labels, groups)
+    return [name for name in dict.fromkeys((job_data.scoring.metric, *MAIN)) if name in there]
+
+
+def blocks_of(folder: Path) -> dict[str, tuple[float, ...]]:
+    """Returns the metrics without each block of test rows, by name; empty for a run that read no test."""
+    file = folder / BLOCKS
+    if not file.is_file():
+        return {}
+    values: dict[str, list[float | None]] = json.loads(file.read_text())
+    return {
+        name: tuple(math.nan if value is None else value for value in each) for name, each in values.items()
+    }
 
 
 def _rounded(value: float) -> float | None:
