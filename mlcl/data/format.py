@@ -2,7 +2,8 @@
 
 A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, its content, which
 is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column a label space (a
-hierarchy names other columns and has none). A multi-label space with `unknown` has a second column.
+hierarchy names other columns and has none). A multi-label space with `unknown` has a second column. Rows with
+`grouped` have `row.group`, the name of what several rows come from, such as a patient.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from mlcl.errors import UserError, did_you_mean
 INFO_FILE = "dataset.json"
 SPLITS = ("train", "validation", "test")
 RESERVED = ("id", "split", "text", "image", "vectors")
+GROUP = "row.group"
+"""The column of the rows' groups. No label space can have this name."""
 
 SplitName = Literal["train", "validation", "test"]
 Modality = Literal["text", "image", "vectors"]
@@ -101,6 +104,7 @@ class DatasetInfo(Section):
     source: str
     licence: str
     allow_untrained: bool = False
+    grouped: bool = Field(False, exclude_if=lambda value: not value, description="rows have `row.group`")
     notes: tuple[str, ...] = Field((), description="what a reader should know of how the rows came about")
     shards: tuple[Shard, ...] = Field(min_length=1)
     _held_out: HeldOut | None = PrivateAttr(None)
@@ -176,7 +180,7 @@ class DatasetInfo(Section):
 
     def columns(self) -> dict[str, Any]:
         """The columns of a shard and their Arrow types."""
-        return columns(self.modality, self.label_spaces, self.dim)
+        return columns(self.modality, self.label_spaces, self.dim, self.grouped)
 
 
 def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -> None:
@@ -197,14 +201,16 @@ def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -
             raise ValueError(f"parents of {name}: each class of {fine} needs one of {coarse}")
 
 
-def columns(modality: Modality, spaces: dict[str, LabelSpace], dim: int | None = None) -> dict[str, Any]:
+def columns(
+    modality: Modality, spaces: dict[str, LabelSpace], dim: int | None = None, grouped: bool = False
+) -> dict[str, Any]:
     """Names and Arrow types of the columns of a data set with these label spaces; `dim` is of vectors."""
     content = {"text": pa.string(), "image": pa.binary(), "vectors": pa.list_(pa.float32(), dim or 1)}
     fixed = {"id": pa.string(), modality: content[modality], "split": pa.string()}
     labels = {
         column: label_type(space) for name, space in spaces.items() for column in label_columns(name, space)
     }
-    return fixed | labels
+    return fixed | labels | ({GROUP: pa.string()} if grouped else {})
 
 
 def label_columns(name: str, space: LabelSpace) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class NewDataset:
         notes: What a reader should know of how the rows came about.
         allow_untrained: Accept classes that only the test split has, as a part of a set may have.
         dim: The size of vectors.
+        grouped: Whether the rows have `row.group`.
         name, origin, licence: Where they are not those of the source.
     """
 
@@ -43,6 +44,7 @@ class NewDataset:
     notes: Sequence[str] = ()
     allow_untrained: bool = False
     dim: int | None = None
+    grouped: bool = False
     name: str | None = None
     origin: str | None = None
     licence: str | None = None
@@ -72,6 +74,7 @@ class Source(Generic[Options]):
         state: Plain data that tells one state of the user's files from another. A source with it reads files
             named by its option `path`, and what it reads is checked as any foreign data set is.
         packages: The distributions that the rows depend on.
+        groups: The label space whose classes are groups of rows that are no independent samples.
 
     Example:
         def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
@@ -90,6 +93,7 @@ class Source(Generic[Options]):
     origin: str = ""
     state: Callable[[Options], object] | None = None
     packages: tuple[str, ...] = ()
+    groups: str | None = None
 
     @property
     def needs_input(self) -> bool:
@@ -114,6 +118,7 @@ class Source(Generic[Options]):
                 source=self.origin if made.origin is None else made.origin,
                 licence=self.licence if made.licence is None else made.licence,
                 allow_untrained=made.allow_untrained,
+                grouped=made.grouped,
                 notes=made.notes,
             )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mlcl.data import columns
 from mlcl.data.columns import ImageColumn, ShardReader
-from mlcl.data.format import DatasetInfo, HeldOut, LabelSpace, label_columns, plural, unknown_column
+from mlcl.data.format import GROUP, DatasetInfo, HeldOut, LabelSpace, label_columns, plural, unknown_column
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
@@ -57,7 +57,7 @@ class SplitRows:
         return self.strings("id")
 
     def strings(self, column: str) -> list[str]:
-        """The ids or texts of all rows."""
+        """The ids, texts or groups of all rows."""
         return [text for chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def labels(
@@ -192,6 +192,10 @@ class Split:
         column = pa.chunked_array([chunk for part in self.whole.chunks("id") for chunk in part.chunks])
         index = slice(rows.start, rows.stop)
         return column[index] if self.index is None else column.take(self.index[index].numpy())
+
+    def groups(self) -> list[str]:
+        """The groups of the rows, of a data set with `grouped`."""
+        return self._pick(self.whole.strings(GROUP))
 
     def texts(self) -> list[str]:
         """The texts of the rows. Raises UserError where the rows are images."""

@@ -15,7 +15,7 @@ import numpy as np
 from mlcl.data import columns
 from mlcl.data.audit import LabelTable, content_notes, label_notes, label_tables
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import INFO_FILE, SPLITS, label_columns
+from mlcl.data.format import GROUP, INFO_FILE, SPLITS, label_columns
 from mlcl.data.hierarchies import check_class_parents, check_class_trees
 from mlcl.data.images import decoded_split
 from mlcl.data.split import check_labels
@@ -79,6 +79,9 @@ def _check_shard(data: Dataset, number: int, seen: dict[str, int]) -> Counter[st
         if row_id in seen:
             raise bad(row, f"id is also in shard {seen[row_id]}", "id")
         seen[row_id] = number
+    if data.info.grouped:
+        for row in np.flatnonzero(data.reader.column(number, GROUP).is_null())[:1].tolist():
+            raise bad(row, "group is missing", GROUP)
     splits = data.reader.column(number, "split").to_pylist()
     for row, split in enumerate(splits):
         if split not in SPLITS:

@@ -79,7 +79,7 @@ class SplitWriter:
 
 
 RowBatch = Mapping[str, Sequence[Any]]
-"""Some rows, column by column: id, text, image or vectors, split, and the label columns."""
+"""Some rows, column by column: id, text, image or vectors, split, the label columns, and `row.group`."""
 
 
 def in_batches(
@@ -104,6 +104,7 @@ def write_dataset(
     licence: str,
     dim: int | None = None,
     allow_untrained: bool = False,
+    grouped: bool = False,
     notes: Sequence[str] = (),
     shard_rows: int = 65_536,
 ) -> DatasetInfo:
@@ -113,7 +114,7 @@ def write_dataset(
 
     Args:
         folder: The folder to write. An existing one is left as it is where it has the same fingerprint.
-        name, modality, label_spaces, source, licence, allow_untrained, notes: As in `DatasetInfo`.
+        name, modality, label_spaces, source, licence, allow_untrained, grouped, notes: As in `DatasetInfo`.
         batches: The rows, read once.
         dim: The size of vectors.
         shard_rows: The most rows of a shard.
@@ -132,9 +133,14 @@ def write_dataset(
                 source=source,
                 licence=licence,
                 allow_untrained=allow_untrained,
+                grouped=grouped,
                 notes=tuple(notes),
                 **_write_shards(
-                    work, batches, columns(modality, label_spaces, dim), GROUP_ROWS[modality], shard_rows
+                    work,
+                    batches,
+                    columns(modality, label_spaces, dim, grouped),
+                    GROUP_ROWS[modality],
+                    shard_rows,
                 ),
             )
             text = info.model_dump_json(indent=1, exclude=None if notes else {"notes"})

@@ -100,4 +100,5 @@ SOURCE = Source(
     options=Options,
     read=read,
     packages=("simple-icd-10-cm",),
+    groups="category",
 )

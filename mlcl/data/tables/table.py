@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.data.format import SPLITS
+from mlcl.data.format import GROUP, SPLITS
 from mlcl.data.source import NewDataset
 from mlcl.data.split_assignment import (
     SPLIT_NAMES,
@@ -59,7 +59,9 @@ def read_table(options: TableOptions, tables: Sequence[TableFile], split_seed: i
     keys = _row_keys(options, rows, kept, content)
     notes = divide(keys, [its.indices(spaces[n]) for n, its in named.items()], options.fractions, split_seed)
     notes += [note for its in named.values() for note in its.notes]
-    held: dict[str, Any] = {"id": keys.ids, "split": keys.splits}
+    held: dict[str, Any] = {"id": keys.ids, "split": keys.splits} | (
+        {GROUP: keys.groups} if keys.groups else {}
+    )
     for name, its in labels.items():
         held |= its.columns(name, spaces[name])
     return NewDataset(
@@ -69,6 +71,7 @@ def read_table(options: TableOptions, tables: Sequence[TableFile], split_seed: i
         list(dict.fromkeys([*notes, *left_out])),
         options.allow_untrained,
         content.dim,
+        grouped=bool(keys.groups),
         name=options.name or options.path[0].stem,
         origin=", ".join(path.name for path in options.path),
         licence=options.licence,
