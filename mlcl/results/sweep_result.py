@@ -31,6 +31,7 @@ class TrainingResult:
         values: The final value of each goal.
         chosen: The post-hoc keys (k, lambda, temperature) that gave the score.
         metrics: The final metrics.
+        blocks: The metrics of test without each block of its rows; empty where test was not read.
         intermediate: The score's (epoch, value) at each validation.
         changes: The parameters that differ from those of the search, setting or cell, None for a lacking key.
         fingerprint: Digest of the data set with its split.
@@ -46,6 +47,7 @@ class TrainingResult:
     values: tuple[Number, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Number] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[Number, ...]] = field(default_factory=dict)
     reason: str = ""
     intermediate: tuple[tuple[int, Number], ...] = ()
     number: int | None = None

@@ -122,6 +122,7 @@ class Entry(Training):
     score: float | None = None
     values: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
     cost: Cost = field(default_factory=Cost)
@@ -147,7 +148,8 @@ class End:
     """The end or the interruption of a training.
 
     `score` is the value of the goal that trials are pruned by, `values` has one number per goal; `chosen` are
-    the values of post-hoc keys that gave them, `metrics` all metrics.
+    the values of post-hoc keys that gave them, `metrics` all metrics, and `blocks` those of test without each
+    block of its rows.
     """
 
     state: State
@@ -155,6 +157,7 @@ class End:
     score: float | None = None
     values: Sequence[float] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    blocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -21,6 +21,7 @@ from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.training.run_files import RESULT
+from mlcl.training.tested_rows import blocks_of
 
 
 class Search:
@@ -198,7 +199,8 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
         return End(State.FAILED, f"{', '.join(broken)} is not a number")
     chosen = _chosen_settings(plan.free, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
-    return End(State.COMPLETE, score=score, values=values, metrics=metrics, chosen=chosen)
+    blocks = blocks_of(folder)
+    return End(State.COMPLETE, score=score, values=values, metrics=metrics, blocks=blocks, chosen=chosen)
 
 
 def _chosen_settings(
