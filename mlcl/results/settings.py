@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 SEED, SPLIT_SEED = "train.seed", "data.split_seed"
-SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
-"""Keys that seed random draws from the data: the split, a subset, label noise."""
+SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
+"""Keys that seed random draws from the data: the split, validation, a subset, label noise."""
 FORMS = (
     "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
 )
