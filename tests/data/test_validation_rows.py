@@ -11,7 +11,7 @@ TOPICS = 300
 
 @pytest.fixture
 def data(write, batch):
-    """200 rows of train, 40 of validation and 60 of test with six classes of unequal size, in several shards."""
+    """200 rows of train, 40 of validation and 60 of test with classes of unequal size, in several shards."""
     splits = ["train"] * 10 + ["validation"] * 2 + ["test"] * 3
     rows = range(TOPICS)
     columns = {
