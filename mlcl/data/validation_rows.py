@@ -6,14 +6,18 @@ Shapes: N rows of train and validation.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import chain
 
 import numpy as np
 
 from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.row_groups import content_keys
+from mlcl.data.split import Split
 from mlcl.data.split_assignment import (
     Classes,
+    digest_of,
     keep_together,
     least_names,
     position,
@@ -34,8 +38,9 @@ def redraws_validation(data: Dataset) -> bool:
 def redraw_validation(data: Dataset, seed: int) -> Dataset:
     """The data set with validation rows drawn anew from train and validation, as many as before.
 
-    Rows of one group and of equal content stay together, classes are stratified as `stratify` does, and each
-    class keeps a training row. Where that leaves no unit of rows that fits, the numbers differ by a few rows.
+    Rows of one group and copies of a content stay together, texts that are equal but for numbers or a side
+    where train and validation share none. Classes are stratified as `stratify` does, and each class keeps a
+    training row. Where that leaves no unit of rows that fits, the numbers differ by a few rows.
 
     Args:
         data: The data set.
@@ -50,7 +55,7 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
     splits = [data.split(name) for name in ("train", "validation")]
     numbers_N = np.concatenate([split.rows.numpy() for split in splits])
     names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
-    keys = least_names(names, [key for split in splits for key in content_keys(split)])
+    keys = least_names(names, *_shared_contents(splits))
     classes = [
         [labels for split in splits for labels in as_rows(split.labels(name), space).lists()]
         for name, space in data.info.class_spaces().items()
@@ -64,6 +69,15 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
     is_validation_N = np.array(drawn) == "validation"
     parts = {"train": np.sort(numbers_N[~is_validation_N]), "validation": np.sort(numbers_N[is_validation_N])}
     return data.with_validation(seed, parts)
+
+
+def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
+    """The contents of all rows, and their twin forms where the splits share none, as keys."""
+    alike = [list(content_keys(split)) for split in splits]
+    if splits[0].info.modality != "text":
+        return [list(chain(*alike))]
+    copies: list[Hashable] = [digest_of(text) for split in splits for text in split.texts()]
+    return [copies, list(chain(*alike))] if set(alike[0]).isdisjoint(alike[1]) else [copies]
 
 
 def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
