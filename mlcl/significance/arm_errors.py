@@ -1,0 +1,69 @@
+"""Errors of an arm's mean by searches, seeds and test rows, and the interval of a difference with them.
+
+All functions take arrays with any leading axes, so that a simulation estimates many experiments at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Array = NDArray[np.float64]
+
+
+class ArmError(NamedTuple):
+    """An arm's mean over its searches, the variance of that mean with its degrees of freedom, and the part of
+    the variance that comes from seeds. The variance is NaN where one training alone is known."""
+
+    mean: Array
+    variance: Array
+    freedom: Array
+    seeds: Array
+
+
+def arm_error(values: Array) -> ArmError:
+    """The error of an arm from `values` [..., search, seed], NaN where a training failed.
+
+    Every search counts equally. With two searches or more the variance is that of their means, by S; it
+    contains the seeds. With one search it is that of the seeds, by K: it speaks of one search's outcome.
+    """
+    there = np.isfinite(values)
+    count = there.sum(-1)
+    known = count > 0
+    means = np.where(known, np.where(there, values, 0.0).sum(-1) / np.maximum(count, 1), 0.0)
+    searches = known.sum(-1)
+    mean = means.sum(-1) / searches
+    between = (np.where(known, means - mean[..., None], 0.0) ** 2).sum(-1)
+    squares = (np.where(there, values - means[..., None], 0.0) ** 2).sum(-1)
+    several = count > 1
+    within = np.where(several, squares / np.maximum(count - 1, 1) / np.maximum(count, 1), 0.0)
+    seeds = within.sum(-1) / np.maximum(several.sum(-1), 1) / searches
+    one = searches == 1
+    alone = np.where(several.any(-1), seeds, np.nan)
+    variance = np.where(one, alone, between / np.maximum(searches - 1, 1) / searches)
+    freedom = np.where(one, count.max(-1) - 1.0, searches - 1.0)
+    return ArmError(mean, variance, freedom, np.minimum(seeds, variance))
+
+
+def rows_variance(differences: Array) -> Array:
+    """The delete-a-block jackknife's variance from `differences` [..., B], each without one block of rows.
+
+    (B - 1) / B times the sum of squared distances from their mean; its degrees of freedom are B - 1.
+    """
+    blocks = differences.shape[-1]
+    distances = differences - differences.mean(-1, keepdims=True)
+    return np.asarray((blocks - 1) / blocks * (distances**2).sum(-1), np.float64)
+
+
+def half_width(variances: Array, freedoms: Array, level: float) -> Array:
+    """Half the width of an interval whose variance is the sum of `variances` [..., part].
+
+    Student's t with the degrees of freedom of Welch and Satterthwaite: (sum V)^2 / sum (V^2 / df).
+    """
+    total = variances.sum(-1)
+    below = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
+    freedom = np.where(below > 0, total**2 / np.where(below > 0, below, 1.0), np.inf)
+    return np.asarray(stats.t.ppf((1 + level) / 2, freedom) * np.sqrt(total), np.float64)

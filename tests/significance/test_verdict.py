@@ -1,0 +1,167 @@
+"""Verdicts on two arms, against loops written from the equations."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mlcl.significance.arm_errors import arm_error, half_width, rows_variance
+from mlcl.significance.verdict import Answer, Arm, Outcome, Verdict, compare_arms
+
+
+def arm(label: str, mean: float, spread: float, searches: int = 3, seeds: int = 2, blocks: int = 20) -> Arm:
+    drawn = random.Random(label)
+    return Arm(
+        label,
+        tuple(
+            tuple(
+                Outcome(10 * s + k, value := drawn.gauss(mean, spread),
+                        tuple(value + drawn.gauss(0, 1e-4) for _ in range(blocks)))
+                for k in range(seeds)
+            )
+            for s in range(searches)
+        ),
+    )  # fmt: skip
+
+
+def compare(reference: Arm, treated: Arm, mode: str = "max") -> Verdict:
+    return compare_arms(
+        reference, treated, question="heads", metric="test/accuracy", mode=mode, margin=0.005, rows=400
+    )
+
+
+def slow_interval(reference: Arm, treated: Arm) -> tuple[float, float]:
+    """The interval by loops in float64."""
+    parts, means, without = [], [], []
+    for tested in (reference, treated):
+        of_searches = [statistics.fmean(its.value for its in search) for search in tested.searches]
+        means.append(statistics.fmean(of_searches))
+        count = len(of_searches)
+        parts.append((statistics.variance(of_searches) / count, count - 1))
+        without.append(
+            [
+                statistics.fmean(
+                    statistics.fmean(its.blocks[b] for its in search) for search in tested.searches
+                )
+                for b in range(len(tested.searches[0][0].blocks))
+            ]
+        )
+    of_blocks = [b - a for a, b in zip(*without, strict=True)]
+    blocks = len(of_blocks)
+    centre = statistics.fmean(of_blocks)
+    parts.append(((blocks - 1) / blocks * sum((d - centre) ** 2 for d in of_blocks), blocks - 1))
+    total = sum(v for v, _ in parts)
+    freedom = total**2 / sum(v**2 / df for v, df in parts)
+    half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(total)
+    return means[1] - means[0] - half, means[1] - means[0] + half
+
+
+@pytest.mark.parametrize(("searches", "seeds"), [(2, 1), (3, 2), (5, 4)])
+def test_the_interval_is_that_of_the_equations(searches: int, seeds: int) -> None:
+    one, other = (arm(name, 0.5, 0.01, searches, seeds) for name in ("a", "b"))
+
+    assert compare(one, other).interval == pytest.approx(slow_interval(one, other), abs=1e-12)
+
+
+def test_order_of_searches_seeds_and_blocks_does_not_matter() -> None:
+    one, other = arm("a", 0.5, 0.01), arm("b", 0.52, 0.01)
+
+    def turned(each: Arm) -> Arm:
+        return Arm(
+            each.label,
+            tuple(
+                tuple(Outcome(its.seed, its.value, its.blocks[::-1]) for its in search[::-1])
+                for search in each.searches[::-1]
+            ),
+        )
+
+    assert compare(turned(one), turned(other)).interval == pytest.approx(compare(one, other).interval)
+
+
+def test_exchanged_arms_change_the_sign_alone() -> None:
+    one, other = arm("a", 0.5, 0.01), arm("b", 0.55, 0.01)
+    there, back = compare(one, other), compare(other, one)
+
+    assert there.interval is not None
+    assert back.interval is not None
+    assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
+    assert (there.answer, back.answer) == (Answer.HELPS, Answer.HURTS)
+    assert compare(one, other, mode="min").interval == pytest.approx(back.interval)
+
+
+def test_a_small_interval_within_the_margin_makes_no_difference() -> None:
+    found = compare(arm("a", 0.5, 1e-4), arm("b", 0.501, 1e-4))
+
+    assert found.answer is Answer.NO_DIFFERENCE
+    assert found.sentence.startswith("The heads make no difference: test/accuracy 0.5")
+    assert "within 0.005" in found.sentence
+
+
+def test_shares_of_one_search_are_seeds_and_rows() -> None:
+    found = compare(arm("a", 0.5, 0.01, 1, 6), arm("b", 0.5, 0.01, 1, 6))
+
+    assert found.shares["searches"] == 0
+    assert sum(found.shares.values()) == pytest.approx(1)
+    assert "it speaks of the settings of one search (a, b)" in found.sentence
+
+
+def test_rows_that_forbid_a_decision_are_named() -> None:
+    def fitted(label: str, value: float, step: float) -> Arm:
+        blocks = tuple(value + step * (-1) ** b for b in range(20))
+        return Arm(label, ((Outcome(0, value, blocks),),), fitted=True)
+
+    found = compare(fitted("a", 0.5, 0.0), fitted("b", 0.51, 0.002))
+    half = float(stats.t.ppf(0.975, 19)) * math.sqrt(19 / 20 * 20 * 0.002**2)
+
+    assert found.answer is Answer.CANNOT_TELL
+    assert found.shares["rows"] == 1
+    assert found.interval == pytest.approx((0.01 - half, 0.01 + half))
+    assert found.decider is not None
+    assert found.decider.what == "rows"
+    assert found.decider.about == 1400  # 400 times (half / 0.01)^2 is 1,332, rounded up to two digits
+    assert 400 * (half / 0.01) ** 2 == pytest.approx(1332, abs=1)
+    assert "more trainings cannot decide this, about" in found.sentence
+
+
+def test_equal_trainings_have_no_difference_and_one_training_alone_no_interval() -> None:
+    one = arm("a", 0.5, 0.01)
+    x, y = [Arm(name, ((Outcome(0, value),),)) for name, value in (("x", 0.5), ("y", 0.9))]
+
+    assert compare(one, one).interval == (0, 0)
+    assert compare(one, one).answer is Answer.NO_DIFFERENCE
+    assert compare(x, y).interval is None
+    assert compare(x, y).answer is Answer.CANNOT_TELL
+
+
+def test_failed_trainings_are_left_out() -> None:
+    one, other = arm("a", 0.5, 0.01), arm("b", 0.52, 0.01)
+    failed = Arm(one.label, (*one.searches, (Outcome(99, math.nan),)))
+
+    assert compare(failed, other).interval == compare(one, other).interval
+    with pytest.raises(ValueError, match="a has no finite test/accuracy"):
+        compare(Arm("a", ((Outcome(1, math.nan),),)), other)
+
+
+def test_rows_without_blocks_are_said_not_to_count() -> None:
+    found = compare(arm("a", 0.5, 0.01, blocks=0), arm("b", 0.5, 0.01))
+
+    assert not found.rows_counted
+    assert "the error of the test rows is not counted" in found.sentence
+
+
+def test_many_experiments_at_once_are_those_of_each() -> None:
+    values = np.random.default_rng(0).normal(size=(7, 3, 4))
+    values[2, 1, 3] = np.nan
+    together = arm_error(values)
+
+    for index, its in enumerate(values):
+        assert [part[index] for part in together] == pytest.approx(list(map(float, arm_error(its))))
+    assert rows_variance(values[0]).shape == (3,)
+    assert half_width(np.ones((5, 2)), np.full((5, 2), 4.0), 0.95) == pytest.approx(
+        np.full(5, float(stats.t.ppf(0.975, 8)) * math.sqrt(2))
+    )
