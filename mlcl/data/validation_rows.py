@@ -24,7 +24,9 @@ from mlcl.data.split_assignment import (
     stratify,
     train_every_class,
 )
+from mlcl.errors import UserError
 
+KEY = "data.validation_seed"
 SMALL = 1_000
 """Rows of validation from which on a search does not draw them anew."""
 
@@ -47,7 +49,7 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
         seed: The seed of the draw, which the new fingerprint tells.
 
     Raises:
-        UserError: For a data set without train or validation rows.
+        UserError: For a data set without train or validation rows, and where all of them stay together.
 
     Example:
         >>> other = redraw_validation(Dataset.open("outputs/data/digits-..."), seed=2)
@@ -67,6 +69,9 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
     keep_together(drawn, keys)
     _resize(drawn, classes, keys, seed, wanted)
     is_validation_N = np.array(drawn) == "validation"
+    if not is_validation_N.any():
+        problem = "no validation row is left: train and validation are copies or one group"
+        raise UserError(problem, file=data.place, key=KEY, found=seed, allowed="null")
     parts = {"train": np.sort(numbers_N[~is_validation_N]), "validation": np.sort(numbers_N[is_validation_N])}
     return data.with_validation(seed, parts)
 

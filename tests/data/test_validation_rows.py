@@ -5,6 +5,7 @@ import pytest
 
 from mlcl.data import Dataset, hold_out
 from mlcl.data.validation_rows import redraw_validation, redraws_validation
+from mlcl.errors import UserError
 
 TOPICS = 300
 
@@ -59,6 +60,12 @@ def test_groups_and_copies_stay_whole(write, batch, data):
     batch["text"] = [f"text {_letters(row // 2)}" for row in range(40)]
     copies = redraw_validation(Dataset.open(write(batch, "copies")), 1)
     assert not set(copies.split("train").texts()) & set(copies.split("validation").texts())
+
+
+def test_rows_that_all_stay_together_leave_no_validation(write, batch):
+    data = Dataset.open(write(batch | {"row.group": ["one"] * 40}, grouped=True))
+    with pytest.raises(UserError, match=r"no validation row is left.*key data\.validation_seed: .*found: 1"):
+        redraw_validation(data, 1)
 
 
 def test_classes_are_stratified_and_labels_stay_with_their_rows(data):
