@@ -166,8 +166,8 @@ def _data_seeds(run: Run) -> dict[str, str]:
 def setting_keys(run: Run) -> dict[str, str]:
     """The job's keys that define the setting: all but the seeds and a sweep's post-hoc keys.
 
-    Trainings of a sweep choose the post-hoc keys one by one. Left out are the seeds of training and of validation
-    rows, for trainings of a table's cell those of other draws from the data, too.
+    Trainings of a sweep choose the post-hoc keys one by one. Left out are the seeds of training and of
+    validation rows, for trainings of a table's cell those of other draws from the data, too.
     """
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, VALIDATION_SEED, *(key for key, grid in answered.items() if grid in run.data.params)}

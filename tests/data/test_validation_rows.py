@@ -64,7 +64,7 @@ def test_groups_and_copies_stay_whole(write, batch, data):
 
 def test_rows_that_all_stay_together_leave_no_validation(write, batch):
     data = Dataset.open(write(batch | {"row.group": ["one"] * 40}, grouped=True))
-    with pytest.raises(UserError, match=r"no validation row is left.*key data\.validation_seed: .*found: 1"):
+    with pytest.raises(UserError, match=r"key data\.validation_seed: no validation row is left: .*found: 1"):
         redraw_validation(data, 1)
 
 
