@@ -65,8 +65,8 @@ class Softmax:
     def derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
         """Computes the derivative by u of a tile, sum_t ratio_t (R_i p_ij + R_j p_ji).
 
-        The next call overwrites the answer. `u_IJ` may be overwritten, too, unless several temperatures, moments
-        or distances need it.
+        The next call overwrites the answer. `u_IJ` may be overwritten, too, unless several temperatures,
+        moments or distances need it.
         """
         total_IJ = None
         for index, ratio in enumerate(self._ratios):
