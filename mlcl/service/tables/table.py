@@ -17,10 +17,11 @@ from mlcl.service.tables.cell_results import CellResults
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table_log import start_log, write_files
 from mlcl.service.tables.trainings import CellsSource, TableTrainings
+from mlcl.service.tables.trial_records import write_trials
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
-from mlcl.tracking.names import Tag
+from mlcl.tracking.names import TABLE_TRIALS, Tag
 from mlcl.tracking.provenance import submitted_id
 
 MAX_FAILED = 3
@@ -83,6 +84,9 @@ def run_table(
                 end.state, end.reason = State.FAILED, f"{left} of {table.count} runs are missing"
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():
+                if tuned:
+                    write_trials(report.folder / TABLE_TRIALS, tuned)
+                    log.artifacts([report.folder / TABLE_TRIALS])
                 write_files(report, log)
             end.state, end.reason = report.state, report.reason
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
