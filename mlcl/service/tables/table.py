@@ -87,12 +87,17 @@ def run_table(
                 end.state, end.reason = State.FAILED, f"{left} of {table.count} runs are missing"
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():
-                if tuned:
-                    write_trials(report.folder / TABLE_TRIALS, tuned)
-                    log.artifacts([report.folder / TABLE_TRIALS])
-                write_files(report, log)
+                _write(report, tuned, log)
             end.state, end.reason = report.state, report.reason
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
+
+
+def _write(report: TableResult, tuned: Mapping[TunedCell, Ledger], log: RunLog) -> None:
+    """Writes the trainings of tuned cells, where there are any, then the results; logs both."""
+    if tuned:
+        write_trials(report.folder / TABLE_TRIALS, tuned)
+        log.artifacts([report.folder / TABLE_TRIALS])
+    write_files(report, log)
 
 
 def _result(
