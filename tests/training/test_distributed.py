@@ -35,7 +35,7 @@ FEATURES = (
     [
         (2, None, "pk", ()),
         (3, None, "uniform", LABELS),
-        (2, 2, "balanced", ()),
+        (2, 2, "balanced", ("data.validation_seed=3",)),
         (3, 3, "hierarchical", ()),
         (2, 3, "uniform", FEATURES),
     ],
