@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
+from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants, picked
@@ -70,7 +71,8 @@ def run_sweep(
         with command.start(identity, asked):
             sweep = _open_sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
-            sweep.run()
+            for source in sweep.stages():
+                sweep.engine.run(source)
             end.state, end.reason = sweep.outcome()
         if end.undelivered == 0:
             sweep.attempt("the experiment is not described", sweep.describe)
@@ -167,28 +169,33 @@ class Sweep:
         """The best complete trial of the swept job so far."""
         return next(iter(ranked(self.own.counted(self.command.ledger), self.plan.space.mode)), None)
 
-    def run(self) -> None:
-        """Runs the searches and races of control and baselines, then those of the job, then confirms."""
+    def stages(self) -> Iterator[TrainingSource]:
+        """Returns the sources to run: control and baselines, the swept job, the fresh seeds of all picks.
+
+        A source depends on the results of those before it, which must have run.
+        """
         own = [each for each in self.plans if each.role is Role.MODEL]
         others = [each for each in self.plans if each not in own]
-        self._search(others, later=own)
-        self._choose(others)
+        yield from self._search(others, later=own)
+        yield from self._choose(others)
         self._start_at_control(own)
-        self._search(own)
+        yield from self._search(own)
         self.finished = sum(search.left() for search in self.searches.values()) == 0
         if self.plan.seeds and self.best is not None:
-            self._choose(own)
-            self._confirm()
+            yield from self._choose(own)
+            yield from self._confirm()
 
-    def _search(self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()) -> None:
-        """Runs searches that take turns; `later` are those that follow."""
+    def _search(
+        self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()
+    ) -> Iterator[TrainingSource]:
+        """Returns the source of searches that take turns; `later` are those that follow."""
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
             ledger = self.command.ledger
-            self.engine.run(SearchSource(now, self.store, lambda: self.own.point(ledger, self.best), then))
+            yield SearchSource(now, self.store, lambda: self.own.point(ledger, self.best), then)
 
-    def _choose(self, plans: Sequence[SearchPlan]) -> None:
-        """Runs the races of searches, and sets the settings to confirm where these are known."""
+    def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
+        """Returns the source of the races of searches, then sets the settings to confirm where it can."""
         ledger, mode = self.command.ledger, self.plan.space.mode
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
@@ -199,7 +206,7 @@ class Sweep:
         if raced and (known or not self.engine.stop()):
             seeds = {each.scope: each.race_seeds for each in plans}
             fields = [ChosenSettings(its, seeds[scope], scope) for scope, its in raced.items()]
-            self.engine.run(ConfirmationSource(self.plan, ledger, self.store, fields, race=True))
+            yield ConfirmationSource(self.plan, ledger, self.store, fields, race=True)
         self.raced |= raced
         for each in plans:
             if each.scope not in raced:
@@ -216,8 +223,8 @@ class Sweep:
             if each.is_searched and setting:
                 self.searches[each.scope].start_at(setting[0].settings)
 
-    def _confirm(self) -> None:
-        """Trains the settings of all searches on their fresh seeds."""
+    def _confirm(self) -> Iterator[TrainingSource]:
+        """Returns the source of the fresh seeds of the settings of all searches."""
         ledger = self.command.ledger
         settings = [
             ChosenSettings(self.chosen[each.scope], each.fresh_seeds, each.scope)
@@ -231,7 +238,7 @@ class Sweep:
             self.confirmed = known
             return
         confirmation = ConfirmationSource(self.plan, ledger, self.store, settings)
-        self.engine.run(confirmation)
+        yield confirmation
         self.confirmed = keys
         self.finished = self.finished and confirmation.finished
 
