@@ -16,7 +16,12 @@ from mlcl.tracking import State
 
 
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
-    """Returns the entrants with their scores in the race; empty until each training has ended."""
+    """Returns the entrants with their scores in the race.
+
+    Empty for a single one, which has none to race with, and until each training has ended.
+    """
+    if len(raced) < 2:
+        return []
     found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
     field = []
     for each in raced:
@@ -34,9 +39,9 @@ def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger
     """Returns the result of a search with the entrants of its race."""
     counted, mode = ledger.counted(search.scope), search.plan.space.mode
     scores = [each.score for each in ranked(counted, mode) if each.score is not None]
-    race = race_results(search, raced, ledger) if len(raced) > 1 else []
+    race = race_results(search, raced, ledger)
     if not race:
-        return ArmSearch(search.number, len(scores))
+        return ArmSearch(search.number, len(scores), pick=raced[0].name if len(raced) == 1 else "")
     pick = race_pick(race, mode)
     kept = kept_share(pick, scores, mode)
     return ArmSearch(search.number, len(scores), tuple(race), pick.name, kept)

@@ -199,21 +199,26 @@ class Sweep:
         ledger, mode = self.command.ledger, self.plan.space.mode
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
-        raced = {scope: its for scope, its in raced.items() if len(its) > 1}
+        fields = [
+            ChosenSettings(raced[each.scope], each.race_seeds, each.scope)
+            for each in plans
+            if len(raced.get(each.scope, ())) > 1
+        ]
         known = all(
-            scoped(scope, each.key) in ledger.confirmations for scope, its in raced.items() for each in its
+            scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings
         )
-        if raced and (known or not self.engine.stop()):
-            seeds = {each.scope: each.race_seeds for each in plans}
-            fields = [ChosenSettings(its, seeds[scope], scope) for scope, its in raced.items()]
+        if fields and (known or not self.engine.stop()):
             yield ConfirmationSource(self.plan, ledger, self.store, fields, race=True)
         self.raced |= raced
         for each in plans:
+            its = raced.get(each.scope, [])
+            race = race_results(each, its, ledger)
             if each.scope not in raced:
                 self.chosen[each.scope] = confirmed_candidates(each, found[each.scope])
-            elif race := race_results(each, raced[each.scope], ledger):
-                place = race.index(race_pick(race, mode))
-                self.chosen[each.scope] = [picked(raced[each.scope][place])]
+            elif len(its) == 1:
+                self.chosen[each.scope] = [picked(its[0])]
+            elif race:
+                self.chosen[each.scope] = [picked(its[race.index(race_pick(race, mode))])]
 
     def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
         """Makes the control's best setting, with the least weights of heads, a first trial of each search."""
