@@ -32,7 +32,8 @@ class SweepData:
 
     Attributes:
         search: The search trials; `dropped` those that do not fit the latest space.
-        baselines: The trials of the searches of baselines.
+        baselines: The trials of the searches of control and baselines.
+        races: The trainings of races.
         confirmation: The trainings on fresh seeds.
         varied: The job's keys in which search trials differ.
         history: Gives the points of a metric of a run.
@@ -44,6 +45,7 @@ class SweepData:
     search: pd.DataFrame
     dropped: pd.DataFrame
     baselines: pd.DataFrame
+    races: pd.DataFrame
     confirmation: pd.DataFrame
     varied: tuple[str, ...]
     history: Histories

@@ -101,13 +101,13 @@ class SettingResult:
     seeds: tuple[TrainingResult, ...]
     name: str = ""
     role: RoleField = Role.MODEL
-    arm: str = ""
-    search: int = 1
     order: int = 0
     params: Mapping[str, Any] = field(default_factory=dict)
     job_hash: str = ""
     log: str = ""
     run_id: RunId = None
+    arm: str = ""
+    search: int = 1
 
     @computed_field
     @property
@@ -169,6 +169,7 @@ class SweepResult:
         baseline_trials: The trials of the searches of the baselines that the last command named.
         earlier_baseline_trials: The trials of the searches of other baselines.
         arms: The arms of the last command, with their searches and races.
+        race_trainings: The trainings of all races.
         confirmations: The settings that the last command confirmed on fresh seeds.
         earlier: Settings that earlier commands confirmed.
         job: The job as written.
@@ -203,6 +204,7 @@ class SweepResult:
     earlier_baseline_trials: tuple[TrainingResult, ...] = ()
     dropped: tuple[TrainingResult, ...] = ()
     arms: tuple[ArmResult, ...] = ()
+    race_trainings: tuple[TrainingResult, ...] = ()
     earlier: tuple[SettingResult, ...] = ()
     asked: SweepRequest | None = None
     data: DataSummary | None = None
