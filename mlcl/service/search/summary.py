@@ -83,6 +83,7 @@ class SweepReader:
         others = [each.scope for each in self._searches if each.scope not in own]
         baselines = [entry for scope in others for entry in ledger.counted(scope)]
         kept = {entry.key for entry in (*counted, *baselines)}
+        raced = [key for key, each in ledger.confirmations.items() if each.race]
         trials = [each for each in ledger.entries.values() if each.number is not None]
         settings = self._settings()
         tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
