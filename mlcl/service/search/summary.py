@@ -113,14 +113,7 @@ class SweepReader:
             dropped=self._built([entry for entry in trials if entry.scope in own and entry.key not in kept]),
             earlier=tuple(each for key, each in settings.items() if key not in confirmed),
             arms=arms,
-            race_trainings=self._built(
-                [
-                    seed
-                    for each in ledger.confirmations.values()
-                    if each.race
-                    for seed in ledger.seeds_of(each.key)
-                ]
-            ),
+            race_trainings=self._built([seed for key in raced for seed in ledger.seeds_of(key)]),
             asked=SweepRequest(
                 plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
             ),
