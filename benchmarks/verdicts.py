@@ -20,6 +20,8 @@ from mlcl.significance.verdict import Arm, Outcome, compare_arms
 
 Array = NDArray[np.float64]
 RACE, RACE_SEEDS, BLOCKS, MARGIN = 4, 2, 50, 0.5
+OWN_ROWS = 0.2
+"""The most that the test rows change the difference of two settings of one arm, as a standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def experiments_of(
     heads = search(random, count, budget, corner, control if nested else None)
     shape = (count, budget.searches, budget.seeds)
     of_rows = random.normal(0, corner.rows * np.sqrt(BLOCKS), (count, BLOCKS))
-    own = random.normal(0, 0.2 * np.sqrt(BLOCKS / 2), (2, count, budget.searches, BLOCKS))
+    of_setting = min(OWN_ROWS, corner.rows) * np.sqrt(BLOCKS / 2)
+    own = random.normal(0, of_setting, (2, count, budget.searches, BLOCKS))
     one = control.quality[..., None] + own[0].mean(-1)[..., None] + seed_noise(random, shape, corner)
     other = heads.quality[..., None] + own[1].mean(-1)[..., None] + seed_noise(random, shape, corner)
     other += effect + of_rows.mean(-1)[:, None, None]
@@ -131,7 +134,8 @@ def main() -> None:
     count = parser.parse_args().experiments
     random = np.random.default_rng(0)
     print(
-        "S T K  nested | coverage of 0   helps max  hurts max | no difference, effect .55 | power 1  2 (median, least)"
+        "S T K, nested | coverage, most helps, hurts | no difference at .55 | "
+        "power at 1, 2 points: median, least"
     )
     for budget, nested in itertools.product((Budget(), Budget(2, 12, 3), Budget(6, 4, 1)), (False, True)):
         lines = []
