@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from builders import tiny_job
+from safetensors.torch import load_file
+from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.training.context import ONE_PROCESS
@@ -56,6 +59,15 @@ def trained(
     """A run's folder in `home`, its material and its figures."""
     job = tiny_job(data, *settings, **{"epochs": 2, **train})
     return home / name, *run(job, home, home / name, test=test)
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """The trained weights of a run's folder."""
+    return load_file(folder / "model" / "weights.safetensors")
+
+
+def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
 def exported(job: JobConfig, home: Path) -> tuple[dict[str, float], Path]:

@@ -87,6 +87,9 @@ class DataConfig(_DataReference):
     split_seed: int = Field(
         0, ge=0, description="seed of the train/validation/test split, where the source makes one"
     )
+    validation_seed: int | None = Field(
+        None, ge=0, description="draw validation anew from train and validation; null: as it is prepared"
+    )
     subset: SubsetConfig | None = Field(None, description="train on a part")
     label_noise: LabelNoiseConfig | None = Field(None, description="train on labels some of which are wrong")
     hold_out: HoldOutConfig | None = Field(None, description="train without some classes")
@@ -265,6 +268,8 @@ def dump_job(job: JobConfig) -> dict[str, Any]:
     for key in ("baseline", "plugins"):
         if not tree[key]:
             del tree[key]
+    if job.data.validation_seed is None:
+        del tree["data"]["validation_seed"]
     if job.tracking == TrackingConfig():
         del tree["tracking"]
     for key, default in LATER.items():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyarrow import fs
 
 from mlcl.config.section import validate
@@ -43,8 +45,10 @@ class Dataset:
         train.images()[0], train.labels("digits").lists()[0]
     """
 
-    def __init__(self, reader: ShardReader) -> None:
+    def __init__(self, reader: ShardReader, drawn: Mapping[str, NDArray[np.int64]] | None = None) -> None:
+        """`drawn` has the row numbers, ascending, of splits that are not those of the shards."""
         self.reader = reader
+        self._drawn = drawn or {}
         self.place = reader.place
         self.info = reader.info
         self._splits: dict[tuple[str, bool], SplitRows | None] = {}
@@ -91,26 +95,35 @@ class Dataset:
 
     def without(self, classes: HeldOut) -> Dataset:
         """A data set without the rows of these classes in its splits."""
-        return Dataset(self.reader.with_info(self.info.without(classes)))
+        return Dataset(self.reader.with_info(self.info.without(classes)), self._drawn)
+
+    def with_validation(self, seed: int, drawn: Mapping[str, NDArray[np.int64]]) -> Dataset:
+        """A data set with other train and validation rows, by number, which `seed` drew."""
+        rows = {name: len(drawn[name]) if name in drawn else n for name, n in self.info.rows.items()}
+        return Dataset(self.reader.with_info(self.info.with_validation(seed, rows)), drawn)
 
     def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:
         if name not in SPLITS or not self.info.rows.get(name):  # type: ignore[call-overload]
             have = [split for split, rows in self.info.rows.items() if rows]
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=have)
         if (name, unseen) not in self._splits:
-            marks = [
-                self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))
-            ]
-            rows, declared = np.flatnonzero(np.concatenate(marks) == name), self.info.rows[name]  # type: ignore[index]
-            if len(rows) != declared:
-                problem, file = (
-                    "the shards have another number of rows",
-                    f"{self.place.rstrip('/')}/{INFO_FILE}",
-                )
-                raise UserError(problem, file=file, key=f"rows.{name}", found=declared, allowed=len(rows))
-            whole, held_out = SplitRows(self.reader, name, rows), self.info.held_out
+            whole, held_out = SplitRows(self.reader, name, self._numbers(name)), self.info.held_out
             self._splits[name, unseen] = whole if held_out is None else whole.only(held_out, unseen=unseen)
         return self._splits[name, unseen]
+
+    def _numbers(self, name: str) -> NDArray[np.int64]:
+        """The numbers of a split's rows in the data set, ascending."""
+        if name in self._drawn:
+            return self._drawn[name]
+        marks = [self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))]
+        rows, declared = np.flatnonzero(np.concatenate(marks) == name), self.info.rows[name]  # type: ignore[index]
+        if len(rows) != declared:
+            problem, file = (
+                "the shards have another number of rows",
+                f"{self.place.rstrip('/')}/{INFO_FILE}",
+            )
+            raise UserError(problem, file=file, key=f"rows.{name}", found=declared, allowed=len(rows))
+        return rows
 
     def _check_footer(self, number: int, shard: Shard) -> None:
         footer, file = self.reader.parquet(number), self.reader.shard_file(number)

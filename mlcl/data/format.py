@@ -108,6 +108,7 @@ class DatasetInfo(Section):
     notes: tuple[str, ...] = Field((), description="what a reader should know of how the rows came about")
     shards: tuple[Shard, ...] = Field(min_length=1)
     _held_out: HeldOut | None = PrivateAttr(None)
+    _validation_seed: int | None = PrivateAttr(None)
 
     @property
     def held_out(self) -> HeldOut | None:
@@ -118,6 +119,17 @@ class DatasetInfo(Section):
         """A description of the data set without the rows of some classes."""
         info = self.model_copy()
         info._held_out = classes
+        return info
+
+    @property
+    def validation_seed(self) -> int | None:
+        """The seed with which validation is drawn anew; None in a file."""
+        return self._validation_seed
+
+    def with_validation(self, seed: int, rows: dict[SplitName, int]) -> Self:
+        """A description of the data set whose validation split is drawn anew, with the rows of its splits."""
+        info = self.model_copy(update={"rows": rows})
+        info._validation_seed = seed
         return info
 
     @model_validator(mode="after")
@@ -134,6 +146,14 @@ class DatasetInfo(Section):
 
     @property
     def fingerprint(self) -> str:
+        """Sixteen hex digits over `stored_fingerprint` and the seed with which validation is drawn anew."""
+        if self.validation_seed is None:
+            return self.stored_fingerprint
+        content = f"{self.stored_fingerprint} validation {self.validation_seed}"
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def stored_fingerprint(self) -> str:
         """Sixteen hex digits over the shard hashes, the label spaces and the classes that are held out.
 
         Equal data, equal fingerprint.

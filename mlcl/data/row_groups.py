@@ -25,6 +25,15 @@ def row_groups(split: Split) -> NDArray[np.int64]:
     return np.array([number.setdefault(key, len(number)) for key in _keys(split)], dtype=np.int64)
 
 
+def content_keys(split: Split) -> Iterable[Hashable]:
+    """A key of each row that rows of equal content share, see `row_groups`."""
+    if split.info.modality == "text":
+        return map(twin_form, split.texts())
+    if split.info.modality == "image":
+        return map(digest_of, split.images())
+    return (vector.tobytes() for vector in split.vectors())
+
+
 def _keys(split: Split) -> Iterable[Hashable]:
     if split.info.grouped:
         return split.groups()
@@ -33,11 +42,7 @@ def _keys(split: Split) -> Iterable[Hashable]:
         labels = split.labels(space)
         assert not isinstance(labels, LabelRows)
         return labels.tolist()
-    if split.info.modality == "text":
-        return map(twin_form, split.texts())
-    if split.info.modality == "image":
-        return map(digest_of, split.images())
-    return (vector.tobytes() for vector in split.vectors())
+    return content_keys(split)
 
 
 def _declared(split: Split) -> str | None:

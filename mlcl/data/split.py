@@ -173,9 +173,12 @@ class Split:
     @property
     def fingerprint(self) -> str:
         """Names these rows of this data set, for caches."""
-        rows = "" if self.index is None else hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16]
+        info = self.info
+        drawn = info.validation_seed is not None and self.name != "test"
+        is_part = self.index is not None or drawn
+        rows = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
         whole = "unseen" if self.whole.unseen else "all"
-        return f"{self.info.fingerprint}-{self.name}-{rows or whole}"
+        return f"{info.stored_fingerprint}-{self.name}-{rows or whole}"
 
     @property
     def rows(self) -> Tensor:

@@ -319,13 +319,16 @@ def _complete(
 
 
 def _keys(rows: RowKeys) -> list[str]:
-    """The least id, or group, of all rows that must share a row's split."""
+    return least_names(rows.groups or rows.ids, rows.contents, rows.twins)
+
+
+def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
+    """For each row the least name of all rows that share a name or a key with it, directly or by others."""
     # Later than the module: every command reads the list of sources.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    names = rows.groups or rows.ids
-    pairs = [pair for values in (names, rows.contents, rows.twins) for pair in _with_first(values)]
+    pairs = [pair for values in (names, *keys) for pair in _with_first(values)]
     entries = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(entries)), (entries[:, 0], entries[:, 1])), shape=(len(names),) * 2)
     parts = connected_components(graph, directed=False)[1].tolist()

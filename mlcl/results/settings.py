@@ -21,9 +21,9 @@ from mlcl.tracking.params import param_text, without_derived
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-SEED, SPLIT_SEED = "train.seed", "data.split_seed"
-SEEDS = re.compile(r"data\.(\w+\.seed|split_seed)")
-"""Keys that seed random draws from the data: the split, a subset, label noise."""
+SEED, SPLIT_SEED, VALIDATION_SEED = "train.seed", "data.split_seed", "data.validation_seed"
+SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
+"""Keys that seed random draws from the data: the split, validation, a subset, label noise."""
 FORMS = (
     "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
 )
@@ -50,7 +50,7 @@ class ComparedSetting:
     Attributes:
         label: The name for people.
         word: How the user named it.
-        job: The keys of its job as text, without the seeds.
+        job: The keys of its job as text, without the seeds of training and of validation rows.
         lower_is_better: Patterns of metrics, None where no run says them.
         names: The names that a sweep's setting has now.
         optional: Whether the user named the whole sweep.
@@ -118,7 +118,7 @@ def _of_trainings(
             params = _texts(each.params(shared))
             seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
             found[each.seed] = SeedRun(each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds)
-    job = {key: text for key, text in _texts(shared).items() if key not in {SEED, *without}}
+    job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
     return ComparedSetting(
         label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")
     )
@@ -149,10 +149,11 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
 
 def same_setting(one: Run, other: Run) -> bool:
     """Whether two runs of one experiment differ in their seeds alone."""
-    same_data = one.data.tags.get(Tag.FINGERPRINT) == other.data.tags.get(Tag.FINGERPRINT)
+    seeds, others = _data_seeds(one), _data_seeds(other)
+    redrawn = seeds.get(VALIDATION_SEED) != others.get(VALIDATION_SEED)
     return (
         one.info.experiment_id == other.info.experiment_id
-        and (same_data or _data_seeds(one).get(SPLIT_SEED) != _data_seeds(other).get(SPLIT_SEED))
+        and (redrawn or one.data.tags.get(Tag.FINGERPRINT) == other.data.tags.get(Tag.FINGERPRINT))
         and setting_keys(one) == setting_keys(other)
     )
 
@@ -163,13 +164,13 @@ def _data_seeds(run: Run) -> dict[str, str]:
 
 
 def setting_keys(run: Run) -> dict[str, str]:
-    """The job's keys that define the setting: all but the seed and a sweep's post-hoc keys.
+    """The job's keys that define the setting: all but the seeds and a sweep's post-hoc keys.
 
-    Trainings of a sweep choose the post-hoc keys one by one. For trainings of a table's cell the seeds of
-    draws from the data are left out too.
+    Trainings of a sweep choose the post-hoc keys one by one. Left out are the seeds of training and of
+    validation rows, for trainings of a table's cell those of other draws from the data, too.
     """
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
-    left_out = {SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
+    left_out = {SEED, VALIDATION_SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
     left_out |= _data_seeds(run).keys() if kind(run) == "cell" else set()
     return {key: value for key, value in without_derived(run.data.params).items() if key not in left_out}
 
@@ -271,7 +272,7 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
         return []
     label, log = str(run.info.run_name), run.data.tags.get(Tag.LOG, "")
     if kind(run) == "run":
-        near = runs.tagged(Tag.FINGERPRINT, run.data.tags.get(Tag.FINGERPRINT, ""))
+        near = runs.tagged(Tag.DATA, run.data.tags.get(Tag.DATA, ""))
         others = [other for other in near if kind(other) == "run" and same_setting(other, run)]
         # The named run comes first, so that it is taken even where a later one has its seed.
         return [replace(read_setting(label, word, [run, *others]), plain=True)]

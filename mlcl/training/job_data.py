@@ -29,6 +29,7 @@ from mlcl.data import (
     train_word_tokenizer,
 )
 from mlcl.data.format import SPLITS
+from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.evaluation import METRICS, LabelFacts, Neighbours, QueryRows, Scoring, Task, frequency_bands
 from mlcl.evaluation.tasks import as_label_sets, known_rows
@@ -48,8 +49,10 @@ from mlcl.training.transfer import Transfer, open_reference
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
-    """Opens the job's data set without held-out classes."""
+    """Opens the job's data set with the job's validation rows and without held-out classes."""
     dataset, wanted = open_reference(job.data, home, verify=verify), job.data.hold_out
+    if job.data.validation_seed is not None:
+        dataset = redraw_validation(dataset, job.data.validation_seed)
     return dataset if wanted is None else hold_out(dataset, wanted.labels, wanted.share, wanted.seed)
 
 

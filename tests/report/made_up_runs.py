@@ -60,7 +60,8 @@ class Store:
         data: str = "data1",
     ) -> str:
         """A run's id. Each starts a second after the one before."""
-        its = {"mlcl.state": state, "mlcl.data_fingerprint": data, "mlflow.runName": name, **(tags or {})}
+        its = {"mlcl.state": state, "mlcl.data": "made up", "mlcl.data_fingerprint": data}
+        its |= {"mlflow.runName": name, **(tags or {})}
         its |= {"mlcl.kind": kind} if kind else {}
         its |= {"mlcl.seed": str(seed)} if seed is not None else {}
         its |= {"mlflow.parentRunId": parent} if parent else {}

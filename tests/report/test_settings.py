@@ -110,6 +110,24 @@ def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
     assert {seed: run.run_id for seed, run in listed.runs.items()} == {0: first[0], 1: first[1]}
 
 
+def test_runs_on_other_validation_rows_are_of_one_setting_and_pair_on_equal_rows_alone(store):
+    ids = {
+        lr: [
+            store.setting("redrawn", {seed: lr + seed / 10}, data=f"rows{draw}", params=params)[0]
+            for seed, draw in enumerate((None, 2, 3))
+            for params in [{"data.validation_seed": draw, "lr": lr} if draw else {"lr": lr}]
+        ]
+        for lr in (0.1, 0.2)
+    }
+    one, other = find_settings(Runs(store.tracker), [ids[0.1][1], ",".join(ids[0.2])])
+    assert values_of(one) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
+    (row,) = compare_settings([one, other], "accuracy").rows
+    assert (row.seeds, row.differs) == ((0, 1, 2), ("lr",))
+    (third,) = store.setting("redrawn", {1: 0.5}, data="rows9", params={"data.validation_seed": 9, "lr": 3})
+    with pytest.raises(UserError, match=r"trained on different data; found: seed 1: .* rows2, .* rows9"):
+        compare_settings([one, *find_settings(Runs(store.tracker), [third])], "accuracy")
+
+
 def test_a_list_is_of_complete_runs_of_one_setting_one_a_seed_and_of_no_search_trial(store):
     first, second, again = store.setting("listed", {0: 0.5, 1: 0.5}) + store.setting("listed", {0: 0.6})
     (failed,) = store.setting("listed", {2: 0.5}, state="FAILED")

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from builders import text_dataset, tiny_job
-from safetensors.torch import load_file
-from stored_runs import run
+from stored_runs import run, weights
 from torch import nn
 
 from mlcl.config import ClassifierConfig, load_space
@@ -184,7 +183,7 @@ def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path
     job = tiny_job(tiny, f"objective.classifier={classifier}", f"evaluation.metric={metric}", epochs=1)
     _, metrics = run(job, tmp_path)
     assert 0 <= metrics[metric] <= 1
-    saved = load_file(tmp_path / "run" / "model" / "weights.safetensors")
+    saved = weights(tmp_path / "run")
     layer = [name.rpartition(".")[2] for name in saved if name.startswith("objective.classifier")]
     assert sorted(layer) == ["bias", "weight"]
 

@@ -4,8 +4,7 @@ from importlib import metadata
 
 import pytest
 from builders import tiny_job
-from safetensors.torch import load_file
-from stored_runs import run
+from stored_runs import run, weights
 
 from mlcl.errors import UserError
 from mlcl.training.job_data import JobData
@@ -49,5 +48,5 @@ def test_adapters_on_a_real_model(tiny, tmp_path):
     settings = {"views": 1, "epochs": 1, "batch_size": 8, "lr": 0.01, "warmup": 0.0}
     _, metrics = run(tiny_job(tiny, f"encoder={section}", *TAGS, **settings), tmp_path)
     assert metrics["knn/test/micro_f1"] > 0.7
-    adapters = load_file(tmp_path / "run" / "model" / "weights.safetensors")
+    adapters = weights(tmp_path / "run")
     assert sum(t.numel() for t in adapters.values()) < 500_000

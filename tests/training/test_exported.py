@@ -54,6 +54,7 @@ CASES = {
     "probed besides": (PROBE,),
     "guided": ("objective.heads={}", "objective.classifier.loss=guided"),
     "no neighbours": ("evaluation.knn=null",),
+    "other validation rows": ("data.validation_seed=3",),
     "subset and noise": ("data.subset.n=20", "data.label_noise.rate=0.3"),
     "long texts": ("encoder.max_length=2",),
     "half precision": ("train.precision=bf16",),

@@ -58,7 +58,7 @@ def test_other_classes_are_other_data(tiny, tmp_path):
     identity = JobData.of(job, tmp_path).fingerprint
     plain = JobData.of(tiny_job(tiny), tmp_path).fingerprint
     assert plain == Dataset.open(tiny).info.fingerprint != identity
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="checkpoint of something else"):
         run(tiny_job(tiny), tmp_path)
 
 

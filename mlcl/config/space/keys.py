@@ -22,6 +22,7 @@ FIXED = (
     "data.path",
     "data.options",
     "data.split_seed",
+    "data.validation_seed",
     "data.hold_out",
     "train.seed",
     "train.workers",

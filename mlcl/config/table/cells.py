@@ -198,7 +198,7 @@ def _tune_of(table: Table, *changes: Change) -> Tune | None:
 
 def _tuning(tune: Tune, table: Table, file: Path, job: JobConfig) -> Tuning:
     """The checked search of a cell with this job. Raises UserError."""
-    for key in ("data.split_seed", "data.hold_out.seed"):
+    for key in ("data.split_seed", "data.validation_seed", "data.hold_out.seed"):
         if key in table.seed_keys:
             problem = "the search of a cell and its confirmation share one split"
             raise UserError(problem, file=file, key="seed_keys", found=key, allowed="other keys, or no tune")

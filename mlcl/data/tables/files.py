@@ -36,7 +36,7 @@ Records = Iterator[tuple[int, Any]]
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is read; what is None is recognised. `header` says whether CSV has a header line."""
+    """The form of a text file; a part that is None is recognised. `header`: whether CSV has a header line."""
 
     encoding: str = ENCODING
     delimiter: str | None = None

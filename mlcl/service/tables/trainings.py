@@ -211,8 +211,8 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
 def _data_key(job: JobConfig) -> str:
     """Identifies a job's data set before it is opened."""
     data = dump_job(job)["data"]
-    keys = ("source", "path", "options", "split_seed", "hold_out")
-    return json.dumps([data[key] for key in keys], sort_keys=True)
+    keys = ("source", "path", "options", "split_seed", "validation_seed", "hold_out")
+    return json.dumps([data.get(key) for key in keys], sort_keys=True)
 
 
 def _checked(cell: Cell, home: Path, *, verify: bool) -> JobData:

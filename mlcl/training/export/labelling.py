@@ -19,6 +19,7 @@ from mlcl.config.plugin_files import run_plugins
 from mlcl.data import Dataset, Split
 from mlcl.data.format import INFO_FILE, plural
 from mlcl.data.tables.rows import Unreadable
+from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import array, known_rows
 from mlcl.training.export.model import ExportedModel, check_threshold, decide, label_decision
@@ -207,7 +208,12 @@ def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)
         return None
-    split = Dataset.open(path).split(SPLIT if name is None else name)
+    data, seed = Dataset.open(path), model.job.data.validation_seed
+    if seed is not None:
+        own = data.info.with_validation(seed, data.info.rows).fingerprint
+        if own == model.index.provenance["data_fingerprint"]:  # else it would score rows of its training
+            data = redraw_validation(data, seed)
+    split = data.split(SPLIT if name is None else name)
     wanted, found = model.index.modality, split.info.modality
     if wanted != found:
         raise UserError(

@@ -1,0 +1,111 @@
+"""Validation rows drawn anew from train and validation; the test split stays as it is.
+
+Shapes: N rows of train and validation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from mlcl.data.columns import as_rows
+from mlcl.data.dataset import Dataset
+from mlcl.data.row_groups import content_keys
+from mlcl.data.split import Split
+from mlcl.data.split_assignment import (
+    Classes,
+    digest_of,
+    keep_together,
+    least_names,
+    position,
+    stratify,
+    train_every_class,
+)
+from mlcl.errors import UserError
+
+KEY = "data.validation_seed"
+SMALL = 1_000
+"""Rows of validation from which on a search does not draw them anew."""
+
+
+def redraws_validation(data: Dataset) -> bool:
+    """Whether each search draws validation rows of its own: they are few, and train has at least as many."""
+    train, validation = (data.info.rows.get(name, 0) for name in ("train", "validation"))
+    return 0 < validation < SMALL and train >= validation
+
+
+def redraw_validation(data: Dataset, seed: int) -> Dataset:
+    """The data set with validation rows drawn anew from train and validation, as many as before.
+
+    Rows of one group and copies of a content stay together, texts that are equal but for numbers or a side
+    where train and validation share none. Classes are stratified as `stratify` does, and each class keeps a
+    training row. Where that leaves no unit of rows that fits, the numbers differ by a few rows.
+
+    Args:
+        data: The data set.
+        seed: The seed of the draw, which the new fingerprint tells.
+
+    Raises:
+        UserError: For a data set without train or validation rows, and where all of them stay together.
+
+    Example:
+        >>> other = redraw_validation(Dataset.open("outputs/data/digits-..."), seed=2)
+    """
+    splits = [data.split(name) for name in ("train", "validation")]
+    numbers_N = np.concatenate([split.rows.numpy() for split in splits])
+    names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
+    keys = least_names(names, *_shared_contents(splits))
+    classes = [
+        [labels for split in splits for labels in as_rows(split.labels(name), space).lists()]
+        for name, space in data.info.class_spaces().items()
+    ]
+    wanted = len(splits[1])
+    share = wanted / len(numbers_N)
+    drawn = stratify(classes, keys, (1 - share, share, 0.0), seed)
+    train_every_class(drawn, classes, keys, seed)
+    keep_together(drawn, keys)
+    _resize(drawn, classes, keys, seed, wanted)
+    is_validation_N = np.array(drawn) == "validation"
+    if not is_validation_N.any():
+        problem = "no validation row is left: train and validation are copies or one group"
+        raise UserError(problem, file=data.place, key=KEY, found=seed, allowed="null")
+    parts = {"train": np.sort(numbers_N[~is_validation_N]), "validation": np.sort(numbers_N[is_validation_N])}
+    return data.with_validation(seed, parts)
+
+
+def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
+    """The contents of all rows, and their twin forms where the splits share none, as keys."""
+    alike = [list(content_keys(split)) for split in splits]
+    if splits[0].info.modality != "text":
+        return [list(chain(*alike))]
+    copies: list[Hashable] = [digest_of(text) for split in splits for text in split.texts()]
+    return [copies, list(chain(*alike))] if set(alike[0]).isdisjoint(alike[1]) else [copies]
+
+
+def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
+    """Moves units of rows, in a seeded order, until validation has the wanted rows or no unit fits."""
+    members: dict[str, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        members[key].append(row)
+    trained = [
+        Counter(label for row, own in enumerate(space) if splits[row] == "train" for label in own)
+        for space in classes
+    ]
+    lacking = wanted - splits.count("validation")
+    source, target = ("train", "validation") if lacking > 0 else ("validation", "train")
+    for key in sorted(members, key=lambda key: position(key, seed)):
+        rows = members[key]
+        if not 0 < len(rows) <= abs(lacking) or splits[rows[0]] != source:
+            continue
+        own = [Counter(label for row in rows for label in space[row]) for space in classes]
+        if source == "train":
+            if any(its[c] <= n for its, mine in zip(trained, own, strict=True) for c, n in mine.items()):
+                continue
+            for its, mine in zip(trained, own, strict=True):
+                its.subtract(mine)
+        for row in rows:
+            splits[row] = target
+        lacking -= len(rows) if lacking > 0 else -len(rows)

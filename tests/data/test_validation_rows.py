@@ -1,0 +1,101 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mlcl.data import Dataset, hold_out
+from mlcl.data.validation_rows import redraw_validation, redraws_validation
+from mlcl.errors import UserError
+
+TOPICS = 300
+
+
+@pytest.fixture
+def data(write, batch):
+    """200 rows of train, 40 of validation and 60 of test with classes of unequal size, in several shards."""
+    splits = ["train"] * 10 + ["validation"] * 2 + ["test"] * 3
+    rows = range(TOPICS)
+    columns = {
+        "id": [f"r{row}" for row in rows],
+        "text": [f"text of {_letters(row)}" for row in rows],
+        "split": [splits[row % 15] for row in rows],
+        "topic": [row % 3 // 2 for row in rows],
+        "detail": [row // 3 % 3 for row in rows],
+        "tags": [[row % 4] for row in rows],
+        "ratings": [[1, 2] for _ in rows],
+        "row.group": [f"g{row // 15 // 2}-{splits[row % 15]}-{row % 15 // 2}" for row in rows],
+    }
+    return Dataset.open(write(columns, grouped=True, shard_rows=70))
+
+
+def _letters(row):
+    return " ".join("abcdefghij"[int(digit)] for digit in str(row))
+
+
+def ids(data):
+    return {name: data.split(name).ids for name in ("train", "validation", "test")}
+
+
+def test_the_rows_are_as_many_disjoint_and_those_of_train_and_validation(data):
+    before, after = ids(data), ids(redraw_validation(data, 1))
+    assert {name: len(own) for name, own in after.items()} == {"train": 200, "validation": 40, "test": 60}
+    assert set(after["train"]) | set(after["validation"]) == set(before["train"]) | set(before["validation"])
+    assert not set(after["train"]) & set(after["validation"])
+    assert len(set(after["validation"]) & set(before["validation"])) < 20
+    assert after["test"] == before["test"]
+
+
+def test_a_seed_gives_the_same_rows_and_another_one_others(data):
+    first, again, other = (redraw_validation(data, seed) for seed in (1, 1, 2))
+    assert ids(first) == ids(again)
+    assert first.info.fingerprint == again.info.fingerprint
+    assert ids(first)["validation"] != ids(other)["validation"]
+    assert len({its.info.fingerprint for its in (data, first, other)}) == 3
+
+
+def test_groups_and_copies_stay_whole(write, batch, data):
+    drawn = redraw_validation(data, 3)
+    train, validation = (set(drawn.split(name).groups()) for name in ("train", "validation"))
+    assert not train & validation
+    batch["text"] = [f"text {_letters(row // 2)}" for row in range(40)]
+    copies = redraw_validation(Dataset.open(write(batch, "copies")), 1)
+    assert not set(copies.split("train").texts()) & set(copies.split("validation").texts())
+
+
+def test_rows_that_all_stay_together_leave_no_validation(write, batch):
+    data = Dataset.open(write(batch | {"row.group": ["one"] * 40}, grouped=True))
+    with pytest.raises(UserError, match=r"key data\.validation_seed: no validation row is left: .*found: 1"):
+        redraw_validation(data, 1)
+
+
+def test_classes_are_stratified_and_labels_stay_with_their_rows(data):
+    drawn = redraw_validation(data, 4)
+    counts = np.bincount(drawn.split("validation").labels("topic"))
+    assert abs(counts - np.array([40 * 2 / 3, 40 / 3])).max() <= 3
+    for name in ("train", "validation"):
+        rows = [int(row_id[1:]) for row_id in drawn.split(name).ids]
+        assert drawn.split(name).labels("detail").tolist() == [row // 3 % 3 for row in rows]
+    assert Counter(drawn.split("train").labels("detail").tolist()).keys() == {0, 1, 2}
+
+
+def test_classes_are_held_out_of_the_rows_that_were_drawn(data):
+    drawn = redraw_validation(data, 1)
+    part = hold_out(drawn, "tags", 0.5, 0)
+    for name in ("train", "validation"):
+        assert set(part.split(name).ids) < set(drawn.split(name).ids)
+        assert set(part.unseen(name).ids) | set(part.split(name).ids) == set(drawn.split(name).ids)
+    assert part.info.fingerprint != hold_out(data, "tags", 0.5, 0).info.fingerprint
+
+
+def test_caches_tell_drawn_rows_apart_and_share_the_test_split(data):
+    drawn = redraw_validation(data, 1)
+    same = {name: data.split(name).fingerprint == drawn.split(name).fingerprint for name in ids(data)}
+    assert same == {"train": False, "validation": False, "test": True}
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"), [((1_000, 999), True), ((5_000, 1_000), False), ((90, 99), False)]
+)
+def test_few_validation_rows_are_drawn_anew_where_train_has_as_many(data, rows, wanted):
+    info = data.info.model_copy(update={"rows": dict(zip(("train", "validation"), rows, strict=True))})
+    assert redraws_validation(Dataset(data.reader.with_info(info))) is wanted

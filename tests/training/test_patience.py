@@ -1,0 +1,70 @@
+"""Patience: when a training ends, with which weights, and after a stop as without one."""
+
+import itertools
+
+import pytest
+from builders import tiny_job
+from stored_runs import run, same, weights
+
+from mlcl.training.builders import build_loop, build_model
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.events import Stopped
+from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks
+
+
+def impatient(data, *overrides, **train):
+    """Learns nothing from its second epoch on, so that only the first can be the best."""
+    return tiny_job(data, "evaluation.metric=val/accuracy", *overrides, patience=2, epochs=12, **train)
+
+
+def test_patience_ends_the_training_and_keeps_the_best_weights(tiny, tmp_path):
+    events = []
+    _, metrics = run(
+        impatient(tiny, lr=0.02, schedule="constant", warmup=0.0), tmp_path, tmp_path / "run", events
+    )
+    scores = [event.metrics["val/accuracy"] for event in events if event.kind == "validation"]
+    best = scores.index(max(scores))
+    assert len(scores) == best + 3 < 12
+    assert metrics["val/accuracy"] == max(scores)
+    assert "training ends at epoch" in next(e.note for e in events if "no better" in e.note)
+    # As many epochs at a constant rate give the same weights.
+    short = tiny_job(tiny, lr=0.02, schedule="constant", warmup=0.0, epochs=best + 1)
+    run(short, tmp_path, tmp_path / "short", test=False)
+    assert same(weights(tmp_path / "run"), weights(tmp_path / "short"))
+
+
+@pytest.mark.parametrize(
+    ("epochs", "every", "wanted"), [(20, 1, 10), (44, 1, 11), (250, 1, 63), (100, 5, 10), (5, 5, 10)]
+)
+def test_patience_by_the_number_of_validations(tiny, tmp_path, epochs, every, wanted):
+    job = tiny_job(tiny, f"evaluation.every={every}", "train.patience=auto", epochs=epochs)
+    assert patience_of(job, tmp_path).validations == wanted
+    assert patience_of(tiny_job(tiny, patience=3), tmp_path).validations == 3
+    assert patience_of(tiny_job(tiny, patience=None), tmp_path) is None
+
+
+def patience_of(job, home):
+    job_data, callbacks = JobData.of(job, home), Callbacks(lambda _: None, dict, lambda: False)
+    return build_loop(job_data, build_model(job_data), ONE_PROCESS, callbacks).patience
+
+
+def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_path):
+    sizes = {}
+    for patience in (1, None):
+        run(tiny_job(tiny, patience=patience, epochs=1), tmp_path, tmp_path / str(patience), test=False)
+        sizes[patience] = (tmp_path / str(patience) / "checkpoint.pt").stat().st_size
+    assert sizes[1] < 1.05 * sizes[None]
+
+
+@pytest.mark.parametrize("metric", ["val/accuracy", "knn/val/accuracy"])
+@pytest.mark.parametrize("stopped", [4, 10, 13])
+def test_a_stopped_run_goes_on_with_itspatience_of(tiny, tmp_path, stopped, metric):
+    job = impatient(tiny, f"evaluation.metric={metric}", lr=0.02, checkpoint_every=3)
+    _, whole = run(job, tmp_path, tmp_path / "whole")
+    steps = itertools.count(1)
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "parts", should_stop=lambda: next(steps) == stopped)
+    _, resumed = run(job, tmp_path, tmp_path / "parts")
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    assert resumed == whole
