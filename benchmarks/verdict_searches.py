@@ -1,8 +1,8 @@
 """Simulated searches of two arms, and the intervals that two designs of a sweep give for their difference.
 
 `independent_searches` is the product's design: S searches, whose picks are confirmed. `resampled_search` is
-the peer at equal cost: one search with all trials, whose best candidates are all confirmed and weighted by how
-often each is the best one of a resample of the trials. Standard deviations and effects are in points.
+the peer at equal cost: one search with all trials, whose best candidates are all confirmed and weighted by
+how often each is the best one of a resample of the trials. Standard deviations and effects are in points.
 """
 
 from __future__ import annotations

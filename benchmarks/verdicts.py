@@ -27,7 +27,8 @@ from verdict_searches import (
     without_blocks,
 )
 
-from mlcl.significance.verdict import Arm, Outcome, compare_arms
+from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.verdict import compare_arms
 
 MARGIN, RISK = 0.5, 0.05
 HELD = 0.93, 0.97

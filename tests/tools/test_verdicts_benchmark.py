@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from mlcl.significance.verdict import Answer, Arm, Outcome, compare_arms
+from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.verdict import Answer, compare_arms
 
 
 @pytest.fixture
