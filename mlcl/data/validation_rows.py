@@ -46,7 +46,7 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
 
     Args:
         data: The data set.
-        seed: The seed of the draw, which the new fingerprint tells.
+        seed: The seed of the draw, which is part of the new fingerprint.
 
     Raises:
         UserError: For a data set without train or validation rows, and where all of them stay together.
