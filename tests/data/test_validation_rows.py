@@ -16,7 +16,6 @@ def data(write, batch):
     splits = ["train"] * 10 + ["validation"] * 2 + ["test"] * 3
     rows = range(TOPICS)
     columns = {
-        "id": [f"r{row}" for row in rows],
         "text": [f"text of {_letters(row)}" for row in rows],
         "split": [splits[row % 15] for row in rows],
         "topic": [row % 3 // 2 for row in rows],
