@@ -137,6 +137,9 @@ class Table(Section):
         (),
         description="keys of paths: another file or folder there does not change the paper's setting",
     )
+    clean: bool = Field(
+        False, description="true: train, and write the figures of cells, from committed code alone"
+    )
     models: bool = Field(True, description="false: trainings keep their figures, no embeddings and no model")
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")

@@ -39,7 +39,7 @@ Key = tuple[str, str]
 ALIKE = ("workers", "device")
 """Keys of `train` that the trainings of a table share: how many run at once is computed from them."""
 SHOWN: dict[str, Any] = {
-    **dict.fromkeys(("tune", "ranks", "models"), True),
+    **dict.fromkeys(("tune", "ranks", "models", "clean"), True),
     **{name: {"__all__": {"tune", "columns"}} for name in ("rows", "columns", "scales")},
 }
 """Keys of a table file that its identity leaves out; the cells show what follows from them."""
