@@ -2,6 +2,7 @@ import io
 
 import numpy as np
 import pytest
+from data.conftest import png
 from PIL import Image
 
 from mlcl.data.format import LabelSpace
@@ -87,9 +88,9 @@ def test_images_of_equal_pixels_are_copies_whatever_the_file(write_images, image
     assert "rows with the content of a training row: 1 of validation, 1 of test" in told
 
 
-def test_an_image_that_cannot_be_decoded_has_the_digest_of_its_bytes(make_png):
+def test_an_image_that_cannot_be_decoded_has_the_digest_of_its_bytes():
     assert image_digest(b"no image") == image_digest(b"no image") != image_digest(b"another")
-    assert image_digest(make_png(0)) != image_digest(make_png(1))
+    assert image_digest(png(0)) != image_digest(png(1))
 
 
 def test_images_of_equal_bytes_and_other_size_differ():

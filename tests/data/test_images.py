@@ -3,6 +3,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from data.conftest import png
 from PIL import Image
 
 from mlcl.data import Dataset, decode_all, images
@@ -16,8 +17,8 @@ def encoded(image, kind="PNG", **options):
         return file.getvalue()
 
 
-def test_an_image_of_the_size_keeps_its_pixels(make_png):
-    data = make_png(0, (16, 16))
+def test_an_image_of_the_size_keeps_its_pixels():
+    data = png(0, (16, 16))
     assert np.array_equal(decode(data, 16), np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1))
 
 
