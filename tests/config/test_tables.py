@@ -42,7 +42,7 @@ PRINTED = {
 }
 """How many figures each table of the papers prints, and their sum; curves and our own tables have none."""
 
-# Typed from the papers once more, a few cells of each table: row, column and figures (knn-table3: Hamming loss x 100).
+# Typed from the papers once more, a few cells of each table; knn-table3 has the Hamming loss in percent.
 SECOND_READING = """
 simdis-table1: ALL | MS-COCO | 68.93 63.32 64.11; ANY | NUS-WIDE | 68.42 50.65 49.28
 simdis-table1: MulSupCon | PASCAL | 82.75 80.26 79.58; Ours | MS-COCO | 73.4 70.03 69.2
@@ -67,9 +67,8 @@ knn-table5: LDGN | RCV1-V2 w/o beta | 86.78; BERT | AAPD w/ beta | 75.18
 knn-table6: CNN | AAPD w/o CL | 64.5; BERT | RCV1-V2 w/ CL | 86.4
 """
 
-SINGLE, LABELS = (
-    LabelSpace(kind=kind, classes=tuple(map(str, range(20)))) for kind in ("single", "multi_label")
-)
+TWENTY = tuple(map(str, range(20)))
+SINGLE, LABELS = (LabelSpace(kind=kind, classes=TWENTY) for kind in ("single", "multi_label"))
 
 
 def levels(*names):

@@ -130,9 +130,7 @@ def opened(tmp_path, batch):
 
     def opened(**path):
         names = {name: SPACES[name].classes for name in ("group", "tag")}
-        table = batch | {
-            name: [[names[name][label] for label in row] for row in batch[name]] for name in names
-        }
+        table = batch | {name: [[names[name][i] for i in row] for row in batch[name]] for name in names}
         pq.write_table(pa.table(table), tmp_path / "table.parquet")
         options = {"path": str(tmp_path / "table.parquet"), "text": "text", "id": "id", "split": "split"}
         options["labels"] = LABELS | {"path": LABELS["path"] | path}
