@@ -29,6 +29,7 @@ CODES_4 = ["subject_id", "hadm_id", "seq_num", "icd_code", "icd_version"]
 PROCEDURES_4 = ["subject_id", "hadm_id", "seq_num", "chartdate", "icd_code", "icd_version"]
 
 REPORT = 'Admission Date:  [**2151-7-16**]\n\nShe said "no pain",\ntook 250mg of 500.\n'
+ADDENDA = "Addendum of the day.\nSecond addendum."
 SUMMARIES = [
     # Admission, date, category, description, text.
     ("100003", "2151-08-04", "Discharge summary", "Addendum", "Second addendum."),
@@ -136,11 +137,7 @@ class TestMimic3(ClinicalTestCase):
         assert {row: its[:3] for row, its in rows_of(data, "codes").items()} == {
             "99999": ("train", "Without a code.", []),
             "100001": ("train", "Train one.", ["01.17", "011.7", "401.9"]),
-            "100003": (
-                "train",
-                f"{REPORT}\nAddendum of the day.\nSecond addendum.",
-                ["11.7", "486", "E879.1", "V58.61"],
-            ),
+            "100003": ("train", f"{REPORT}\n{ADDENDA}", ["11.7", "486", "E879.1", "V58.61"]),
             "100007": ("validation", "To be validated.", ["401.9"]),
             "100009": ("test", "To be tested.", ["11.7", "401.9"]),
         }

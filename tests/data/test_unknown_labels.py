@@ -156,10 +156,8 @@ def test_the_check_counts_unknown_entries(place, findings, write):
 
 def test_the_description_counts_unknown_entries_of_the_training_rows(place, findings):
     described = describe(place)
-    found, rows = (
-        described.labels["findings"],
-        zip(findings["findings.unknown"], findings["split"], strict=True),
-    )
+    found = described.labels["findings"]
+    rows = zip(findings["findings.unknown"], findings["split"], strict=True)
     count = sum(len(row) for row, split in rows if split == "train")
     assert (found.unknown, found.unknown_share) == (count, count / (60 * 6))
     said = f"unknown entries: {count} ({found.unknown_share:.1%})"
