@@ -19,12 +19,8 @@ def warnings(write):
     made = []
 
     def warnings(texts, labels, classes=("sport", "news")):
-        batch = {
-            "id": [f"r{i}" for i in range(len(texts))],
-            "text": texts,
-            "split": [SPLITS[i % 10] for i in range(len(texts))],
-            "it": labels,
-        }
+        splits = [SPLITS[i % 10] for i in range(len(texts))]
+        batch = {"text": texts, "split": splits, "it": labels}
         space = LabelSpace(kind="single", classes=classes)
         made.append(write(batch, f"set{len(made)}", label_spaces={"it": space}))
         return check(made[-1]).warnings

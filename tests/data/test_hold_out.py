@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from builders import text_dataset, tree_dataset
+from builders import dataset, text_dataset, tree_dataset
 
 from mlcl.data import Dataset, LabelSpace, hold_out
 from mlcl.data.format import HeldOut
 from mlcl.data.modifications import SHOTS
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
@@ -32,18 +31,15 @@ def data(tmp_path_factory):
     fine = rng.integers(0, 19, ROWS)
     fine[:4] = 19
     split = np.where(np.arange(ROWS) < 400, "train", np.where(np.arange(ROWS) < 500, "validation", "test"))
-    folder = tmp_path_factory.mktemp("held") / "data"
-    batch = {
-        "id": [str(i) for i in range(ROWS)],
+    rows = {
         "text": [f"text {i}" for i in range(ROWS)],
         "split": split.tolist(),
         "coarse": (fine // 5).tolist(),
         "fine": fine.tolist(),
         "tags": [sorted({int(c), int(rng.integers(0, 20))}) for c in fine],
     }
-    about = {"name": "held", "modality": "text", "source": "made for tests", "licence": "none"}
-    write_dataset(folder, **about, label_spaces=SPACES, batches=[batch], shard_rows=70)
-    return Dataset.open(folder)
+    folder = tmp_path_factory.mktemp("held") / "data"
+    return Dataset.open(dataset(folder, "held", SPACES, rows, shard_rows=70))
 
 
 def has(split, held_out):

@@ -15,12 +15,7 @@ def notes(write):
 
     def notes(classes, rows, kind="single", splits=SPLITS, **more):
         spaces = {"it": LabelSpace(kind=kind, classes=classes)}
-        batch = {
-            "id": [f"r{i}" for i in range(len(rows))],
-            "text": [f"text {i}" for i in range(len(rows))],
-            "split": [splits[i % len(splits)] for i in range(len(rows))],
-            "it": rows,
-        }
+        batch = {"split": [splits[i % len(splits)] for i in range(len(rows))], "it": rows}
         spaces |= {name: space for name, (space, _) in more.items()}
         batch |= {name: values for name, (_, values) in more.items() if values is not None}
         made.append(write(batch, f"set{len(made)}", label_spaces=spaces))

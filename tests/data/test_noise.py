@@ -25,9 +25,6 @@ def train(write):
     rng = np.random.default_rng(0)
     fine = rng.integers(0, FINE, ROWS)
     batch = {
-        "id": [str(i) for i in range(ROWS)],
-        "text": ["text"] * ROWS,
-        "split": ["train"] * ROWS,
         "fine": [None if i % 50 == 0 else int(c) for i, c in enumerate(fine)],
         "coarse": [None if i % 50 == 0 else int(c) // 2 for i, c in enumerate(fine)],
         "tags": [rng.choice(40, rng.integers(0, 4), replace=False).tolist() for _ in range(ROWS)],

@@ -20,9 +20,6 @@ def train(write):
         "path": LabelSpace(kind="hierarchy", levels=("topic",)),
     }
     batch = {
-        "id": [str(i) for i in range(rows)],
-        "text": ["text"] * rows,
-        "split": ["train"] * rows,
         "topic": [None if i < 5 else int(c) for i, c in enumerate(topic)],
         "tags": [np.flatnonzero(rng.random(5) < [0.7, 0.4, 0.1, 0.05, 0.02]).tolist() for _ in range(rows)],
         "ratings": rng.integers(0, 4, (rows, 2)).tolist(),

@@ -29,8 +29,6 @@ def known_and_unknown(rows=ROWS):
 def findings():
     known, unknown = known_and_unknown()
     return {
-        "id": [f"r{i}" for i in range(ROWS)],
-        "text": [f"text {i}" for i in range(ROWS)],
         "split": [("train", "train", "validation", "test")[i % 4] for i in range(ROWS)],
         "findings": known,
         "findings.unknown": unknown,
@@ -46,12 +44,8 @@ def read_validation(place):
     Dataset.open(place).split("validation").labels("findings")
 
 
-def numbers(split):
-    return [int(row_id[1:]) for row_id in split.ids]
-
-
 def assert_rows_are_those_written(split, findings):
-    rows = numbers(split)
+    rows = [int(row_id[1:]) for row_id in split.ids]
     assert split.labels("findings").lists() == [findings["findings"][i] for i in rows]
     assert split.labels("findings").unknown.lists() == [findings["findings.unknown"][i] for i in rows]
 
