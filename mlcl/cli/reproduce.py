@@ -137,7 +137,7 @@ def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool
     with progress_view(as_json=as_json) as watch:
         report = run_table(plan, home=home, watch=watch, strict_code=strict_code)
     if figures is not None:
-        written = write_cells(report, figures)
+        written = write_cells(report, figures, plan)
         say(f"the figures of {len(written)} of {len(report.cells)} cells are in {figures}")
     pages, views = dashboard(tracking_uri(home)), view_links(home, report.id, tracking_uri(home))
     tree = {**document(report), "dashboard": pages, "views": views}

@@ -173,12 +173,15 @@ class Split:
     @property
     def fingerprint(self) -> str:
         """Names these rows of this data set, for caches."""
-        info = self.info
-        drawn = info.validation_seed is not None and self.name != "test"
-        is_part = self.index is not None or drawn
+        is_part = self.index is not None or self.is_redrawn
         rows = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
         whole = "unseen" if self.whole.unseen else "all"
-        return f"{info.stored_fingerprint}-{self.name}-{rows or whole}"
+        return f"{self.info.stored_fingerprint}-{self.name}-{rows or whole}"
+
+    @property
+    def is_redrawn(self) -> bool:
+        """Whether a validation seed decides which rows the split has."""
+        return self.info.validation_seed is not None and self.name != "test"
 
     @property
     def rows(self) -> Tensor:

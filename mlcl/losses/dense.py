@@ -1,6 +1,7 @@
-"""The losses by their definition: the weights W as a matrix, all pairs at once, with autograd.
+"""The dense engine: computes a loss by its definition, with a matrix of all pairs' weights W and autograd.
 
-The tiled engine is tested to give the same values and gradients.
+Its memory grows with the square of the batch. The tiled engine gives the same values and gradients without
+such a matrix.
 Shapes: B candidates (all rows of the batch), N anchors (the first N of them), D embedding, L prototypes.
 """
 
@@ -63,19 +64,19 @@ def safe_divide(top: Tensor, bottom: Tensor) -> Tensor:
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """part / whole for 0 <= part <= whole; 0 where the whole is 0."""
+    """Divides part by whole for 0 <= part <= whole; gives 0 where the whole is 0."""
     return part / whole.clamp(min=torch.finfo(whole.dtype).tiny)
 
 
 def uniform_weighting(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:
-    """W_ip = 1[p in P(i)] / |P(i)|: all positives of an anchor have equal weights."""
+    """Gives all positives of an anchor equal weights: W_ip = 1[p in P(i)] / |P(i)|."""
     positives_N = positive_NB.sum(1)
     w_NB = safe_divide(positive_NB.to(dtype), positives_N.to(dtype)[:, None])
     return Weighting(w_NB, positives_N)
 
 
 def weighting_of(w_NB: Tensor, anchors: slice) -> Weighting:
-    """Takes W as given, but sets an anchor's weight on itself to 0; pairs above 0 are positive."""
+    """Makes a `Weighting` of W with weight 0 of anchors on themselves; pairs above 0 are positive."""
     w_NB = w_NB * candidate_mask(anchors, w_NB.shape[1], w_NB.device)
     return Weighting(w_NB, (w_NB > 0).sum(1))
 
@@ -88,7 +89,9 @@ def anchor_terms(
     similarity: Similarity,
     prototype_LD: Tensor | None = None,
 ) -> Tensor:
-    """L_i = -sum_p W_ip log p_ip (+ constant_i), log p_ip = s_ip/tau - logsumexp_{a in A(i)} s_ia/tau.
+    """Computes the anchors' terms L_i = -sum_p W_ip log p_ip (+ constant_i) of the loss.
+
+    Here log p_ip = s_ip/tau - logsumexp_{a in A(i)} s_ia/tau.
 
     `z_BD` is float32 or float64; s is the dot product, or minus the Euclidean distance. Returns (N,).
     Prototypes are candidates of every anchor.
@@ -108,7 +111,7 @@ def anchor_terms(
 def constrained_terms(
     z_BD: Tensor, anchors: slice, tau: Tensor, similarity: Similarity, terms: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """The anchors' terms (N,) of a loss that is defined by all pair losses (B, B) together."""
+    """Computes the anchors' terms (N,) with `terms`, a function of the losses (B, B) of all pairs."""
     if len(z_BD) < 2:
         return zero_terms(z_BD[anchors], tau)
     return terms(pair_losses(z_BD, slice(0, len(z_BD)), tau, similarity))[anchors]
@@ -122,7 +125,9 @@ def pair_losses(
     rows: int | None = None,
     repulsion: float = 1.0,
 ) -> Tensor:
-    """l_ip = -log p_ip (N, B); the entry of a row with itself is finite and has no meaning.
+    """Computes the losses l_ip = -log p_ip (N, B) of all pairs.
+
+    The entry of a row with itself is finite and has no meaning.
 
     `repulsion` multiplies the exponentials of the first `rows` candidates.
     """
@@ -135,12 +140,15 @@ def pair_losses(
 
 
 def zero_terms(z_ND: Tensor, tau: Tensor) -> Tensor:
-    """Zeros (N,) that depend on the inputs, so that backward still reaches every parameter."""
+    """Returns zeros (N,) that depend on the inputs, so that backward still reaches every parameter."""
     return 0 * (z_ND.sum(1) / tau)
 
 
 def similarities(z_ND: Tensor, z_BD: Tensor, similarity: Similarity) -> Tensor:
-    """s (N, B). The distance has subgradient 0 between identical rows, where its derivative is infinite."""
+    """Computes the similarities s (N, B) of anchors and candidates.
+
+    The distance has subgradient 0 between identical rows, where its derivative is infinite.
+    """
     if similarity == "dot":
         return z_ND @ z_BD.T
     # Differences, not |a|^2 + |b|^2 - 2ab, which cancels for close rows.

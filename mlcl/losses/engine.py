@@ -74,10 +74,17 @@ def solve(
     gradient: bool,
     tau_gradient: bool,
 ) -> Solution:
-    """Computes values and the gradients that are asked for; the other gradients have no meaning.
+    """Computes the values of losses that share a softmax, and their gradients, tile by tile.
 
-    The parts share a softmax, so their weights have one `repulsion`. `taus` on a device are tensors of no
-    dimension; the host reads nothing there but one number a tile for distances of float64 rows.
+    Args:
+        candidates: The rows that anchors are compared with.
+        taus: The temperatures; those on a device are tensors without dimensions.
+        parts: The losses: their weights, which have one `repulsion`, and their factors in the sum.
+        gradient: Whether to compute the gradients of rows and prototypes.
+        tau_gradient: Whether to compute the gradients of the temperatures.
+
+    Gradients that are not asked for have no meaning. With rows on a device, the host waits for nothing but
+    one number a tile for distances of float64 rows.
     """
     z_BD = candidates.z
     if len(z_BD) < 2:  # a single row has no candidates

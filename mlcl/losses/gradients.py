@@ -47,7 +47,7 @@ def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
 
 
 class PairGradients(ABC):
-    """Adds up the gradient over tiles. `ratios` are tau / tau_p, by which a part's u is the greater.
+    """Adds up the gradient over tiles. `ratios` are tau / tau_p: the u of part p is so many times as large.
 
     `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) is the gradient of the own rows
     in the scale of the similarities, and `prototype_gradient` (L, D) the own anchors' share of the
@@ -70,7 +70,7 @@ class PairGradients(ABC):
 
 
 class DotGradients(PairGradients):
-    """s = z_i . z_j: the weights act through (W + W^T) Z, in closed form, the softmax through its tiles."""
+    """The gradient of dot products: (W + W^T) Z in closed form, and the softmax tile by tile."""
 
     def __init__(
         self, similarities: Similarities, parts: Sequence[LossPart], ratios: Sequence[Number]
@@ -100,9 +100,9 @@ class DotGradients(PairGradients):
 
 
 class DistanceGradients(PairGradients):
-    """u = -|z_i - z_j|: dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
+    """The gradient of distances: dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
 
-    Between identical rows the derivative of the distance is infinite; its subgradient 0 is taken.
+    Between identical rows the derivative of the distance is infinite; its subgradient 0 is used.
     """
 
     def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:

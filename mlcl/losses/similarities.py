@@ -114,7 +114,7 @@ class Candidates:
 
 
 class Similarities:
-    """u_ij = s_ij / tau of one tile after another, in a buffer that the next tile overwrites.
+    """Computes similarities u_ij = s_ij / tau tile by tile, in a buffer that the next tile overwrites.
 
     `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
     cancels.
@@ -144,7 +144,7 @@ class Similarities:
         self._buffer = z_BD.new_empty(tiling.tile_entries(len(z_BD), z_BD.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
-        """u (I, J); EXCLUDED where a row meets itself."""
+        """Computes u (I, J) of a tile; a row has EXCLUDED with itself."""
         shape = rows.stop - rows.start, cols.stop - cols.start
         u_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
         if self.euclidean:
@@ -158,7 +158,7 @@ class Similarities:
         return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
     def bound(self) -> float:
-        """An upper bound of |u|; infinite where the host would have to wait for it."""
+        """Returns an upper bound of |u|, infinite where the host would have to wait for it."""
         if self._unit and not isinstance(self.scale, Tensor):
             return ROUNDING / self.scale**2
         if not tiling.is_host(self.z.device):
@@ -167,11 +167,14 @@ class Similarities:
         return 2 * largest**0.5 if self.euclidean else largest
 
     def difference(self, i: Tensor, j: Tensor) -> Tensor:
-        """(z_i - z_j) / scale of given pairs (X, D), before subtracting the mean costs digits."""
+        """Computes (z_i - z_j) / scale (X, D) of pairs.
+
+        The rows are those from which the mean was not subtracted, so that no digits are lost.
+        """
         return (self._given_BD[i] - self._given_BD[j]) / self.scale
 
     def _distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
-        """-|z_i - z_j| by |z_i|^2 + |z_j|^2 - 2 z_i . z_j, but by the difference where that cancels."""
+        """Writes -|z_i - z_j| from |z_i|^2 + |z_j|^2 - 2 z_i . z_j, or from z_i - z_j where that cancels."""
         square_I1 = self._square_B[rows, None]
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
         u_IJ.add_(square_I1)

@@ -17,12 +17,13 @@ from mlcl.losses.weights.base import Number
 
 
 class Softmax:
-    """p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t) for T temperatures over one similarity.
+    """The softmax of similarities at T temperatures.
 
-    With u = s / tau_0, `ratios` are the tau_0 / tau_t. Where |u| is small enough, the exponentials are summed
-    as they are. Otherwise, and where the host does not know |u|, every row is shifted by its own maximum, at
-    twice the exponentials. `repulsion` multiplies the exponentials of rows, not those of prototypes. With
-    `moments`, `derivative` adds up the entropies, which the temperatures' gradients need.
+    p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t). With u = s / tau_0, `ratios` are the
+    tau_0 / tau_t. Where |u| is small enough, the exponentials are summed as they are. Otherwise, and where
+    the host does not know |u|, every row is shifted by its own maximum, at twice the exponentials.
+    `repulsion` multiplies the exponentials of rows, not those of prototypes. With `moments`, `derivative`
+    adds up the entropies, which the temperatures' gradients need.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Softmax:
         self._logits, self._scales, self._total = (similarities.z.new_empty(size) for _ in range(3))
 
     def logsumexp(self) -> Tensor:
-        """log sum_{a != i} exp(s_ia / tau_t), (T, N)."""
+        """Computes log sum_{a != i} exp(s_ia / tau_t) of the anchors (T, N)."""
         start = 0.0 if self._bounded else -torch.inf
         sum_TN = self._similarities.z.new_full((len(self._ratios), self._similarities.own), start)
         add = _add_exponentials if self._bounded else _add_in_logarithms
@@ -62,9 +63,10 @@ class Softmax:
         self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
 
     def derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
-        """sum_t ratio_t (R_i p_ij + R_j p_ji) of a tile, the derivative by u, in a buffer that is used again.
+        """Computes the derivative by u of a tile, sum_t ratio_t (R_i p_ij + R_j p_ji).
 
-        `u_IJ` may be overwritten, unless several temperatures, moments or distances need it.
+        The next call overwrites the answer. `u_IJ` may be overwritten, too, unless several temperatures,
+        moments or distances need it.
         """
         total_IJ = None
         for index, ratio in enumerate(self._ratios):
@@ -80,9 +82,10 @@ class Softmax:
         return total_IJ
 
     def entropies(self) -> Tensor:
-        """sum_i R_i H(p_i) over own anchors (T,), H the entropy, of all tiles given to `derivative`.
+        """Sums the entropies H(p_i) of the own anchors, weighted by R_i, at each temperature (T,).
 
-        log p is taken without the repulsion's logarithm, which does not change with the temperature.
+        `derivative` must have been called for all tiles before. log p leaves out the logarithm of
+        `repulsion`, which does not change with the temperature.
         """
         if not self._bounded:
             return self._entropy_T

@@ -30,8 +30,8 @@ class LossStats:
     """Diagnostics of a batch, computed when they are read, without a collective.
 
     They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs; `zero_rows`
-    counts all own rows. Positives are rows, not prototypes. W of hicone is taken as if no pair were raised.
-    `embeddings` (B, D) are normalised if the loss normalises; `anchors` is the number of own rows.
+    counts all own rows. Positives are rows, not prototypes. W of hicone is that of a batch in which no pair
+    is raised. `embeddings` (B, D) are normalised if the loss normalises; `anchors` is the number of own rows.
     """
 
     spec: LossSpec

@@ -124,6 +124,8 @@ SWEEP_JSON = "sweep.json"
 """The model of a sweep."""
 TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
 """The model of a table, and its figures in two more forms."""
+TABLE_TRIALS = "trials.parquet"
+"""The search trials and fresh seeds of a table's tuned cells."""
 
 
 def space_file(generation: int) -> str:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mlcl.data import Dataset
+from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import ColumnInput, ImageInput, TfidfInput, TransformerInput
 from mlcl.testing.datasets import small_dataset
@@ -121,6 +122,37 @@ def test_rows_are_computed_once_also_for_many_at_once(data, tmp_path, bert, monk
     assert len(calls) == 1
     assert isinstance(first, np.memmap)
     assert all(np.array_equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "transformer", "image"])
+def test_features_of_redrawn_rows_are_those_of_the_stored_splits_unless_they_are_fitted(
+    kind, data, tmp_path, bert, monkeypatch
+):
+    section = {"tfidf": TfidfInput(), "transformer": bert, "image": ImageInput(image_size=4)}[kind]
+    extracted, contents = [], FeatureCache._contents
+
+    def counted(self, section, split):
+        extracted.append(len(split))
+        return contents(self, section, split)
+
+    monkeypatch.setattr(FeatureCache, "_contents", counted)
+    data = data(section.modality)
+    for seed in (1, 2):
+        drawn = redraw_validation(data, seed)
+        train = drawn.split("train")
+        cache = FeatureCache(tmp_path / "cache", train)
+        expected = EXTRACTORS[kind].fit(section, contents(cache, section, train), CPU)
+        for split in (
+            train,
+            drawn.split("validation"),
+            drawn.split("test"),
+            train.take(torch.tensor([7, 2])),
+        ):
+            found = dense(cache.rows(kind, section, split))
+            np.testing.assert_allclose(found, dense(expected(contents(cache, section, split))), atol=1e-6)
+    rows = [len(data.split(name)) for name in ("train", "validation", "test")]
+    fitted = [rows[0], *rows, 2]  # fitted on train, and then everything read
+    assert sorted(extracted) == sorted(fitted * 2 if kind == "tfidf" else [*rows, 2, 2])
 
 
 def test_what_decides_the_rows_decides_the_entry(data, tmp_path):

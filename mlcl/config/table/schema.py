@@ -45,6 +45,20 @@ class Tune(Section):
     trials: int = Field(ge=1, description="search trials of each cell")
     seeds: int | None = Field(None, ge=1, description="fresh seeds of the best; default: the table's")
     sampler: str | None = Field(None, description="default: the space's")
+    control: str | None = Field(
+        None,
+        description="row that each column searches first, and whose best trial this search follows",
+    )
+    hold: tuple[str, ...] = Field((), description="keys of the space that keep the value of the control")
+    start: tuple[str, ...] = Field((), description="keys that have it in the first trial")
+
+    @model_validator(mode="after")
+    def _followed(self) -> Self:
+        keys = (*self.hold, *self.start)
+        if bool(keys) != (self.control is not None):
+            raise ValueError("control goes with hold or start")
+        _in("hold and start", "key", keys, set(keys))
+        return self
 
 
 class RankTests(Section):
@@ -137,6 +151,9 @@ class Table(Section):
         (),
         description="keys of paths: another file or folder there does not change the paper's setting",
     )
+    clean: bool = Field(
+        False, description="true: train, and write the figures of cells, from committed code alone"
+    )
     models: bool = Field(True, description="false: trainings keep their figures, no embeddings and no model")
     seeds: int = Field(1, ge=1, description="runs of a cell, with seeds 0, 1, ...")
     seed_keys: tuple[str, ...] = Field(("train.seed",), min_length=1, description="keys that get the seed")
@@ -157,6 +174,10 @@ class Table(Section):
             ranked = [row for row in self.rows if row not in self.ranks.leave_out]
             if self.ranks.control is not None:
                 _in("ranks.control", "ranked row", [self.ranks.control], ranked)
+        changes: list[Change] = [*self.rows.values(), *self.columns.values(), *self.scales.values()]
+        for tune in (self.tune, *(change.tune for change in changes)):
+            if tune and tune.control is not None:
+                _in("tune.control", "row", [tune.control], self.rows)
         for name, scale in self.scales.items():
             _in(f"scales.{name}", "row", scale.rows or (), self.rows)
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)

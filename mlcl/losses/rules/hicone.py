@@ -28,10 +28,10 @@ def himulcone_terms(
     granularity: Granularity = "pair",
     detach: bool = False,
 ) -> Tensor:
-    """L_i = sum_l lambda_l / H 1/|P_l(i)| sum_{p in P_l(i)} max(l_ip, M_{l+1}), (B,).
+    """Computes the terms L_i = sum_l lambda_l / H 1/|P_l(i)| sum_{p in P_l(i)} max(l_ip, M_{l+1}) (B,).
 
     l_ip = -log p_ip; M_l = max(M_{l+1}, largest l_ip of level l in the batch), from the finest level on. With
-    `granularity="level"` the maximum is taken of the levels' mean losses L_l, not of their pairs: level l
+    `granularity="level"` the maximum is over the levels' mean losses L_l, not over their pairs: level l
     counts as max(L_l, M_{l+1}). `detach` lets no gradient through M. HiConE has lambda = 1.
     `himulcon_weights` says what `labels` and P_l(i) are.
     Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.

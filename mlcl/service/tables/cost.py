@@ -22,7 +22,7 @@ from mlcl.store import RunFolder
 from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
-from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN
+from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS
 from mlcl.training.job_data import JobData
 
 UNKNOWN = "not known before the first of each kind"
@@ -90,7 +90,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
         },
         "writes": {
             "folder": str(home / "tables" / "<table id>"),
-            "files": [TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON],
+            "files": [TABLE_MARKDOWN, TABLE_LATEX, TABLE_JSON, *([TABLE_TRIALS] if table.tuned else [])],
             "runs": str(home / "runs" / "<run id>"),
             "tracking": shown(tracking_uri(home)),
         },

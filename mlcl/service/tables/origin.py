@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
-from mlcl.results.cell_result import Origin
+from mlcl.errors import UserError
+from mlcl.results.cell_result import CellResult, Origin
 from mlcl.results.provenance import Tags
 from mlcl.tracking.names import VERSION_TAG, Tag
+from mlcl.tracking.provenance import provenance
 
 PLACE = ("source", "path", "options", "split_seed")
 """The keys of a section that name files: two copies of one data set differ in them alone."""
@@ -29,13 +32,38 @@ def cell_origin(
     return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, mlcl, commit)
 
 
+def check_committed(file: Path) -> None:
+    """Raises UserError where a table that is trained from committed code alone cannot be."""
+    tags = provenance().tags
+    if tags.get(Tag.DIRTY) != "false":
+        found = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
+        raise _not_committed(file, found)
+
+
+def check_origins(cells: Iterable[CellResult], file: Path) -> None:
+    """Raises UserError where a training of the cells had uncommitted changes, or no commit."""
+    for cell in cells:
+        commit = "" if cell.origin is None else cell.origin.commit
+        if any(not each or each.endswith("+") for each in commit.split(", ")):
+            raise _not_committed(file, f"{cell.id} at {commit or 'no commit'}")
+
+
+def _not_committed(file: Path, found: str) -> UserError:
+    problem = "this table's figures come from committed code alone"
+    allowed = "a checkout without changes or untracked files"
+    return UserError(problem, file=file, key="clean", found=found, allowed=allowed)
+
+
 def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     """Sixteen hex digits, equal for cells with equal jobs and searches, whatever their seeds and paths."""
     job = cell.jobs[0]
     tree = _without_places(job)
     for key in ("experiment", *seed_keys):
         _drop(tree, key)
-    search = None if cell.tuning is None else [cell.tuning.text, cell.tuning.trials]
+    its = cell.tuning
+    search = None if its is None else [its.text, its.trials]
+    if its is not None and its.control is not None:
+        search = [its.text, its.trials, its.control, its.hold, its.start]
     return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
 
 

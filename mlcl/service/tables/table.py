@@ -14,13 +14,15 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.tables.cell_results import CellResults
+from mlcl.service.tables.origin import check_committed
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.table_log import start_log, write_files
 from mlcl.service.tables.trainings import CellsSource, TableTrainings
+from mlcl.service.tables.trial_records import write_trials
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
-from mlcl.tracking.names import Tag
+from mlcl.tracking.names import TABLE_TRIALS, Tag
 from mlcl.tracking.provenance import submitted_id
 
 MAX_FAILED = 3
@@ -37,6 +39,8 @@ def run_table(
     A command goes on with what an interrupted or killed one left, and trains nothing again that is complete.
     Raises UserError before anything is started.
     """
+    if plan.table.clean:
+        check_committed(plan.file)
     table = TableTrainings(plan, home)
     subject = Subject(
         kind="table",
@@ -72,7 +76,7 @@ def run_table(
                 engine.run(source)
             for cell, its in tuned.items():
                 if its is ledger and not engine.stop():
-                    cell.train(command, engine, log.id)
+                    cell.train(command, engine, log.id, tuned)
             # A stop that was asked for when everything was there changes nothing.
             left, cause = table.remaining(tuned), engine.stop.cause
             if left == 0:
@@ -83,9 +87,17 @@ def run_table(
                 end.state, end.reason = State.FAILED, f"{left} of {table.count} runs are missing"
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():
-                write_files(report, log)
+                _write(report, tuned, log)
             end.state, end.reason = report.state, report.reason
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
+
+
+def _write(report: TableResult, tuned: Mapping[TunedCell, Ledger], log: RunLog) -> None:
+    """Writes the trainings of tuned cells, where there are any, then the results; logs both."""
+    if tuned:
+        write_trials(report.folder / TABLE_TRIALS, tuned)
+        log.artifacts([report.folder / TABLE_TRIALS])
+    write_files(report, log)
 
 
 def _result(

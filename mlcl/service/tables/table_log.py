@@ -12,6 +12,7 @@ from mlcl.files import replace_text
 from mlcl.results.documents import document, write_result
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.command import Command
+from mlcl.service.tables.origin import check_origins
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.rendering import latex, markdown
 from mlcl.tracking import RunLog, State
@@ -70,12 +71,18 @@ def check_folder(folder: Path) -> None:
         raise UserError("not a folder", key="--figures", found=folder)
 
 
-def write_cells(report: TableResult, folder: Path) -> list[Path]:
-    """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing."""
+def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path]:
+    """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing.
+
+    Raises UserError where the table is `clean` and a cell is not of committed code.
+    """
+    whole = [each for each in report.cells if all(its.verdict != "missing" for its in each.figures)]
+    if plan.table.clean:
+        check_origins(whole, plan.file)
     written = []
     head = {"format": FORMAT, "table": report.name, "title": report.title, "unit": report.unit}
     for cell, tree in zip(report.cells, document(report)["cells"], strict=True):
-        if any(figure.verdict == "missing" for figure in cell.figures):
+        if cell not in whole:
             continue
         higher = {figure.name: report.higher[figure.name] for figure in cell.figures}
         file = folder / f"{cell.id}.json"

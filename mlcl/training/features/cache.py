@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from mlcl.data import Split, decode_all
+from mlcl.data import Dataset, Split, decode_all
 from mlcl.data.cache_entries import ABOUT, cached
 from mlcl.errors import UserError
 from mlcl.files import new_folder, remove_partial
@@ -70,10 +70,22 @@ class FeatureCache:
         folder = self._entry(about)
 
         def make() -> None:
-            extract = self.extractor(name, section)
-            _once(folder, about, lambda work: _write(work, extract(self._contents(section, split))))
+            _once(folder, about, lambda work: _write(work, self._computed(name, section, split)))
 
         return cached(folder, make, _read)
+
+    def _computed(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
+        """Computes the rows of a split; a redrawn split takes a network's rows from stored splits."""
+        if EXTRACTORS[name].learns or not split.is_redrawn or split.index is not None:
+            return self.extractor(name, section)(self._contents(section, split))
+        stored, parts = Dataset.open(split.whole.reader.place), []
+        for part in (stored.split("train"), stored.split("validation")):
+            _, own, its = np.intersect1d(split.rows, part.rows, assume_unique=True, return_indices=True)
+            parts.append((own, self.rows(name, section, part)[its]))
+        row_NF = np.empty((len(split), parts[0][1].shape[1]), np.float32)
+        for own, values in parts:
+            row_NF[own] = values
+        return row_NF
 
     def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
         """Whether the rows of a split are cached. Raises UserError for a missing model or weights file."""

@@ -10,9 +10,12 @@ from mlcl.errors import UserError
 from mlcl.service import import_home as importing
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.import_home import import_home
-from mlcl.service.tables import plan_table, write_cells
+from mlcl.service.tables import origin, plan_table, write_cells
 from mlcl.service.tables.origin import without_empty
+from mlcl.service.tables.trainings import TableTrainings
 from mlcl.store import Database, State, home_records
+from mlcl.tracking.names import Tag
+from mlcl.tracking.provenance import Provenance
 
 FEWER = {"Few": 24, "Half": 48}
 WHOLE = {
@@ -85,7 +88,7 @@ def test_a_search_with_a_failed_seed_is_made_anew(world):
 def test_the_figures_of_cells_are_files(world, tmp_path):
     home = world("home")
     whole, folder = part(home), tmp_path / "figures"
-    files = write_cells(whole, folder)
+    files = write_cells(whole, folder, home.plan())
     assert sorted(str(file.relative_to(folder)) for file in files) == sorted(
         f"{row}/{column}.json" for row in ROWS for column in ("all", "few", "half")
     )
@@ -99,12 +102,42 @@ def test_the_figures_of_cells_are_files(world, tmp_path):
     assert tree["search"]["trials"] == dict(cell.search.trials)
 
 
+CHANGED, COMMITTED = ({Tag.COMMIT: "1a2b3c", Tag.DIRTY: dirty} for dirty in ("true", "false"))
+
+
+@pytest.mark.parametrize(("tags", "text"), [(CHANGED, "uncommitted changes at 1a2b3c"), ({}, "no git")])
+def test_a_clean_table_trains_from_committed_code_alone(world, monkeypatch, tags, text):
+    home = world("home")
+    monkeypatch.setattr(origin, "provenance", lambda: Provenance(tags, ""))
+    with pytest.raises(UserError, match=text) as caught:
+        home.run(home.plan({"clean": True}))
+    assert (caught.value.key, home.trained()) == ("clean", [])
+    assert not list(home.home.glob("tables/mlcl-*"))
+
+
+@pytest.mark.parametrize("commit", ["", "1a2b3c4d5e6f+", "1a2b3c4d5e6f, 9f8e7d6c5b4a+"])
+def test_figures_of_a_clean_table_are_of_committed_code(world, monkeypatch, tmp_path, commit):
+    home = world("home")
+    monkeypatch.setattr(origin, "provenance", lambda: Provenance(COMMITTED, ""))
+    report = home.run(plan := home.plan({"clean": True}))
+    assert TableTrainings(plan, home.home).identity == TableTrainings(home.plan(), home.home).identity
+
+    def of(commit):
+        cells = [replace(cell, origin=replace(cell.origin, commit=commit)) for cell in report.cells]
+        return replace(report, cells=tuple(cells))
+
+    assert len(write_cells(of("1a2b3c4d5e6f, 9f8e7d6c5b4a"), tmp_path / "figures", plan)) == 2
+    with pytest.raises(UserError, match="committed code alone"):
+        write_cells(of(commit), tmp_path / "others", plan)
+    assert not (tmp_path / "others").exists()
+
+
 def test_cells_that_lack_a_seed_are_not_written(world, tmp_path):
     home = world("home")
     home.formula.fails = lambda job, _epoch: job.train.seed == 1
     report = home.run(home.plan())
     assert report.missing == ["cold/all Acc", "warm/all Acc"]
-    assert write_cells(report, tmp_path / "figures") == []
+    assert write_cells(report, tmp_path / "figures", home.plan()) == []
     assert not (tmp_path / "figures").exists()
 
 

@@ -1,0 +1,30 @@
+"""The trainings of a table's tuned cells as a pandas frame, read from its Parquet file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from mlcl.errors import UserError
+
+
+def read_trials(file: Path) -> pd.DataFrame:
+    """Reads `trials.parquet` of a table: search trials and fresh seeds, a row for each.
+
+    `settings` and `metrics` hold a dict in each row; `epochs` and `intermediate` hold lists of equal length.
+    Raises UserError where the file is missing or damaged.
+
+    Example:
+        >>> trials = read_trials(Path("outputs/tables/my-table/trials.parquet"))
+        >>> trials[trials.stage == "search"].groupby(["row", "column"]).score.max()
+    """
+    try:
+        rows = pq.read_table(file).to_pylist()
+    except (OSError, ValueError) as error:
+        raise UserError("the trials of a table cannot be read", file=file, found=error) from None
+    for row in rows:
+        row["settings"], row["metrics"] = json.loads(row["settings"]), dict(row["metrics"])
+    return pd.DataFrame(rows)
