@@ -96,9 +96,9 @@ TELLING = ("train", "validation")
 def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
     """For every level above `labels`, the coarsest first, the parent there of each class (C,) int64.
 
-    The rows of training and validation tell it that have both classes, or else that have the class and one
-    between whose own parent is told; -1 where no row does. Empty where `labels` is no level of a hierarchy of
-    single-label spaces. Raises UserError for a class with two parents.
+    It is read from the rows of training and validation that have both classes, or else the class and one
+    between whose own parent is read; -1 where there are none. Empty where `labels` is no level of a hierarchy
+    of single-label spaces. Raises UserError for a class with two parents.
     """
     rows, found = _SplitClasses.of(data, TELLING), dict[str, Tensor]()
     for space in data.info.label_spaces.values():

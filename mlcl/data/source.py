@@ -71,7 +71,7 @@ class Source(Generic[Options]):
         read: Gives the data set, from the options, the seed of the split and a workspace on the disk that the
             data set is written to. Raises UserError, with the file, for bad input.
         origin: Who published the data, for `dataset.json`.
-        state: Plain data that tells one state of the user's files from another. A source with it reads files
+        state: Plain data that differs between two states of the user's files. A source with it reads files
             named by its option `path`, and what it reads is checked as any foreign data set is.
         packages: The distributions that the rows depend on.
         groups: The label space whose classes are groups of rows that are no independent samples.

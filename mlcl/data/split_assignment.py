@@ -176,7 +176,7 @@ def image_digest(data: bytes) -> bytes:
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:
     """Key to split, of exact sizes: keys in the order of a seeded hash, the first to the first of `sizes`.
 
-    Keys that no split has room for are left out; of too few keys the last splits get less. The keys of the
+    Keys beyond the sizes are left out; of too few keys the last splits get less. The keys of the
     first split stay when a later split grows. Keys must differ; only as many as are drawn are held.
     """
     first = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mlcl.data.cache_entries import cached
 from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.row_groups import content_keys
@@ -25,6 +28,7 @@ from mlcl.data.split_assignment import (
     train_every_class,
 )
 from mlcl.errors import UserError
+from mlcl.files import new_file
 
 KEY = "data.validation_seed"
 SMALL = 1_000
@@ -37,7 +41,7 @@ def redraws_validation(data: Dataset) -> bool:
     return 0 < validation < SMALL and train >= validation
 
 
-def redraw_validation(data: Dataset, seed: int) -> Dataset:
+def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Dataset:
     """The data set with validation rows drawn anew from train and validation, as many as before.
 
     Rows of one group and copies of a content stay together, texts that are equal but for numbers or a side
@@ -46,7 +50,8 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
 
     Args:
         data: The data set.
-        seed: The seed of the draw, which the new fingerprint tells.
+        seed: The seed of the draw, which is part of the new fingerprint.
+        cache: The cache folder of a home, which keeps the row numbers.
 
     Raises:
         UserError: For a data set without train or validation rows, and where all of them stay together.
@@ -54,6 +59,26 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
     Example:
         >>> other = redraw_validation(Dataset.open("outputs/data/digits-..."), seed=2)
     """
+    if cache is None:
+        return data.with_validation(seed, _draw(data, seed))
+    file = cache / "validation" / f"{data.info.stored_fingerprint}-{seed}.npz"
+
+    def make() -> None:
+        drawn = _draw(data, seed)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(file) as work, work.open("wb") as target:
+            np.savez(target, **drawn)  # type: ignore[arg-type]
+
+    return data.with_validation(seed, cached(file, make, _read))
+
+
+def _read(file: Path) -> dict[str, NDArray[np.int64]]:
+    with np.load(file) as arrays:
+        return {name: arrays[name] for name in ("train", "validation")}
+
+
+def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
+    """The numbers of the rows of train and validation."""
     splits = [data.split(name) for name in ("train", "validation")]
     numbers_N = np.concatenate([split.rows.numpy() for split in splits])
     names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
@@ -72,8 +97,7 @@ def redraw_validation(data: Dataset, seed: int) -> Dataset:
     if not is_validation_N.any():
         problem = "no validation row is left: train and validation are copies or one group"
         raise UserError(problem, file=data.place, key=KEY, found=seed, allowed="null")
-    parts = {"train": np.sort(numbers_N[~is_validation_N]), "validation": np.sort(numbers_N[is_validation_N])}
-    return data.with_validation(seed, parts)
+    return {"train": np.sort(numbers_N[~is_validation_N]), "validation": np.sort(numbers_N[is_validation_N])}
 
 
 def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:

@@ -52,7 +52,7 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
     """Opens the job's data set with the job's validation rows and without held-out classes."""
     dataset, wanted = open_reference(job.data, home, verify=verify), job.data.hold_out
     if job.data.validation_seed is not None:
-        dataset = redraw_validation(dataset, job.data.validation_seed)
+        dataset = redraw_validation(dataset, job.data.validation_seed, home / "cache")
     return dataset if wanted is None else hold_out(dataset, wanted.labels, wanted.share, wanted.seed)
 
 

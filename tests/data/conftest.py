@@ -44,17 +44,18 @@ def batch():
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes a data set of texts from a batch, as a user's own tool might: nothing is checked."""
+    """Writes a data set of texts from a batch, as a user's own tool might: nothing is checked.
 
-    def write(batch: dict[str, list[Any]], folder: str = "set", **options: Any) -> Path:
-        settings = {
-            "name": "toy",
-            "modality": "text",
-            "label_spaces": SPACES,
-            "source": "made",
-            "licence": "none",
-            "batches": [batch],
-        }
+    Rows are of training, and have ids and texts by their number, unless the batch says otherwise.
+    """
+
+    def write(batch: dict[str, list[Any]] | None, folder: str = "set", **options: Any) -> Path:
+        rows = range(len(next(iter(batch.values()))) if batch else 0)
+        made: dict[str, list[Any]] = {"id": [f"r{i}" for i in rows], "split": ["train"] * len(rows)}
+        if options.get("modality", "text") == "text":
+            made["text"] = [f"text {i}" for i in rows]
+        settings = {"name": "toy", "modality": "text", "label_spaces": SPACES, "source": "made"}
+        settings |= {"licence": "none", "batches": [made | (batch or {})]}
         write_dataset(tmp_path / folder, **(settings | options))
         return tmp_path / folder
 
@@ -71,11 +72,6 @@ def png(seed: int, size: tuple[int, int] = (12, 8)) -> bytes:
     with io.BytesIO() as file:
         Image.fromarray(pixels).save(file, "PNG")
         return file.getvalue()
-
-
-@pytest.fixture
-def make_png():
-    return png
 
 
 @pytest.fixture

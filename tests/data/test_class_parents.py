@@ -25,14 +25,8 @@ def written(write):
     """Writes rows of a split, a dept and a kind, by number; None is blank."""
 
     def written(rows, spaces=SPACES, names=("dept", "kind"), **options):
-        splits, *columns = zip(*rows, strict=True)
-        batch = {
-            "id": [f"r{i}" for i in range(len(rows))],
-            "text": [f"text {i}" for i in range(len(rows))],
-            "split": splits,
-            **dict(zip(names, columns, strict=True)),
-        }
-        return write({name: list(values) for name, values in batch.items()}, label_spaces=spaces, **options)
+        columns = map(list, zip(*rows, strict=True))
+        return write(dict(zip(("split", *names), columns, strict=True)), label_spaces=spaces, **options)
 
     return written
 

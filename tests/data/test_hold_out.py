@@ -5,12 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch
-from builders import text_dataset, tree_dataset
+from builders import dataset, text_dataset, tree_dataset
 
 from mlcl.data import Dataset, LabelSpace, hold_out
 from mlcl.data.format import HeldOut
 from mlcl.data.modifications import SHOTS
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
@@ -32,18 +31,15 @@ def data(tmp_path_factory):
     fine = rng.integers(0, 19, ROWS)
     fine[:4] = 19
     split = np.where(np.arange(ROWS) < 400, "train", np.where(np.arange(ROWS) < 500, "validation", "test"))
-    folder = tmp_path_factory.mktemp("held") / "data"
-    batch = {
-        "id": [str(i) for i in range(ROWS)],
+    rows = {
         "text": [f"text {i}" for i in range(ROWS)],
         "split": split.tolist(),
         "coarse": (fine // 5).tolist(),
         "fine": fine.tolist(),
         "tags": [sorted({int(c), int(rng.integers(0, 20))}) for c in fine],
     }
-    about = {"name": "held", "modality": "text", "source": "made for tests", "licence": "none"}
-    write_dataset(folder, **about, label_spaces=SPACES, batches=[batch], shard_rows=70)
-    return Dataset.open(folder)
+    folder = tmp_path_factory.mktemp("held") / "data"
+    return Dataset.open(dataset(folder, "held", SPACES, rows, shard_rows=70))
 
 
 def has(split, held_out):
@@ -98,14 +94,9 @@ def test_the_seed_decides_and_the_fingerprint_tells(data):
     assert len({each.info.fingerprint for each in (data, one, other)}) == 3
     splits = [each.split("train") for each in (data, one, other)]
     assert len({each.fingerprint for each in [*splits, one.unseen("train"), other.unseen("train")]}) == 5
-    assert data.info.held_out is None
-
-
-def test_the_whole_data_set_has_no_unseen_rows(data):
-    assert data.unseen("train") is None
-    whole = data.without(HeldOut("fine", (19,)))
-    assert whole.unseen("validation") is None
-    assert len(whole.split("validation")) == 100
+    assert data.info.held_out is data.unseen("train") is None
+    whole = data.without(HeldOut("fine", (19,)))  # which no row of validation has
+    assert (whole.unseen("validation"), len(whole.split("validation"))) == (None, 100)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,6 @@ def train(write):
     rng = np.random.default_rng(0)
     fine = rng.integers(0, FINE, ROWS)
     batch = {
-        "id": [str(i) for i in range(ROWS)],
-        "text": ["text"] * ROWS,
-        "split": ["train"] * ROWS,
         "fine": [None if i % 50 == 0 else int(c) for i, c in enumerate(fine)],
         "coarse": [None if i % 50 == 0 else int(c) // 2 for i, c in enumerate(fine)],
         "tags": [rng.choice(40, rng.integers(0, 4), replace=False).tolist() for _ in range(ROWS)],
@@ -45,10 +42,8 @@ def test_a_class_stays_as_often_as_the_paper_says(train, rate):
     clean, noisy = train.labels("fine"), add_label_noise(train, "fine", rate, seed=1).labels("fine")
     known = clean >= 0
     assert torch.equal(noisy[~known], clean[~known])
-    stays = 1 - rate * (FINE - 1) / FINE
-    assert float((noisy == clean)[known].double().mean()) == pytest.approx(
-        stays, abs=deviation(stays, int(known.sum())) + 1e-12
-    )
+    stays, kept = 1 - rate * (FINE - 1) / FINE, float((noisy == clean)[known].double().mean())
+    assert kept == pytest.approx(stays, abs=deviation(stays, int(known.sum())) + 1e-12)
     changed = noisy[known & (noisy != clean)]
     if rate:
         shares = torch.bincount(changed, minlength=FINE) / len(changed)

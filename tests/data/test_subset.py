@@ -20,9 +20,6 @@ def train(write):
         "path": LabelSpace(kind="hierarchy", levels=("topic",)),
     }
     batch = {
-        "id": [str(i) for i in range(rows)],
-        "text": ["text"] * rows,
-        "split": ["train"] * rows,
         "topic": [None if i < 5 else int(c) for i, c in enumerate(topic)],
         "tags": [np.flatnonzero(rng.random(5) < [0.7, 0.4, 0.1, 0.05, 0.02]).tolist() for _ in range(rows)],
         "ratings": rng.integers(0, 4, (rows, 2)).tolist(),
@@ -67,12 +64,9 @@ def test_per_class_covers_every_label_without_filling_up(train):
     assert len(rows) <= 25
 
 
-def test_seeds_differ_and_repeat(train):
+def test_seeds_differ_and_repeat_and_a_subset_of_a_part_stays_within_it(train):
     rows = [subset(train, "topic", n=50, seed=seed).rows.tolist() for seed in (0, 0, 1)]
     assert rows[0] == rows[1] != rows[2]
-
-
-def test_a_subset_of_a_part_stays_within_it(train):
     part = train.take(torch.arange(100, 200))
     rows = subset(part, "topic", n=30).rows
     assert set(rows.tolist()) <= set(part.rows.tolist())

@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from mlcl.data import Dataset, hold_out
+from mlcl.data import Dataset, hold_out, validation_rows
 from mlcl.data.validation_rows import redraw_validation, redraws_validation
 from mlcl.errors import UserError
 
@@ -16,7 +16,6 @@ def data(write, batch):
     splits = ["train"] * 10 + ["validation"] * 2 + ["test"] * 3
     rows = range(TOPICS)
     columns = {
-        "id": [f"r{row}" for row in rows],
         "text": [f"text of {_letters(row)}" for row in rows],
         "split": [splits[row % 15] for row in rows],
         "topic": [row % 3 // 2 for row in rows],
@@ -51,6 +50,14 @@ def test_a_seed_gives_the_same_rows_and_another_one_others(data):
     assert first.info.fingerprint == again.info.fingerprint
     assert ids(first)["validation"] != ids(other)["validation"]
     assert len({its.info.fingerprint for its in (data, first, other)}) == 3
+
+
+def test_the_rows_of_a_seed_are_drawn_once_where_there_is_a_cache(data, tmp_path, monkeypatch):
+    drawn = [redraw_validation(data, seed, tmp_path / "cache") for seed in (1, 2)]
+    assert [ids(each) for each in drawn] == [ids(redraw_validation(data, seed)) for seed in (1, 2)]
+    monkeypatch.setattr(validation_rows, "stratify", lambda *_: pytest.fail("drawn again"))
+    again = redraw_validation(data, 1, tmp_path / "cache")
+    assert (ids(again), again.info) == (ids(drawn[0]), drawn[0].info)
 
 
 def test_groups_and_copies_stay_whole(write, batch, data):

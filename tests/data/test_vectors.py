@@ -13,65 +13,58 @@ from mlcl.data import Dataset, LabelSpace, prepare
 from mlcl.data.description import describe
 from mlcl.data.format import DatasetInfo
 from mlcl.data.validation import check
-from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 
 SPACES = {"kind": LabelSpace(kind="single", classes=("a", "b"))}
 
 
-def write(folder, vectors, dim=3):
-    rows = len(vectors)
-    batch = {
-        "id": [f"r{i}" for i in range(rows)],
-        "split": ["train"] * (rows - 1) + ["test"],
-        "vectors": vectors,
-        "kind": [i % 2 for i in range(rows)],
-    }
-    about = {"name": "v", "modality": "vectors", "source": "s", "licence": "l"}
-    write_dataset(folder, **about, dim=dim, label_spaces=SPACES, batches=[batch])
-    return folder
+@pytest.fixture
+def written(write):
+    """Writes vectors, the last of test."""
+
+    def written(vectors):
+        rows = len(vectors)
+        batch = {"split": ["train"] * (rows - 1) + ["test"], "kind": [i % 2 for i in range(rows)]}
+        return write(batch | {"vectors": vectors}, modality="vectors", dim=3, label_spaces=SPACES)
+
+    return written
 
 
-def test_vectors_come_back_as_float32(tmp_path):
+def test_vectors_come_back_as_float32(written):
     given = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    data = Dataset.open(write(tmp_path / "data", given.tolist()))
+    folder = written(given.tolist())
+    data = Dataset.open(folder)
     assert data.info.dim == 3
     train = data.split("train")
     np.testing.assert_array_equal(train.vectors(), given[:4])
     np.testing.assert_array_equal(train.take(torch.tensor([2, 0])).vectors(), given[[2, 0]])
     with pytest.raises(UserError, match="has no texts"):
         train.texts()
-    assert check(tmp_path / "data").rows == {"train": 4, "test": 1}
-    assert describe(tmp_path / "data").content["norm_q100"] == pytest.approx(
-        np.linalg.norm(given[:4], axis=1).max()
-    )
+    assert check(folder).rows == {"train": 4, "test": 1}
+    longest = np.linalg.norm(given[:4], axis=1).max()
+    assert describe(folder).content["norm_q100"] == pytest.approx(longest)
 
 
-@pytest.mark.parametrize(
-    "vectors", [[[1.0, 2.0], [1.0, 2.0]], [[1.0, 2.0, 3.0], None], [[1.0, 2.0, 3.0], [1.0]]]
-)
-def test_rows_of_another_size_are_refused(tmp_path, vectors):
+@pytest.mark.parametrize("vectors", [[[1.0, 2]] * 2, [[1.0, 2, 3], None], [[1.0, 2, 3], [1.0]]])
+def test_rows_of_another_size_are_refused(written, tmp_path, vectors):
     with pytest.raises(UserError, match="values do not fit the column") as error:
-        write(tmp_path / "data", vectors)
+        written(vectors)
     assert error.value.key == "vectors"
-    assert not (tmp_path / "data").exists()
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_number_that_is_not_finite_is_found(tmp_path):
-    folder = write(tmp_path / "data", [[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0], [0.0, 0.0, 1.0]])
+def test_a_number_that_is_not_finite_is_found(written):
+    folder = written([[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0], [0.0, 0.0, 1.0]])
     with pytest.raises(UserError, match=r"not finite at row 1, id r1"):
         check(folder)
 
 
-def test_the_size_goes_with_vectors_alone(tmp_path):
-    info = Dataset.open(write(tmp_path / "data", [[1.0, 2.0, 3.0]] * 2)).info.model_dump()
+def test_the_size_goes_with_vectors_alone_and_another_one_than_is_said_is_refused(written):
+    folder = written([[1.0, 2.0, 3.0]] * 2)
+    info = Dataset.open(folder).info.model_dump()
     for change in ({"dim": None}, {"modality": "text"}):
         with pytest.raises(ValidationError, match="dim goes with modality vectors"):
             DatasetInfo.model_validate({**info, **change})
-
-
-def test_another_size_than_is_said_is_refused(tmp_path):
-    folder = write(tmp_path / "data", [[1.0, 2.0, 3.0]] * 2)
     file = folder / "dataset.json"
     file.write_text(file.read_text().replace('"dim": 3', '"dim": 4'))
     assert pq.read_schema(folder / "train-00000.parquet").field("vectors").type.list_size == 3
@@ -106,8 +99,7 @@ def test_a_table_with_another_vector(second, found, tmp_path):
     table = tmp_path / "rows.csv"
     table.write_text(f'v,kind\n"[1, 2, 3]",a\n"{second}",b\n')
     options = {"path": str(table), "vectors": "v", "labels": LABELS}
-    with pytest.raises(
-        UserError, match=r"(no vector of the first row's size|no list of numbers) at line 3"
-    ) as error:
+    refused = r"(no vector of the first row's size|no list of numbers) at line 3"
+    with pytest.raises(UserError, match=refused) as error:
         prepare("csv", tmp_path / "home", options)
     assert (error.value.key, error.value.found) == ("v", found)

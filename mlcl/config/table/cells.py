@@ -8,16 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mlcl.config.job import JobConfig, covers, dump_job, job_hash
 from mlcl.config.loader import apply_overrides
-from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import validate
-from mlcl.config.space.loader import load_space
-from mlcl.config.space.space import Space
-from mlcl.config.table.schema import Change, Scale, Table, TableLine, Tune, slug
+from mlcl.config.table.schema import Scale, Table, TableLine, slug
 from mlcl.config.table.tree import PAPER, cell_tree, check_data, data_of, with_data
+from mlcl.config.table.tuning import Tuning, check_controls, tune_of, tuning_of, with_controls
 from mlcl.errors import UserError
 
 
@@ -28,15 +24,6 @@ class Figure:
     name: str
     metric: str
     printed: float | None
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """A cell's search: `text` is its space file, with the table's sampler where the table names one."""
-
-    space: Space
-    text: str
-    trials: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,8 @@ def cells_of(
     pairs = table.pairs(rows, columns)
     if not pairs:
         raise UserError("no row has a cell in these columns", file=file, key="rows", found=list(rows))
-    trees = _trees(table, file, _only(pairs, only, file), preset)
+    tunes = {(row, column): tune_of(table, row, column, preset) for row, column in pairs}
+    trees = _trees(table, file, with_controls(_only(pairs, only, file), tunes, file), preset)
     if data:
         # A source of another scale's cells, or of cells that `only` leaves out, is no mistake.
         every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
@@ -111,16 +99,17 @@ def cells_of(
     cells = []
     for pair, (tree, neighbours) in trees.items():
         row, column = pair
-        tune = _tune_of(table, table.rows[row], table.columns[column], preset)
+        tune = tunes[pair]
         count = seeds or (tune and tune.seeds) or preset.seeds or table.seeds
         paths = data_of(tree, slug(column), data)
         jobs = tuple(_job(tree, table, seed, paths, overrides, file, _id(pair)) for seed in range(count))
-        tuning = None if tune is None else _tuning(tune, table, file, jobs[0])
+        tuning = None if tune is None else tuning_of(tune, row, table, file, jobs[0])
         # An override of the command line replaces the cell's own neighbours.
         given = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
         own = {name: value for name, value in neighbours.items() if name not in given}
         cells.append(Cell(row, column, jobs, _figures(table, row, column, file), own, tuning))
         _check(cells[-1], file)
+    check_controls({(its.row, its.column): its.tuning for its in cells if its.tuning is not None}, file)
     return cells
 
 
@@ -188,28 +177,6 @@ def _job(
     except UserError as error:
         # What is wrong in an override is not wrong in the file.
         raise _of_cell(error, cell, None if error.key in overrides else file) from None
-
-
-def _tune_of(table: Table, *changes: Change) -> Tune | None:
-    """The search of the last of row, column and scale that names one, else the table's; None for `false`."""
-    named = [change.tune for change in changes if change.tune is not None]
-    return (named[-1] or None) if named else table.tune
-
-
-def _tuning(tune: Tune, table: Table, file: Path, job: JobConfig) -> Tuning:
-    """The checked search of a cell with this job. Raises UserError."""
-    for key in ("data.split_seed", "data.validation_seed", "data.hold_out.seed"):
-        if key in table.seed_keys:
-            problem = "the search of a cell and its confirmation share one split"
-            raise UserError(problem, file=file, key="seed_keys", found=key, allowed="other keys, or no tune")
-    if isinstance(tune.space, dict):
-        path, tree = file, tune.space
-    else:
-        path = file.parent / tune.space
-        tree = read_yaml(path)
-    if tune.sampler is not None:
-        tree = {**tree, "search": {**(tree.get("search") or {}), "sampler": tune.sampler}}
-    return Tuning(load_space(path, job, tree), yaml.safe_dump(tree, sort_keys=False), tune.trials)
 
 
 def _check(cell: Cell, file: Path) -> None:

@@ -45,6 +45,20 @@ class Tune(Section):
     trials: int = Field(ge=1, description="search trials of each cell")
     seeds: int | None = Field(None, ge=1, description="fresh seeds of the best; default: the table's")
     sampler: str | None = Field(None, description="default: the space's")
+    control: str | None = Field(
+        None,
+        description="row that each column searches first, and whose best trial this search follows",
+    )
+    hold: tuple[str, ...] = Field((), description="keys of the space that keep the value of the control")
+    start: tuple[str, ...] = Field((), description="keys that have it in the first trial")
+
+    @model_validator(mode="after")
+    def _followed(self) -> Self:
+        keys = (*self.hold, *self.start)
+        if bool(keys) != (self.control is not None):
+            raise ValueError("control goes with hold or start")
+        _in("hold and start", "key", keys, set(keys))
+        return self
 
 
 class RankTests(Section):
@@ -160,6 +174,10 @@ class Table(Section):
             ranked = [row for row in self.rows if row not in self.ranks.leave_out]
             if self.ranks.control is not None:
                 _in("ranks.control", "ranked row", [self.ranks.control], ranked)
+        changes: list[Change] = [*self.rows.values(), *self.columns.values(), *self.scales.values()]
+        for tune in (self.tune, *(change.tune for change in changes)):
+            if tune and tune.control is not None:
+                _in("tune.control", "row", [tune.control], self.rows)
         for name, scale in self.scales.items():
             _in(f"scales.{name}", "row", scale.rows or (), self.rows)
             _in(f"scales.{name}", "column", scale.columns or (), self.columns)

@@ -8,7 +8,7 @@ The splits are the lists of admission ids of Mullenbach et al. (2018), which the
 
 Counts are those of Table 3 of the Similarity-Dissimilarity paper. CAML itself counts 8,922 codes: over all
 three splits, and with procedure codes read as numbers, which loses their leading zeros and merges some. Read
-that way, 8,686 of them have a training row; read as text, as here, a few more are told apart. So the paper's
+that way, 8,686 of them have a training row; read as text, as here, a few more differ. So the paper's
 8,692 are, by our reading, the codes with a training row. Of CAML's cleaning of the text see `clean_text`.
 A listed admission without a code stays, with no label, as in CAML's own files.
 """

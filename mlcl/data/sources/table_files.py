@@ -23,7 +23,7 @@ class TextFileOptions(TableOptions):
 
     @field_validator("encoding")
     @classmethod
-    def _known(cls, encoding: str) -> str:
+    def _check_encoding(cls, encoding: str) -> str:
         try:
             codecs.lookup(encoding)
         except LookupError:

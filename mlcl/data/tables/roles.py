@@ -79,7 +79,7 @@ class ColumnRole:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The columns of a table by their role; `repeats` maps a column to an earlier one that tells as much."""
+    """The columns of a table by their role; `repeats` maps a column to an earlier one of equal content."""
 
     columns: tuple[ColumnRole, ...]
     rows: TableRows

@@ -56,7 +56,7 @@ class Ratings:
 
 
 def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | Ratings]:
-    """The labels and ratings by label space; classes of a hierarchy are told apart by their paths.
+    """The labels and ratings by label space; equal names of classes in a hierarchy become paths.
 
     Raises UserError with the first row that cannot be read.
     """

@@ -60,7 +60,10 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     tree = _without_places(job)
     for key in ("experiment", *seed_keys):
         _drop(tree, key)
-    search = None if cell.tuning is None else [cell.tuning.text, cell.tuning.trials]
+    its = cell.tuning
+    search = None if its is None else [its.text, its.trials]
+    if its is not None and its.control is not None:
+        search = [its.text, its.trials, its.control, its.hold, its.start]
     return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
 
 

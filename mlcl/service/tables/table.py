@@ -76,7 +76,7 @@ def run_table(
                 engine.run(source)
             for cell, its in tuned.items():
                 if its is ledger and not engine.stop():
-                    cell.train(command, engine, log.id)
+                    cell.train(command, engine, log.id, tuned)
             # A stop that was asked for when everything was there changes nothing.
             left, cause = table.remaining(tuned), engine.stop.cause
             if left == 0:

@@ -66,14 +66,14 @@ class TableTrainings:
 
     Attributes:
         runs: The runs of the cells that are not tuned, each once.
-        tuned: The tuned cells.
+        tuned: The tuned cells, those that follow a control last.
         count: The number of trainings, those of searches at most.
     """
 
     def __init__(self, plan: TablePlan, home: Path) -> None:
         self.plan, self.home = plan, home
         self.runs = check_table(plan, home)
-        self.tuned = [TunedCell(cell, plan, home) for cell in plan.cells if cell.tuning is not None]
+        self.tuned = _tuned_cells(plan, home)
         self.count = len(self.runs) + sum(cell.most for cell in self.tuned)
 
     @cached_property
@@ -108,8 +108,9 @@ class TableTrainings:
         A table goes on with a search that it has begun. It takes a whole search from another table, and
         begins its own where no table has one.
         """
-        found = {}
+        found: dict[TunedCell, Ledger | None] = {}
         for cell in self.tuned:
+            cell.follow(found)
             begun = own is not None and own.trials(scope=cell.scope)
             others = [] if begun else self.all_ledgers
             found[cell] = next((ledger for ledger in others if cell.is_whole_in(ledger)), own)
@@ -162,6 +163,15 @@ class CellsSource(TrainingSource):
     def left(self) -> int:
         """The number of runs that have not ended."""
         return self._total - self._ended
+
+
+def _tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
+    found: dict[tuple[str, str], TunedCell] = {}
+    searched = [(cell, cell.tuning.control) for cell in plan.cells if cell.tuning is not None]
+    for cell, control in sorted(searched, key=lambda each: each[1] is not None):
+        leader = None if control is None else found[control, cell.column]
+        found[cell.row, cell.column] = TunedCell(cell, plan, home, leader)
+    return list(found.values())
 
 
 def finished(home: Path) -> dict[Key, RunFolder]:

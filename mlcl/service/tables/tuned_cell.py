@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from mlcl.config import job_hash
+from mlcl.config import dump_job, job_hash
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.results.cell_result import SearchResult
@@ -33,12 +36,14 @@ from mlcl.tracking import State
 class TunedCell:
     """The search and the confirmation of a cell. Raises UserError for a space or a job that cannot be used.
 
-    `scope` marks their trainings in the ledger of a table.
+    `scope` marks their trainings in the ledger of a table. A cell with a `control` is searched once the
+    control's search has ended.
     """
 
-    def __init__(self, cell: Cell, table: TablePlan, home: Path) -> None:
+    def __init__(self, cell: Cell, table: TablePlan, home: Path, control: TunedCell | None = None) -> None:
         assert cell.tuning is not None
         self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id has this sign
+        self.control, self._follows, self._tuning = control, control is None, cell.tuning
         self._seed_keys = table.table.seed_keys
         self._plan = SweepPlan(
             job=cell.jobs[0],
@@ -51,6 +56,29 @@ class TunedCell:
         )
         self._data = check_plan(self._plan, home)
         check_metrics(cell, self._data, table.file)
+        self._written = [cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
+        if control is not None:
+            self._plan = self._at(dump_job(cell.jobs[0]))  # as many points as with the control's values
+
+    def _at(self, control: Mapping[str, Any]) -> SweepPlan:
+        """The plan with the values of the control's best job."""
+        job, tuning = self._tuning.follow(self.cell.jobs[0], control)
+        return replace(self._plan, job=job, space=tuning.space, space_text=tuning.text)
+
+    def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
+        """Takes the values of the control's best trial; returns whether there is one, or no control."""
+        if self.control is not None:
+            ledger = ledgers[self.control]
+            best = None if ledger is None else self.control.found(ledger)
+            self._follows = best is not None
+            if best is not None:
+                self._plan = self._at(best.job)
+        return self._follows
+
+    def found(self, ledger: Ledger) -> Entry | None:
+        """The best complete trial of a search that has ended."""
+        ended = sum(trial.ended for trial in ledger.counted(self.scope))
+        return self.best(ledger) if ended >= self._plan.most else None
 
     @property
     def data(self) -> DatasetInfo:
@@ -58,9 +86,14 @@ class TunedCell:
         return self._data.dataset.info
 
     @property
-    def identity(self) -> list[str]:
-        """The id, job, data and space of the cell. The number of trials is left out: it may grow."""
-        return [self.cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
+    def identity(self) -> list[Any]:
+        """The id, job, data and space of the cell, with those of its control and the keys that follow it.
+
+        The number of trials is left out: it may grow.
+        """
+        if self.control is None:
+            return self._written
+        return [*self._written, self.control.identity, self._tuning.hold, self._tuning.start]
 
     @property
     def identity_hash(self) -> str:
@@ -71,9 +104,16 @@ class TunedCell:
         """Whether a ledger has this search with as many trials, and all fresh seeds of its best trial."""
         if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
             return False
+        if self.control is not None and not self._is_followed_in(ledger):
+            return False
         seeds, trials = self.seeds(ledger), sum(trial.ended for trial in ledger.counted(self.scope))
         complete = sum(seed.state is State.COMPLETE for seed in seeds)
         return (trials, complete) == (self._plan.most, self._plan.seeds)
+
+    def _is_followed_in(self, ledger: Ledger) -> bool:
+        """Whether the search in a ledger has the values of the control."""
+        versions = ledger.versions(self.scope)
+        return self._follows and bool(versions) and versions[-1].space == self._plan.space_text
 
     @property
     def cost(self) -> dict[str, int]:
@@ -122,6 +162,8 @@ class TunedCell:
     def reasons(self, ledger: Ledger) -> list[str]:
         """The reasons of fresh seeds that failed, or of trials where no seed was started."""
         entries = self.seeds(ledger) or ledger.trials(scope=self.scope)
+        if self.control is not None and not self._follows and not entries:
+            return [f"its control {self.control.cell.id} has no best trial"]
         return [entry.reason for entry in entries if entry.reason]
 
     def _confirmed(self, ledger: Ledger) -> bool:
@@ -129,11 +171,16 @@ class TunedCell:
         closed = {key for key, (state, _) in ledger.confirmation_states.items() if state is not State.STOPPED}
         return self.remaining(ledger) == 0 and all(seed.confirmation in closed for seed in seeds)
 
-    def train(self, command: Command, engine: Engine, parent: str) -> None:
+    def train(
+        self, command: Command, engine: Engine, parent: str, ledgers: Mapping[TunedCell, Ledger]
+    ) -> None:
         """Runs the search, then trains its best trial with fresh seeds; goes on with what a ledger has.
 
-        The logs of its trainings are nested in the log `parent`.
+        The logs of its trainings are nested in the log `parent`. Nothing is trained without a best trial of
+        the control, which `ledgers` has.
         """
+        if not self.follow(ledgers):
+            return
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
         open_version(plan, ledger, engine.home, engine.reporter.note, self.scope)
         store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scope, parent)

@@ -75,7 +75,7 @@ def notes_dataset(
     Raises:
         UserError: Where the counts are not the published ones, unless the split is seeded.
     """
-    kept = _kept(split_of, codes, top, notes, options)
+    kept = _codes_by_admission(split_of, codes, top, notes, options)
     trained = {code for row, own in kept.items() if split_of[row] == "train" for code in own}
     if not trained:
         problem = f"of {len(split_of):,} admissions in the splits no training one has a note and a code"
@@ -113,7 +113,7 @@ def notes_dataset(
     )
 
 
-def _kept(
+def _codes_by_admission(
     splits: Mapping[str, str],
     codes: Codes,
     top: frozenset[str] | None,

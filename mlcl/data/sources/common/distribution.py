@@ -129,8 +129,8 @@ class Distribution:
     Args:
         path: The folder or archive.
         title: What to get and from whom, for messages.
-        expected: The files that must be there; a tuple means any one of several. The first of them tells how
-            deep the others lie.
+        expected: The files that must be there; a tuple means any one of several. The first of them
+            gives the depth of the others.
 
     Raises:
         UserError: Lists the files that are missing.

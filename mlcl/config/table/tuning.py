@@ -1,0 +1,123 @@
+"""The searches of a table's cells, and the control of a column, whose best trial the other rows follow."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mlcl.config.job import JobConfig, dump_job
+from mlcl.config.loader import load_job, value_at
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.space.keys import POSTHOC
+from mlcl.config.space.loader import load_space
+from mlcl.config.space.space import Space
+from mlcl.config.table.schema import Scale, Table, Tune, slug
+from mlcl.errors import UserError
+
+Pair = tuple[str, str]
+"""A row and a column."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The search of a cell.
+
+    Attributes:
+        space: the space.
+        text: its file, with the table's sampler where the table names one.
+        trials: the number of search trials.
+        control: the row whose best trial in this column the search follows.
+        hold: keys of the space that keep the control's value.
+        start: keys that have the control's value in the first trial.
+    """
+
+    space: Space
+    text: str
+    trials: int
+    control: str | None = None
+    hold: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+    def follow(self, job: JobConfig, control: Mapping[str, Any]) -> tuple[JobConfig, Tuning]:
+        """The job and its search with the values of the control's best job, a tree.
+
+        A held key stays in the space as its only choice, so that another value is another space. The first
+        trial of a search is its job as written, which has the values of `start`.
+        """
+        values = {key: value_at(control, key) for key in (*self.hold, *self.start)}
+        own, tree = load_job(dump_job(job), values), yaml.safe_load(self.text)
+        tree["space"] |= {key: {"choice": [values[key]]} for key in self.hold}
+        first = json.dumps({key: values[key] for key in self.start})
+        text = f"# first trial: {first}\n{yaml.safe_dump(tree, sort_keys=False)}"
+        return own, replace(self, space=load_space(self.space.file or "", own, tree), text=text)
+
+
+def tune_of(table: Table, row: str, column: str, scale: Scale) -> Tune | None:
+    """The search of the last of row, column and scale that names one, else the table's; None for `false`."""
+    changes = (table.rows[row], table.columns[column], scale)
+    named = [change.tune for change in changes if change.tune is not None]
+    return (named[-1] or None) if named else table.tune
+
+
+def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) -> Tuning:
+    """The checked search of a row's cell with this job. A control follows no row. Raises UserError."""
+    for key in ("data.split_seed", "data.validation_seed", "data.hold_out.seed"):
+        if key in table.seed_keys:
+            problem = "the search of a cell and its confirmation share one split"
+            raise UserError(problem, file=file, key="seed_keys", found=key, allowed="other keys, or no tune")
+    if isinstance(tune.space, dict):
+        path, tree = file, tune.space
+    else:
+        path = file.parent / tune.space
+        tree = read_yaml(path)
+    if tune.sampler is not None:
+        tree = {**tree, "search": {**(tree.get("search") or {}), "sampler": tune.sampler}}
+    found = Tuning(load_space(path, job, tree), yaml.safe_dump(tree, sort_keys=False), tune.trials)
+    if tune.control in (None, row):
+        return found
+    return replace(found, control=tune.control, hold=tune.hold, start=tune.start)
+
+
+def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path) -> list[Pair]:
+    """The cells that are kept, and the controls that they follow, in the order of the table.
+
+    Args:
+        kept: the cells that were asked for.
+        tunes: the searches of all cells.
+        file: the table's file.
+
+    Raises:
+        UserError: for a control that has no search in a column.
+    """
+    controls = set[Pair]()
+    for row, column in kept:
+        tune = tunes[row, column]
+        if tune is not None and tune.control not in (None, row):
+            controls.add((str(tune.control), column))
+            if tunes.get((str(tune.control), column)) is None:
+                problem = f"the control of {slug(row)}/{slug(column)} is not searched in this column"
+                raise UserError(problem, file=file, key="tune.control", found=tune.control)
+    return [pair for pair in tunes if pair in controls or pair in kept]
+
+
+def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:
+    """Raises UserError where a key is not searched alike by a row and its control."""
+    for (row, column), tuning in tunings.items():
+        if tuning.control is None:
+            continue
+        control = tunings[tuning.control, column]
+        if control.control is not None:
+            problem, found = "a control follows no other row", f"{tuning.control} follows {control.control}"
+            raise UserError(problem, file=file, key="tune.control", found=found)
+        own, its = (yaml.safe_load(each.text)["space"] for each in (tuning, control))
+        for key in (*tuning.hold, *tuning.start):
+            alike = key in own and own[key] == its.get(key)
+            if not alike or key in POSTHOC or "simplex" in own[key]:
+                shared = [each for each in own if own[each] == its.get(each) and each not in POSTHOC]
+                problem = f"not an entry that the spaces of {row} and of its control share"
+                raise UserError(problem, file=file, key="tune.hold, tune.start", found=key, allowed=shared)

@@ -1,0 +1,165 @@
+"""The control of a column: searched first, and followed by the searches of the other rows."""
+
+import json
+import random
+
+import pytest
+from reproduced import TABLE
+from sweep_contents import differences
+
+from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.tables import plan_table
+from mlcl.service.tables.trainings import TableTrainings
+from mlcl.tracking import State
+
+HELD, START, OWN = "objective.heads.detail.temperature", "objective.heads.topic.temperature", "train.lr"
+SPACE = {HELD: {"choice": [0.05, 0.1, 0.3]}, START: {"log_float": [0.05, 1.0]}}
+
+
+def tune(space, **more):
+    return {"space": {"space": space, "search": {"scheduler": "none"}}, "trials": 4, **more}
+
+
+CONTROL = {"tune": tune(SPACE)}
+FOLLOWER = {
+    "tune": tune({**SPACE, OWN: {"log_float": [0.001, 0.1]}}, control="Base", hold=[HELD], start=[START]),
+    "set": {"train.weight_decay": 0.02},
+}
+FOLLOWED = {
+    "rows": {"Warm": FOLLOWER, "Base": CONTROL},
+    "columns": {"All": {}, "Few": {"set": {"data.subset": {"n": 24}}}},
+}
+"""In both columns Warm follows Base, which stands below it: 24 trainings."""
+
+
+def rows(change, row="Warm"):
+    """`FOLLOWED` with other keys of a row's search."""
+    both = FOLLOWED["rows"]
+    return {**FOLLOWED, "rows": {**both, row: {**both[row], "tune": {**both[row]["tune"], **change}}}}
+
+
+def searched(report, scope):
+    return Ledger(report.folder).counted(scope)
+
+
+def best(trials):
+    return max((each for each in trials if each.state is State.COMPLETE), key=lambda each: each.score)
+
+
+def test_rows_hold_and_begin_at_what_the_control_has_found(tables):
+    report = tables.run(tables.plan(FOLLOWED))
+    assert report.state is State.COMPLETE
+    labels = [event.row.label for event in tables.events if event.kind == "begin"]
+    order = ["Base, All", "Base, Few", "Warm, All", "Warm, Few"]
+    assert [labels[at].partition(", trial")[0] for at in (0, 6, 12, 18)] == order
+    for column in ("all", "few"):
+        its, trials = best(searched(report, f"base_{column}")).settings, searched(report, f"warm_{column}")
+        assert {each.job["objective"]["heads"]["detail"]["temperature"] for each in trials} == {its[HELD]}
+        assert {each.settings[HELD] for each in trials} == {its[HELD]}
+        assert (trials[0].settings[START], trials[0].settings[OWN]) == (its[START], 0.01)
+        assert len({(each.settings[START], each.settings[OWN]) for each in trials}) == len(trials) == 4
+        cell = report.cell("Warm", column.title())
+        assert cell.settings == best(trials).settings
+        assert cell.settings[HELD] == its[HELD]
+
+
+def test_a_table_that_is_killed_ends_as_an_unbroken_one(world):
+    plain, part = world("unbroken"), {"only": ["*/few"]}
+    points = plain.points(plain.plan(FOLLOWED, **part))
+    whole = plain.everything()
+    for point in random.Random(0).sample(range(points), 8):
+        tables = world(f"killed-{point}")
+        assert tables.killed(tables.plan(FOLLOWED, **part), point)
+        assert tables.run(tables.plan(FOLLOWED, **part)).state is State.COMPLETE
+        assert differences(tables.everything(), whole) == []
+
+
+def test_a_control_with_more_trials_has_its_followers_searched_again(tables):
+    first = tables.run(tables.plan(FOLLOWED))
+    found = {column: best(searched(first, f"base_{column}")) for column in ("all", "few")}
+    more = {"trials": 12}
+    tree = rows(more, "Base")
+    second = tables.run(tables.plan(tree))
+    assert (second.id, second.state) == (first.id, State.COMPLETE)
+    for column in ("all", "few"):
+        control, trials = best(searched(second, f"base_{column}")), searched(second, f"warm_{column}")
+        assert control.score >= found[column].score
+        assert {each.settings[HELD] for each in trials} == {control.settings[HELD]}
+        assert len(trials) == 4
+    assert plan_table(tables.plan(tree), tables.home)["trainings"]["missing"] == 0
+
+
+def test_a_dry_run_counts_what_a_run_trains(tables):
+    trainings = plan_table(tables.plan(FOLLOWED), tables.home)["trainings"]
+    assert (trainings["all"], trainings["missing"]) == (24, 24)
+    tables.run(tables.plan(FOLLOWED))
+    assert len(tables.trained()) == 24
+    after = plan_table(tables.plan(FOLLOWED), tables.home)["trainings"]
+    assert (after["all"], after["missing"]) == (24, 0)
+
+
+def test_a_part_has_the_controls_that_it_needs_and_the_whole_takes_it_over(tables):
+    part = tables.run(tables.plan(FOLLOWED, only=["warm/few"]))
+    assert [cell.id for cell in part.cells] == ["warm/few", "base/few"]
+    trained = len(tables.trained())
+    whole = tables.run(tables.plan(FOLLOWED))
+    assert (whole.state, len(tables.trained()) - trained) == (State.COMPLETE, 12)
+    assert whole.cell("Warm", "Few").figures == part.cell("Warm", "Few").figures
+
+
+def test_a_search_that_followed_another_trial_is_not_taken_over(tables, monkeypatch):
+    tables.run(tables.plan(FOLLOWED, only=["warm/few"]))
+    plan = tables.plan(FOLLOWED)
+    (warm,) = (cell for cell in TableTrainings(plan, tables.home).tuned if cell.scope == "warm_few")
+    (ledger,) = TableTrainings(plan, tables.home).all_ledgers
+    assert warm.follow({warm.control: ledger})
+    assert warm.is_whole_in(ledger)
+    other = next(
+        trial for trial in ledger.trials(scope="base_few") if trial is not warm.control.found(ledger)
+    )
+    monkeypatch.setattr(warm.control, "found", lambda _ledger: other)
+    assert warm.follow({warm.control: ledger})
+    assert not warm.is_whole_in(ledger)
+
+
+def test_without_a_best_trial_of_the_control_nothing_follows(tables):
+    tables.formula.fails = lambda job, _epoch: job.train.weight_decay != 0.02
+    report = tables.run(tables.plan(FOLLOWED, only=["*/few"]))
+    assert (report.state, report.missing) == (State.FAILED, ["warm/few Acc", "base/few Acc"])
+    assert report.cell("Warm", "Few").reasons == ("its control base/few has no best trial",)
+
+
+def test_a_control_and_its_keys_are_part_of_what_a_table_is(tables):
+    trees = [FOLLOWED, rows({"hold": [HELD, START], "start": []}), rows({"hold": [], "start": [HELD, START]})]
+    plans = [tables.plan(tree, name=f"table-{at}") for at, tree in enumerate(trees)]
+    assert len({TableTrainings(plan, tables.home).identity for plan in plans}) == 3
+    assert json.dumps(TableTrainings(plans[0], tables.home).tuned[-1].identity).count("base/few") == 1
+
+
+WITHOUT_FEW = {**FOLLOWED, "rows": {"Warm": FOLLOWER, "Base": {**CONTROL, "columns": ["All"]}}}
+NOT_TUNED = {**FOLLOWED, "rows": {"Warm": FOLLOWER, "Base": {}}}
+CHAIN = {**rows({"control": "Cold", "hold": [HELD]}, "Base")}
+CHAIN["rows"] = {**CHAIN["rows"], "Cold": {**TABLE["rows"]["Cold"], **CONTROL}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        (WITHOUT_FEW, "the control of warm/few is not searched in this column"),
+        (NOT_TUNED, "the control of warm/all is not searched in this column"),
+        (CHAIN, "a control follows no other row"),
+        (rows({"control": "Nobody"}), "tune.control: no row Nobody"),
+        (rows({"control": None}), "control goes with hold or start"),
+        (rows({"hold": [], "start": []}), "control goes with hold or start"),
+        (rows({"hold": [HELD], "start": [HELD]}), "stands twice"),
+        (rows({"hold": [OWN]}), "not an entry that the spaces of Warm and of its control share"),
+        (rows({"hold": ["evaluation.knn.k"]}), "not an entry"),
+        (rows(tune({**SPACE, HELD: {"choice": [0.05, 0.1]}}), "Base"), "not an entry"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(tables, tree, text):
+    with pytest.raises(UserError, match=text) as caught:
+        tables.run(tables.plan(tree))
+    assert "\n" not in caught.value.line()
+    assert not list(tables.home.glob("tables/mlcl-*"))
