@@ -13,13 +13,8 @@ from mlcl.config import Goal, dump_job
 from mlcl.results.documents import write_result
 from mlcl.results.provenance import data_notes, lower_is_better, provenance_of
 from mlcl.results.sweep_arms import ArmResult
-from mlcl.results.sweep_result import (
-    DataSummary,
-    SettingResult,
-    SweepRequest,
-    SweepResult,
-    TrainingResult,
-)
+from mlcl.results.sweep_result import DataSummary, SweepRequest, SweepResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.service.engine.entries import Confirmation, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
