@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import Goal, dump_job
 from mlcl.results.documents import write_result
-from mlcl.results.provenance import data_notes, lower_is_better, provenance_of
+from mlcl.results.provenance import Tags, data_notes, lower_is_better, provenance_of
 from mlcl.results.sweep_arms import ArmResult
 from mlcl.results.sweep_result import DataSummary, SweepRequest, SweepResult
 from mlcl.results.training_result import SettingResult, TrainingResult
@@ -85,7 +85,6 @@ class SweepReader:
         mine = dict(self._trainings.tags(self._id))
         if len(ledger.codes) > 1:
             mine[Tag.CODE] = ", then ".join(ledger.codes)
-        data = next(iter(tags), mine)
         return SweepResult(
             id=self._id,
             name=plan.name,
@@ -112,18 +111,22 @@ class SweepReader:
             asked=SweepRequest(
                 plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
             ),
-            data=DataSummary(
-                name=data.get(Tag.DATA, ""),
-                fingerprint=mine.get(Tag.FINGERPRINT, ""),
-                notes=tuple(note for notes in data_notes(tags).values() for note in notes),
-                test_rows=self._test_rows,
-            ),
+            data=self._data(mine, tags),
             job=dump_job(plan.job),
             params=self._params,
             space=plan.space_text,
             free=plan.free,
             lower_is_better=lower_is_better(tags),
             provenance=provenance_of(mine, tags),
+        )
+
+    def _data(self, own: Tags, tags: Sequence[Tags]) -> DataSummary:
+        """The data set, by the tags of the sweep's own log and those of its trainings."""
+        return DataSummary(
+            name=next(iter(tags), own).get(Tag.DATA, ""),
+            fingerprint=own.get(Tag.FINGERPRINT, ""),
+            notes=tuple(note for notes in data_notes(tags).values() for note in notes),
+            test_rows=self._test_rows,
         )
 
     def _built(self, entries: Collection[Entry]) -> tuple[TrainingResult, ...]:

@@ -12,8 +12,8 @@ from mlcl.evaluation import evaluate
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
+from mlcl.training.row_predictions import blocks_of
 from mlcl.training.run_files import keep_metrics_alone, result_files
-from mlcl.training.tested_rows import blocks_of
 
 
 @pytest.fixture(scope="module")
