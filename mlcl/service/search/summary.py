@@ -71,12 +71,10 @@ class SweepReader:
         `confirmed` has the keys of settings that this command confirmed, `model` is that of the training
         whose model is registered.
         """
-        plan, ledger, budget = self._plan, self._ledger, self._plan.resources.budget
+        plan, ledger = self._plan, self._ledger
         goals = zip(plan.scores, plan.space.goals, strict=True)
+        counted, baselines = self._counted(model=True), self._counted(model=False)
         own = [each.scope for each in self._searches if each.role is Role.MODEL]
-        counted = [entry for scope in own for entry in ledger.counted(scope)]
-        others = [each.scope for each in self._searches if each.scope not in own]
-        baselines = [entry for scope in others for entry in ledger.counted(scope)]
         kept = {entry.key for entry in (*counted, *baselines)}
         raced = [key for key, each in ledger.confirmations.items() if each.race]
         trials = [each for each in ledger.entries.values() if each.number is not None]
@@ -108,9 +106,7 @@ class SweepReader:
             earlier=tuple(each for key, each in settings.items() if key not in confirmed),
             arms=arms,
             race_trainings=self._built([seed for key in raced for seed in ledger.seeds_of(key)]),
-            asked=SweepRequest(
-                plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
-            ),
+            asked=self._asked(),
             data=self._data(mine, tags),
             job=dump_job(plan.job),
             params=self._params,
@@ -119,6 +115,17 @@ class SweepReader:
             lower_is_better=lower_is_better(tags),
             provenance=provenance_of(mine, tags),
         )
+
+    def _asked(self) -> SweepRequest:
+        plan, budget = self._plan, self._plan.resources.budget
+        return SweepRequest(
+            plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
+        )
+
+    def _counted(self, *, model: bool) -> list[Entry]:
+        """The trials that compare, of the searches of the model or of the others."""
+        scopes = [each.scope for each in self._searches if (each.role is Role.MODEL) == model]
+        return [entry for scope in scopes for entry in self._ledger.counted(scope)]
 
     def _data(self, own: Tags, tags: Sequence[Tags]) -> DataSummary:
         """The data set, by the tags of the sweep's own log and those of its trainings."""
