@@ -22,6 +22,7 @@ $(READY): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/mlcl sweep jobs/icd10cm_features.yaml tune_spaces/features_heads.yaml \
 	  --trials 12 --seeds 6
+	$(BIN)/mlcl report icd10cm_features-features_heads
 
 test-quick: setup
 	$(BIN)/python -m pytest -m quick --durations 10 --durations-min 2 $(TWO_FILES_AT_ONCE)
