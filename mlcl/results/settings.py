@@ -13,7 +13,8 @@ from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
-from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.store import State
 from mlcl.tracking.names import Tag
 from mlcl.tracking.params import param_text, without_derived

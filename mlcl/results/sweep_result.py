@@ -2,136 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, computed_field
+from pydantic import PlainSerializer, computed_field
 
-from mlcl.config import Goal
-from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
+from mlcl.config import MARGIN, Goal
+from mlcl.results.sweep_arms import ArmResult, Verdicts, sweep_verdicts
+from mlcl.results.training_result import RunId, SettingResult, TrainingResult
+from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
-
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A float. JSON has no NaN and no infinity, which are written as null and read as NaN."""
-RoleField = Annotated[
-    Role,
-    PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
-    PlainSerializer(lambda role: [each.name.lower() for each in role]),
-]
-"""The roles of a setting, as a list of names in JSON."""
-Verdict = Annotated[BaselineVerdict | None, PlainSerializer(lambda its: its and its.as_dict())]
-RunId = Annotated[str | None, Field(alias="mlflow_run_id")]
-"""The id of a run in MLflow, None where the run has not been delivered."""
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """A training: a search trial (with a `number`), a seed of a confirmed setting, or of a table's cell.
-
-    Attributes:
-        key: The training's key in its sweep or table.
-        label: The name for people.
-        settings: The values of the searched keys.
-        score: The value of the sweep's score; the last intermediate value of a training that is not COMPLETE.
-        values: The final value of each goal.
-        chosen: The post-hoc keys (k, lambda, temperature) that gave the score.
-        metrics: The final metrics.
-        intermediate: The score's (epoch, value) at each validation.
-        changes: The parameters that differ from those of the search, setting or cell, None for a lacking key.
-        fingerprint: Digest of the data set with its split.
-        started: Milliseconds since 1970, None where the training's log is gone.
-        log: The id of its log: MLflow's run has it as the tag `mlcl.log`.
-    """
-
-    key: str
-    label: str
-    state: State
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    score: float | None = None
-    values: tuple[Number, ...] = ()
-    chosen: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Number] = field(default_factory=dict)
-    reason: str = ""
-    intermediate: tuple[tuple[int, Number], ...] = ()
-    number: int | None = None
-    seed: int | None = None
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    job_hash: str = ""
-    fingerprint: str = ""
-    started: int | None = None
-    seconds: float | None = None
-    cpu_seconds: float | None = None
-    gpu_seconds: float | None = None
-    log: str = ""
-    run_id: RunId = None
-
-    @computed_field
-    @property
-    def epoch(self) -> int:
-        """The epoch of the last intermediate value, 0 without one."""
-        return self.intermediate[-1][0] if self.intermediate else 0
-
-    def params(self, shared: Mapping[str, Any]) -> dict[str, Any]:
-        """The training's parameters, from those that it shares with others."""
-        return {key: value for key, value in {**shared, **self.changes}.items() if value is not None}
-
-
-def changes(shared: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The `params` that differ from the `shared` ones, and None for each key that they lack."""
-    differing = {key: value for key, value in params.items() if key not in shared or shared[key] != value}
-    return differing | dict.fromkeys(shared.keys() - params.keys())
-
-
-@dataclass(frozen=True)
-class SettingResult:
-    """A setting that was trained again on fresh seeds.
-
-    Attributes:
-        name: What the setting is: a baseline's name, `as written` or `trial 3`. It does not change, and no
-            two settings of a sweep share one.
-        labels: The names that the setting has now, with its rank: `best found (trial 3)`. Several where it
-            is a baseline, too, or the job as written. Empty where it is no candidate any more.
-        role: Whether it is a model, a baseline or both.
-        order: Its position among the settings by the time at which they were first confirmed.
-        params: The parameters of its job, without the seeds.
-    """
-
-    key: str
-    labels: tuple[str, ...]
-    state: State
-    settings: Mapping[str, Any]
-    seeds: tuple[TrainingResult, ...]
-    name: str = ""
-    role: RoleField = Role.MODEL
-    order: int = 0
-    params: Mapping[str, Any] = field(default_factory=dict)
-    job_hash: str = ""
-    log: str = ""
-    run_id: RunId = None
-
-    @computed_field
-    @property
-    def label(self) -> str:
-        """The names that it has now, in one text."""
-        return " = ".join(self.labels)
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
-        return "baseline" in self.params
-
-    def contender(self, score: str) -> Contender:
-        """Its complete seeds on validation, by the score, and on test."""
-        done = {seed: its.metrics for seed, its in enumerate(self.seeds) if its.state is State.COMPLETE}
-        return Contender.of(self.label, self.role, score, done)
-
-    def metric_values(self, metric: str) -> list[float]:
-        """The metric of every seed that has it."""
-        return [seed.metrics[metric] for seed in self.seeds if metric in seed.metrics]
 
 
 @dataclass(frozen=True)
@@ -139,9 +22,10 @@ class SweepRequest:
     """The amounts that the last command on a sweep asked for.
 
     Attributes:
-        trials: The number of search trials.
-        seeds: The number of fresh seeds of each confirmed setting.
-        confirm: The number of settings to confirm.
+        trials: The number of search trials of each arm.
+        seeds: The number of fresh seeds of each arm.
+        confirm: The number of settings that race, or are confirmed without a race.
+        searches: The number of searches of each arm.
         budget: The budget as it was typed, empty for none.
     """
 
@@ -149,15 +33,20 @@ class SweepRequest:
     seeds: int
     confirm: int
     budget: str = ""
+    searches: int = 1
 
 
 @dataclass(frozen=True)
 class DataSummary:
-    """A data set: its name, the digest of its content and split, and the notes of its preparation."""
+    """A data set: its name, the digest of its content and split, the notes of its preparation, its test rows.
+
+    Without a known number, `test_rows` is 0.
+    """
 
     name: str
     fingerprint: str
     notes: tuple[str, ...] = ()
+    test_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,6 +60,8 @@ class SweepResult:
         dropped: Search trials that do not fit the latest space.
         baseline_trials: The trials of the searches of the baselines that the last command named.
         earlier_baseline_trials: The trials of the searches of other baselines.
+        arms: The arms of the last command, with their searches and races.
+        race_trainings: The trainings of all races.
         confirmations: The settings that the last command confirmed on fresh seeds.
         earlier: Settings that earlier commands confirmed.
         job: The job as written.
@@ -204,6 +95,8 @@ class SweepResult:
     baseline_trials: tuple[TrainingResult, ...] = ()
     earlier_baseline_trials: tuple[TrainingResult, ...] = ()
     dropped: tuple[TrainingResult, ...] = ()
+    arms: tuple[ArmResult, ...] = ()
+    race_trainings: tuple[TrainingResult, ...] = ()
     earlier: tuple[SettingResult, ...] = ()
     asked: SweepRequest | None = None
     data: DataSummary | None = None
@@ -216,10 +109,11 @@ class SweepResult:
 
     @computed_field
     @property
-    def verdict(self) -> Verdict:
-        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        contenders = [each.contender(self.score) for each in self.confirmations]
-        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
+    def verdicts(self) -> Verdicts:
+        """Heads against control, then the best model against the best baseline; see `sweep_verdicts`."""
+        margin = self.job.get("evaluation", {}).get("margin", MARGIN)
+        rows = self.data.test_rows if self.data else 0
+        return sweep_verdicts(self.confirmations, self.score, self.mode, margin=margin, rows=rows)
 
     @computed_field
     @property

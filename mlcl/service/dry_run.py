@@ -8,9 +8,13 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.arms import SearchPlan, search_plans
+from mlcl.service.search.confirmation import entrant_count
+from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
-from mlcl.service.search.sweep_plan import SweepPlan, baseline_searches, check_plan
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.baseline_verdict import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device
@@ -38,23 +42,25 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep."""
     job_data = check_plan(plan, home)
     space, job = plan.space, plan.search_job()
-    confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
-    searches = baseline_searches(plan)
+    plans = search_plans(plan)
+    searches = [each for each in plans if each.is_searched]
+    confirmations = sum(map(_fresh_trainings, plans)) if plan.seeds else 0
     drawn = [its for its in space.parameters if its.name == EPOCHS]
     epochs = max(job.train.epochs, *(end[EPOCHS] for its in drawn for end in its.domain.ends(EPOCHS)), 1)
-    trained = plan.most + sum(each.most for each in searches.values()) + confirmations
+    trained = sum(each.plan.most for each in searches) + confirmations
     return {
         "sweep": {
             "name": plan.name,
-            "trials": plan.most,
-            "trials_of_baselines": {
-                name: {
-                    "trials": each.most,
-                    "searched": [parameter.name for parameter in each.space.parameters],
+            "trials": sum(each.plan.most for each in searches if each.role is Role.MODEL),
+            "searches": sum(each.role is Role.MODEL for each in plans),
+            "trials_of_arms": {
+                each.arm: {
+                    "trials": sum(its.plan.most for its in searches if its.arm == each.arm),
+                    "searched": [parameter.name for parameter in each.plan.space.parameters],
                 }
-                for name, each in searches.items()
+                for each in searches
             },
-            "baselines": [name for name, _ in plan.baselines],
+            "baselines": [each.arm for each in plans if each.role is not Role.MODEL and each.number == 1],
             "most_confirmation_runs": confirmations,
             "score": plan.score,
             "mode": space.mode,
@@ -78,6 +84,16 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "tracking": shown(tracking_uri(home)),
         },
     }
+
+
+def _fresh_trainings(search: SearchPlan) -> int:
+    """The most trainings on fresh seeds of a search: of its race and of its confirmation."""
+    if not search.is_searched:
+        return search.plan.seeds
+    if not search.races:
+        return search.plan.seeds * (1 + search.plan.confirm)
+    entrants = 1 + entrant_count(search.plan.confirm, search.plan.most)
+    return entrants * len(search.race_seeds) + search.plan.seeds
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:

@@ -58,12 +58,16 @@ def rows_variance(differences: Array) -> Array:
     return np.asarray((blocks - 1) / blocks * (distances**2).sum(-1), np.float64)
 
 
-def half_width(variances: Array, freedoms: Array, level: float) -> Array:
-    """Half the width of an interval whose variance is the sum of `variances` [..., part].
+def pooled_freedom(variances: Array, freedoms: Array) -> Array:
+    """Degrees of freedom of the sum of `variances` [..., part], by Welch and Satterthwaite.
 
-    Student's t with the degrees of freedom of Welch and Satterthwaite: (sum V)^2 / sum (V^2 / df).
+    (sum V)^2 / sum (V^2 / df).
     """
-    total = variances.sum(-1)
     below = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
-    freedom = np.where(below > 0, total**2 / np.where(below > 0, below, 1.0), np.inf)
-    return np.asarray(stats.t.ppf((1 + level) / 2, freedom) * np.sqrt(total), np.float64)
+    return np.where(below > 0, variances.sum(-1) ** 2 / np.where(below > 0, below, 1.0), np.inf)
+
+
+def half_width(variances: Array, freedoms: Array, level: float) -> Array:
+    """Half the width of an interval whose variance is the sum of `variances` [..., part], by Student's t."""
+    quantile = stats.t.ppf((1 + level) / 2, pooled_freedom(variances, freedoms))
+    return np.asarray(quantile * np.sqrt(variances.sum(-1)), np.float64)

@@ -2,50 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-import numpy as np
-
-from mlcl.significance.arm_errors import Array, arm_error, half_width, rows_variance
-from mlcl.significance.deciders import Decider, Errors, cheapest_decider
+from mlcl.significance.arms import Arm, ArmSummary, Difference, Outcome, difference_of
+from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import LEVEL
 
-Question = Literal["heads", "baseline"]
+__all__ = ["Answer", "Arm", "Outcome", "Question", "Verdict", "compare_arms", "compare_family"]
+
+Question = Literal["heads", "baseline", "settings"]
+"""Heads against the control, the best model against the best baseline, or any two settings."""
 DIGITS = 4
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One confirmed training: its seed, its test metric, and the metric without each block of test rows."""
-
-    seed: int
-    value: float
-    blocks: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True)
-class Arm:
-    """The confirmed trainings of an arm, one tuple for each search's pick.
-
-    A fitted baseline (`fitted`) is one search of one outcome, without an error of searches and seeds.
-    """
-
-    label: str
-    searches: tuple[tuple[Outcome, ...], ...]
-    fitted: bool = False
-
-
-@dataclass(frozen=True)
-class ArmSummary:
-    """An arm's label, its mean, and the searches and trainings behind it."""
-
-    label: str
-    mean: float
-    searches: int
-    trainings: int
 
 
 class Answer(StrEnum):
@@ -64,6 +34,7 @@ class Verdict:
     `difference` and `interval` are positive where the treated arm is better, also for a `mode` of min.
     `interval` is None where no error can be estimated. `shares` of its variance come from searches, seeds and
     test rows. `rows_counted`: whether test rows are part of it. `single`: labels of arms with one search.
+    `tests`: the number of comparisons for which `level` is corrected.
 
     Example:
         >>> verdict = compare_arms(control, heads, question="heads", metric="test/f1", mode="max")
@@ -85,6 +56,7 @@ class Verdict:
     single: tuple[str, ...]
     decider: Decider | None
     level: float = LEVEL
+    tests: int = 1
 
     @property
     def answer(self) -> Answer:
@@ -124,13 +96,16 @@ class Verdict:
                 Answer.NO_DIFFERENCE: "The heads make no difference",
                 Answer.CANNOT_TELL: "Cannot tell whether the heads help",
             }[self.answer]
-        model, baseline = self.treated.label, f"the best baseline, {self.reference.label}"
-        return {
-            Answer.HELPS: f"The best model, {model}, is better than {baseline}",
-            Answer.HURTS: f"The best model, {model}, is worse than {baseline}",
-            Answer.NO_DIFFERENCE: f"The best model, {model}, makes no difference to {baseline}",
-            Answer.CANNOT_TELL: f"Cannot tell whether the best model, {model}, is better than {baseline}",
+        model, baseline = self.treated.label, self.reference.label
+        if self.question == "baseline":
+            model, baseline = f"the best model, {model},", f"the best baseline, {baseline}"
+        claim = {
+            Answer.HELPS: f"{model} is better than {baseline}",
+            Answer.HURTS: f"{model} is worse than {baseline}",
+            Answer.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
+            Answer.CANNOT_TELL: f"cannot tell whether {model} is better than {baseline}",
         }[self.answer]
+        return claim[0].upper() + claim[1:]
 
     def _means(self) -> str:
         last = " without heads" if self.question == "heads" else ""
@@ -144,7 +119,9 @@ class Verdict:
             return f"{difference}, without an interval: one training alone has no error"
         low, high = self.interval
         within = f", within {self.margin:g}" if self.answer is Answer.NO_DIFFERENCE else ""
-        return f"{difference} ({self.level * 100:g} % interval {low:{form}} to {high:{form}}{within})"
+        corrected = f", corrected for {self.tests} comparisons" if self.tests > 1 else ""
+        interval = f"{self.level * 100:.3g} % interval {low:{form}} to {high:{form}}"
+        return f"{difference} ({interval}{within}{corrected})"
 
 
 def compare_arms(
@@ -157,6 +134,7 @@ def compare_arms(
     margin: float = 0.005,
     rows: int = 0,
     level: float = LEVEL,
+    pairs: bool = False,
 ) -> Verdict:
     """Compares the means of two arms, with the error of searches, seeds and test rows.
 
@@ -172,23 +150,59 @@ def compare_arms(
         margin: Differences up to this, in the metric's units, do not matter.
         rows: The number of test rows, 0 where it is unknown.
         level: The interval's confidence.
+        pairs: Whether one seed draws the same rows for both arms. Of two arms with one search each, the
+            outcomes of one seed are then subtracted first, and only the shared seeds count.
 
     Raises:
         ValueError: An arm has no finite value.
     """
-    arms = (reference, treated)
-    for arm in arms:
-        if not any(_finite(search) for search in arm.searches):
-            raise ValueError(f"{arm.label} has no finite {metric}")
-    same = reference.searches == treated.searches
-    parts, means = _errors(arms, same)
-    difference = 0.0 if same else (means[1] - means[0]) * (-1 if mode == "min" else 1)
-    total = sum(parts.arms) + parts.rows
-    unknown = not math.isfinite(total) or (total == 0 and difference != 0)
-    half = 0.0 if unknown else float(half_width(*parts.arrays(), level))
-    before, after = (_summary(arm, mean) for arm, mean in zip(arms, means, strict=True))
-    trained = [each for arm, each in zip(arms, (before, after), strict=True) if not (arm.fitted or same)]
-    target = max(abs(difference), margin - abs(difference))
+    found = difference_of(reference, treated, metric, mode, pairs=pairs)
+    return _verdict(found, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level)
+
+
+def compare_family(
+    pairs: Sequence[Difference],
+    questions: Sequence[Question],
+    *,
+    metric: str,
+    mode: str,
+    margin: float = 0.005,
+    rows: int = 0,
+) -> tuple[Verdict, ...]:
+    """Verdicts on several differences, whose intervals have the levels of Holm's step-down procedure.
+
+    The k-th smallest p of m is tested at (1 - LEVEL) / (m - k + 1), and all after the first that is not
+    decided at its level. Differences without an error have no test and are not counted.
+    """
+    risk = 1 - LEVEL
+    known = sorted((i for i, each in enumerate(pairs) if each.p is not None), key=lambda i: pairs[i].p or 0.0)
+    levels = dict.fromkeys(range(len(pairs)), LEVEL)
+    left = len(known)
+    for index in known:
+        levels[index] = 1 - risk / left
+        if (pairs[index].p or 0.0) <= risk / left:
+            left -= 1
+    return tuple(
+        _verdict(each, question=question, metric=metric, mode=mode, margin=margin, rows=rows,
+                 level=levels[place], tests=len(known))
+        for place, (each, question) in enumerate(zip(pairs, questions, strict=True))
+    )  # fmt: skip
+
+
+def _verdict(
+    found: Difference,
+    *,
+    question: Question,
+    metric: str,
+    mode: str,
+    margin: float,
+    rows: int,
+    level: float,
+    tests: int = 1,
+) -> Verdict:
+    before, after = found.summaries
+    pairs = zip(found.arms, (before, after), strict=True)
+    trained = [each for arm, each in pairs if not (arm.fitted or found.same)]
     return Verdict(
         question=question,
         metric=metric,
@@ -197,81 +211,26 @@ def compare_arms(
         rows=rows,
         treated=after,
         reference=before,
-        difference=difference,
-        interval=None if unknown else (difference - half, difference + half),
-        shares=parts.shares(),
-        rows_counted=same or parts.blocks > 0,
+        difference=found.value,
+        interval=found.interval(level),
+        shares=found.errors.shares(),
+        rows_counted=found.same or found.errors.blocks > 0,
         single=tuple(each.label for each in trained if each.searches == 1),
-        decider=None if unknown else _decider(parts, target, arms, trained, rows, level),
+        decider=_decider(found, trained, margin, rows, level) if found.is_known else None,
         level=level,
+        tests=tests,
     )
 
 
 def _decider(
-    parts: Errors, target: float, arms: tuple[Arm, Arm], trained: list[ArmSummary], rows: int, level: float
+    found: Difference, trained: Sequence[ArmSummary], margin: float, rows: int, level: float
 ) -> Decider | None:
-    """What brings half the width to `target`; seeds and searches count where an arm is trained."""
+    """What brings half the width to the difference, or to within the margin."""
     return cheapest_decider(
-        parts,
-        target=target,
+        found.errors,
+        target=max(abs(found.value), margin - abs(found.value)),
         searches=min((each.searches for each in trained), default=0),
-        seeds=_seeds(arms),
-        rows=rows if parts.blocks else 0,
+        seeds=found.seeds,
+        rows=rows if found.errors.blocks else 0,
         level=level,
     )
-
-
-def _errors(arms: tuple[Arm, Arm], same: bool) -> tuple[Errors, tuple[float, float]]:
-    """The errors of both arms and of the rows, and the means; without any error for the same trainings."""
-    first, second = (arm_error(_values(arm)) for arm in arms)
-    means = float(first.mean), float(second.mean)
-    freedom = float(first.freedom), float(second.freedom)
-    if same:
-        return Errors((0.0, 0.0), (0.0, 0.0), freedom, 0.0, 0), means
-    if arms[0].fitted:
-        first = first._replace(variance=np.zeros(()), seeds=np.zeros(()))
-    if arms[1].fitted:
-        second = second._replace(variance=np.zeros(()), seeds=np.zeros(()))
-    rows, blocks = _row_variance(arms)
-    variances = float(first.variance), float(second.variance)
-    return Errors(variances, (float(first.seeds), float(second.seeds)), freedom, rows, blocks), means
-
-
-def _finite(search: tuple[Outcome, ...]) -> list[Outcome]:
-    """The outcomes whose value is finite: the trainings that did not fail."""
-    return [each for each in search if np.isfinite(each.value)]
-
-
-def _seeds(arms: tuple[Arm, Arm]) -> int:
-    """The fewest trainings of a search."""
-    counts = [
-        len(its) for arm in arms if not arm.fitted for search in arm.searches if (its := _finite(search))
-    ]
-    return min(counts, default=0)
-
-
-def _summary(arm: Arm, mean: float) -> ArmSummary:
-    searches = [its for search in arm.searches if (its := _finite(search))]
-    return ArmSummary(arm.label, mean, len(searches), sum(map(len, searches)))
-
-
-def _values(arm: Arm) -> Array:
-    """The metric as [search, seed], NaN where a search has fewer seeds."""
-    longest = max(map(len, arm.searches))
-    values = np.full((len(arm.searches), longest), np.nan)
-    for place, search in zip(values, arm.searches, strict=True):
-        place[: len(search)] = [each.value for each in search]
-    return values
-
-
-def _row_variance(arms: tuple[Arm, Arm]) -> tuple[float, int]:
-    """The variance of the difference by test rows, and the number of blocks; zeros where not counted."""
-    lengths = {len(each.blocks) for arm in arms for search in arm.searches for each in _finite(search)}
-    if len(lengths) != 1 or min(lengths) < 2:
-        return 0.0, 0
-    reference, treated = (
-        np.mean([np.mean([each.blocks for each in its], 0) for s in arm.searches if (its := _finite(s))], 0)
-        for arm in arms
-    )
-    difference = treated - reference
-    return (float(rows_variance(difference)), lengths.pop()) if np.isfinite(difference).all() else (0.0, 0)

@@ -108,15 +108,13 @@ bas: root.yaml | job.yaml, key bas: unknown key; did you mean base
 def test_what_is_wrong_is_one_line_with_the_file_that_has_it(write, row):
     own, line = row.split(" | ")
     Path("link.yaml").symlink_to("link.yaml")
-    write(
-        **{
-            "job.yaml": f"{{{own}}}",
-            "list.yaml": "[1]",
-            "typo.yaml": "{base: root.yaml, train: {epoch: 3}}",
-            "wrong.yaml": "{base: root.yaml, train: {epochs: 0}}",
-            "folder/ring.yaml": "base: ../job.yaml",
-        }
-    )
+    write(**{
+        "job.yaml": f"{{{own}}}",
+        "list.yaml": "[1]",
+        "typo.yaml": "{base: root.yaml, train: {epoch: 3}}",
+        "wrong.yaml": "{base: root.yaml, train: {epochs: 0}}",
+        "folder/ring.yaml": "base: ../job.yaml",
+    })  # fmt: skip
     with pytest.raises(UserError) as caught:
         load_job("job.yaml")
     assert caught.value.line().startswith(line)
@@ -179,26 +177,19 @@ def test_the_example_of_the_job_reference_loads(write, root):
 @pytest.mark.usefixtures("forgotten_plugin_files")
 def test_plugins_of_a_base_are_relative_to_it_and_all_files_are_uploaded(write, root, tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "plugins.md").read_text(), re.DOTALL)
-    write(
-        **{
-            "common/dice.py": code,
-            "common/base.yaml": FILES["root.yaml"] + "plugins: [dice.py]",
-            "jobs/middle.yaml": "base: ../common/base.yaml",
-            "jobs/job.yaml": "{base: middle.yaml, objective: {heads: {a: {loss: dice}}}}",
-            "table.yaml": yaml.safe_dump(
-                {
-                    "title": "t", "experiment": "t", "source": "s", "job": "jobs/job.yaml", "tolerance": 1.0,
-                    "metrics": {"Acc": "test/accuracy"}, "columns": {"c": {}}, "rows": {"r": {}},
-                }
-            ),
-        }
-    )  # fmt: skip
+    write(**{
+        "common/dice.py": code,
+        "common/base.yaml": FILES["root.yaml"] + "plugins: [dice.py]",
+        "jobs/middle.yaml": "base: ../common/base.yaml",
+        "jobs/job.yaml": "{base: middle.yaml, objective: {heads: {a: {loss: dice}}}}",
+        "table.yaml": "{title: t, experiment: t, source: s, job: jobs/job.yaml, tolerance: 1.0, "
+        "metrics: {Acc: test/accuracy}, columns: {c: {}}, rows: {r: {}}}",
+    })  # fmt: skip
     job = load_job("jobs/job.yaml")
     assert [plugin.file for plugin in job.plugins] == ["dice.py"]
     assert job_hash(load_job(dump_job(job))) == job_hash(job)
-    needed = [str(path) for path in check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path)]
-    assert needed == [
-        "jobs/job.yaml", "jobs/middle.yaml", "jobs/../common/base.yaml", "common/dice.py"
-    ]  # fmt: skip
+    needed = map(str, check_words(get_command(app), ["run", "jobs/job.yaml"], tmp_path))
+    files = ["jobs/job.yaml", "jobs/middle.yaml", "jobs/../common/base.yaml", "common/dice.py"]
+    assert list(needed) == files
     (cell,) = cells_of(load_table(tmp_path / "table.yaml"), tmp_path / "table.yaml")
     assert cell.jobs[0].plugins == job.plugins

@@ -116,6 +116,9 @@ def test_overrides_leave_the_original_alone_and_make_what_is_missing():
 
 
 def test_the_hash_names_the_resolved_job_without_what_is_logged_besides():
+    short, whole = (load_job(JOB, {"train.sampler": each}) for each in ("pk", {"name": "pk"}))
+    assert short == whole == load_job(dump_job(short))
+    assert job_hash(short) == job_hash(whole) != job_hash(load_job(JOB))
     plain, watched = load_job(JOB), load_job(JOB, ["tracking.system_metrics=true"])
     assert job_hash(plain) == job_hash(load_job(dump_job(plain)))
     assert job_hash(plain) != job_hash(load_job(JOB, ["train.seed=1"]))
@@ -145,6 +148,8 @@ def test_two_views_are_for_contrastive_heads():
 
 
 def test_the_classifier_keeps_what_the_heads_leave_and_a_job_is_frozen():
+    flat = flatten(dump_job(load_job(JOB, ["evaluation.knn={k: 3}"])))
+    assert (flat["evaluation.knn.lambda"], flat["objective.heads.section.weight"]) == (0.5, 0.1)
     assert load_job(JOB).objective.classifier_weight == pytest.approx(0.6)
     whole = load_job(JOB, ["objective.heads.section.weight=0.7"])
     assert whole.objective.classifier_weight == 0.0
@@ -152,20 +157,8 @@ def test_the_classifier_keeps_what_the_heads_leave_and_a_job_is_frozen():
         load_job(JOB).train.epochs = 3
 
 
-def test_flatten_uses_the_keys_of_the_file():
-    flat = flatten(dump_job(load_job(JOB, ["evaluation.knn={k: 3}"])))
-    assert flat["evaluation.knn.lambda"] == 0.5
-    assert flat["objective.heads.section.weight"] == 0.1
-
-
 def test_the_job_reference_is_up_to_date(root):
     assert (root / "docs" / "job-reference.md").read_text() == reference()
-
-
-def test_a_sampler_by_its_name_alone():
-    short, whole = (load_job(JOB, {"train.sampler": each}) for each in ("pk", {"name": "pk"}))
-    assert short == whole == load_job(dump_job(short))
-    assert job_hash(short) == job_hash(whole) != job_hash(load_job(JOB))
 
 
 METRICS = {

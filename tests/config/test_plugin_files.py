@@ -37,18 +37,15 @@ def job_file(tiny, tmp_path):
     (tmp_path / "dice.py").write_text(DICE)
     tree = job_tree(tiny)
     tree["objective"]["heads"] = {"tags": {"loss": "dice", "labels": "tags", "weight": 0.2}}
-    tree["plugins"] = ["dice.py"]
-    return _written(tmp_path, tree)
-
-
-def _written(folder, tree):
-    file = folder / "job.yaml"
+    file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(tree))
-    return file
+    return _with_plugins(file, "dice.py")
 
 
 def _with_plugins(job_file, *plugins):
-    return _written(job_file.parent, yaml.safe_load(job_file.read_text()) | {"plugins": list(plugins)})
+    tree = yaml.safe_load(job_file.read_text()) | {"plugins": list(plugins)}
+    job_file.write_text(yaml.safe_dump(tree))
+    return job_file
 
 
 def test_a_job_runs_its_plugins_and_carries_them(job_file, tmp_path):

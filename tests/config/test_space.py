@@ -119,27 +119,25 @@ def test_post_hoc_keys_become_a_grid_and_are_not_searched(space):
 LR = "{train.lr: {float: [0.1, 1]}}"
 
 
-@pytest.mark.parametrize(
-    ("search", "goals", "prune_by"),
-    [
-        ("{}", [("val/accuracy", "max")], 0),
-        ("{metric: val/hamming_loss}", [("val/hamming_loss", "min")], 0),
-        ("{metric: val/hamming_loss_at_half}", [("val/hamming_loss_at_half", "min")], 0),
-        ("{metric: val/loss}", [("val/loss", "min")], 0),
-        ("{metric: val/gloss}", [("val/gloss", "max")], 0),
-        ("{metric: [val/map, val/loss], prune_by: val/loss}", [("val/map", "max"), ("val/loss", "min")], 1),
-        (
-            "{metric: [val/map, knn/val/map], mode: min, scheduler: none}",
-            [("val/map", "min"), ("knn/val/map", "min")],
-            0,
-        ),
-    ],
-)
-def test_goals_and_their_modes(space, search, goals, prune_by):
-    found = space(LR, search)
-    assert found.goals == tuple(Goal(*goal) for goal in goals)
-    assert (found.metric, found.mode) == goals[prune_by]
-    assert found.multi == (len(goals) > 1)
+# A search, its goals, and the goal that prunes.
+GOALS = """
+{} | val/accuracy max | val/accuracy
+{metric: val/hamming_loss} | val/hamming_loss min | val/hamming_loss
+{metric: val/hamming_loss_at_half} | val/hamming_loss_at_half min | val/hamming_loss_at_half
+{metric: val/loss} | val/loss min | val/loss
+{metric: val/gloss} | val/gloss max | val/gloss
+{metric: [val/map, val/loss], prune_by: val/loss} | val/map max, val/loss min | val/loss
+{metric: [val/map, knn/val/map], mode: min, scheduler: none} | val/map min, knn/val/map min | val/map
+"""
+
+
+@pytest.mark.parametrize("row", GOALS.strip().splitlines())
+def test_goals_and_their_modes(space, row):
+    search, goals, prune_by = row.split(" | ")
+    found, modes = space(LR, search), dict(goal.split() for goal in goals.split(", "))
+    assert found.goals == tuple(Goal(*goal) for goal in modes.items())
+    assert (found.metric, found.mode) == (prune_by, modes[prune_by])
+    assert found.multi == (len(modes) > 1)
 
 
 def test_a_condition_on_a_choice_is_drawn_after_it_and_reached_in_a_corner(space):

@@ -231,7 +231,12 @@ def test_neighbours_that_a_row_asks_for_share_the_training(files):
 def test_an_override_has_the_last_word_over_neighbours_too(files, override):
     tree = {"rows": {"k 7": {"set": {"evaluation.knn.k": 7}}}, "columns": {"c": {}}, "paper": {}}
     (cell,) = files.cells(tree, overrides=override)
-    assert cell.neighbours == {}
+    waits = {
+        "train.patience": 2,
+        "evaluation.metric": "knn/val/accuracy",
+    }  # of neighbours set whole
+    whole = files.cells({"set": waits, **line(set={"evaluation.knn": {"k": 2}})})[0]
+    assert cell.neighbours == whole.neighbours == {}
     assert cell.asked(0).evaluation.knn.k == cell.jobs[0].evaluation.knn.k == 2
 
 
@@ -292,12 +297,13 @@ def test_a_mistake_is_one_error_that_names_file_and_key(files, row):
     assert text.strip() in error.line()
 
 
-def test_seeds_that_change_nothing_are_refused(files):
+def test_seeds_that_change_nothing_and_an_absent_job_file_are_refused(files):
     (files.folder / "dataset.json").touch()  # a prepared folder has one split
     tree = {"seed_keys": ["data.split_seed"], **line(set={"data": {"source": "icd10cm"}})}
     error = files.error(tree, data={"icd10cm": str(files.folder)})
     assert (error.key, error.file) == ("seed_keys", str(files.file))
     assert "one and the same" in error.line()
+    assert files.error({"job": "absent.yaml"}).file == str(files.folder / "absent.yaml")
 
 
 @pytest.mark.parametrize(
@@ -333,12 +339,6 @@ def test_an_alternative_is_in_the_scales_that_name_it(files):
     # A row without heads has none to set.
     summed = files.cells(overrides={"objective.heads.*.reduction": "sum"})
     assert summed[0].jobs[0].objective.heads == {}
-
-
-def test_neighbours_that_are_set_whole_may_end_a_training_and_a_missing_job_file_is_named(files):
-    waits = {"train.patience": 2, "evaluation.metric": "knn/val/accuracy"}
-    assert files.cells({"set": waits, **line(set={"evaluation.knn": {"k": 2}})})[0].neighbours == {}
-    assert files.error({"job": "absent.yaml"}).file == str(files.folder / "absent.yaml")
 
 
 def test_tables_are_found_by_name_or_by_path_and_ids_are_lower_case_without_signs(tmp_path):

@@ -75,11 +75,6 @@ def png(seed: int, size: tuple[int, int] = (12, 8)) -> bytes:
 
 
 @pytest.fixture
-def make_png():
-    return png
-
-
-@pytest.fixture
 def image_batch():
     return {
         "id": [f"i{i}" for i in range(20)],

@@ -109,11 +109,7 @@ def damaged_xz(path):
         ("set.zip", encrypted, r"names.txt: cannot be read.*encrypted"),
         ("set.tar.xz", damaged_xz, r"set.tar.xz.*: cannot be read"),
         ("set", lambda path: as_folder(path, {"lists/names.txt": b"fine\nK\xe4se"}), "line 2 is no .*utf-8"),
-        (
-            "set",
-            lambda path: as_folder(path, {"lists/names.txt.gz": gzip.compress(b"one")[:-9]}),
-            "is it whole",
-        ),
+        ("set", lambda to: as_folder(to, {"lists/names.txt.gz": gzip.compress(b"one")[:-9]}), "is it whole"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, make, message):

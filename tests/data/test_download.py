@@ -35,9 +35,8 @@ def test_the_file_is_fetched_from_the_first_place_that_has_it(server, tmp_path):
 
 
 def test_another_file_is_refused_and_not_left(server, tmp_path):
-    with pytest.raises(
-        UserError, match=f"not the file that was published; found: {SHA256}; allowed: 0{{64}}"
-    ):
+    refused = f"not the file that was published; found: {SHA256}; allowed: 0{{64}}"
+    with pytest.raises(UserError, match=refused):
         fetch([f"{server}/set.bin"], "0" * 64, tmp_path / "got" / "set.bin")
     assert list((tmp_path / "got").iterdir()) == []
 

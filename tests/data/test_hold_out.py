@@ -94,14 +94,9 @@ def test_the_seed_decides_and_the_fingerprint_tells(data):
     assert len({each.info.fingerprint for each in (data, one, other)}) == 3
     splits = [each.split("train") for each in (data, one, other)]
     assert len({each.fingerprint for each in [*splits, one.unseen("train"), other.unseen("train")]}) == 5
-    assert data.info.held_out is None
-
-
-def test_the_whole_data_set_has_no_unseen_rows(data):
-    assert data.unseen("train") is None
-    whole = data.without(HeldOut("fine", (19,)))
-    assert whole.unseen("validation") is None
-    assert len(whole.split("validation")) == 100
+    assert data.info.held_out is data.unseen("train") is None
+    whole = data.without(HeldOut("fine", (19,)))  # which no row of validation has
+    assert (whole.unseen("validation"), len(whole.split("validation"))) == (None, 100)
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ class TestCifar100(DistributionTestCase):
             for split, its in CIFAR_LABELS.items()
             for i, (coarse, fine) in enumerate(its)
         }
-        assert {row[0] for i, row in rows.items() if i.startswith("test")} == {"test"}
-        assert {row[0] for i, row in rows.items() if i.startswith("train")} == {"train", "validation"}
+        splits = {(row_id.partition("-")[0], row[0]) for row_id, row in rows.items()}
+        assert splits == {("test", "test"), ("train", "train"), ("train", "validation")}
         pixels = {split: records(its, n)[1] for n, (split, its) in enumerate(CIFAR_LABELS.items())}
         for row_id, image in images_of(data).items():
             split, _, number = row_id.partition("-")
@@ -299,9 +299,8 @@ class TestDeepFashion(DistributionTestCase):
         assert data.info.space("category").classes == tuple(KINDS)
         assert data.info.space("path").levels == ("type", "category")
         splits = {"train": "train", "val": "validation", "test": "test"}
-        assert labels_of(data) == {
-            image: (splits[part], KINDS[kind], kind) for image, (kind, part) in GARMENTS.items()
-        }
+        garments = GARMENTS.items()
+        assert labels_of(data) == {image: (splits[part], KINDS[k], k) for image, (k, part) in garments}
         assert images_of(data) == {image: png(number) for number, image in enumerate(GARMENTS)}
 
     def test_the_older_layout(self, read, given):
@@ -337,10 +336,8 @@ class TestNusWide(DistributionTestCase):
         TEST: listed("test"),
         "Concepts81.txt": "".join(f"{concept}\n" for concept in CONCEPTS),
         **{
-            f"Groundtruth/AllLabels/Labels_{concept}.txt": "".join(
-                f"{int(concept in labels)}\n" for _, labels in PHOTOS.values()
-            )
-            for concept in CONCEPTS
+            f"Groundtruth/AllLabels/Labels_{c}.txt": "".join(f"{c in its:d}\n" for _, its in PHOTOS.values())
+            for c in CONCEPTS
         },
         "Groundtruth/TrainTestLabels/Labels_lake_Train.txt": "-1130179\n",
         **{f"Flickr/{image}": png(number) for number, image in enumerate(PHOTOS)},

@@ -63,23 +63,15 @@ def test_rows_with_both_levels_of_a_hierarchy_and_numbers_go_on_from_nothing(not
     assert not notes(("cs", "cs.ir"), cycle(2, 90), top=top, path=(path, None))
 
 
-def test_classes_of_train_and_test_without_one_in_common_are_told(notes):
+def test_classes_of_one_split_alone_are_told_unless_they_are_chance(notes):
     rows = [1 if SPLITS[i % 10] == "test" else i % 20 // 10 * 2 for i in range(800)]
-    (note,) = notes(("red", "blue", "green"), rows)
-    assert note == "it: train and test have no class in common: does the label tell the split?"
-
-
-def test_classes_of_train_alone_and_of_test_alone_are_told_beside_a_common_one(notes):
+    asked = "does the label tell the split?"
+    assert notes(tuple("rbg"), rows) == [f"it: train and test have no class in common: {asked}"]
     own = {"train": 0, "test": 1, "validation": 2}
     rows = [own[SPLITS[i % 10]] if i % 20 < 10 else 2 for i in range(800)]
-    (note,) = notes(("Training_red", "Test_red", "blue"), rows)
     told = "there is Training_red in train alone; Test_red in test alone"
-    assert note == f"it: {told}: does the label tell the split?"
-
-
-def test_a_class_of_few_rows_in_train_alone_is_chance(notes):
-    rows = [0 if i % 10 == 0 and i < 400 else 1 for i in range(600)]
-    assert not notes(("rare", "often"), rows)
+    assert notes(("Training_red", "Test_red", "blue"), rows) == [f"it: {told}: {asked}"]
+    assert not notes(("rare", "often"), [0 if i % 10 == 0 and i < 400 else 1 for i in range(600)])
 
 
 def test_constant_and_nearly_constant_labels_are_told(notes):

@@ -42,10 +42,8 @@ def test_a_class_stays_as_often_as_the_paper_says(train, rate):
     clean, noisy = train.labels("fine"), add_label_noise(train, "fine", rate, seed=1).labels("fine")
     known = clean >= 0
     assert torch.equal(noisy[~known], clean[~known])
-    stays = 1 - rate * (FINE - 1) / FINE
-    assert float((noisy == clean)[known].double().mean()) == pytest.approx(
-        stays, abs=deviation(stays, int(known.sum())) + 1e-12
-    )
+    stays, kept = 1 - rate * (FINE - 1) / FINE, float((noisy == clean)[known].double().mean())
+    assert kept == pytest.approx(stays, abs=deviation(stays, int(known.sum())) + 1e-12)
     changed = noisy[known & (noisy != clean)]
     if rate:
         shares = torch.bincount(changed, minlength=FINE) / len(changed)

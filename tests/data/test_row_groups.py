@@ -52,12 +52,9 @@ def test_texts_equal_but_for_numbers_or_a_side_are_a_group(write, batch):
     assert row_groups(Dataset.open(write(batch)).split("test")).tolist() == [0, 1, 0, 2, 1, 2, 3, 4]
 
 
-def test_equal_images_are_a_group(write_images, image_batch):
+def test_equal_images_and_equal_vectors_are_a_group(write, batch, write_images, image_batch):
     image_batch["image"][9] = image_batch["image"][4]
     assert row_groups(Dataset.open(write_images(image_batch)).split("test")).tolist() == [0, 0, 1, 2]
-
-
-def test_equal_vectors_are_a_group(write, batch):
     batch["vectors"] = [[float(row), 1.0] for row in range(40)]
     batch["vectors"][9] = batch["vectors"][4]
     folder = write(batch, modality="vectors", dim=2)

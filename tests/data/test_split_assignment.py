@@ -51,15 +51,12 @@ def test_shares_far_from_the_wanted_and_splits_without_rows_are_said_with_the_re
     assert not shares_note(["train"] * 100, (1, 0, 0), "")
 
 
-def test_twins_are_equal_but_for_digits_and_sides():
+def test_twins_are_equal_but_for_digits_and_sides_and_copies_have_the_same_words():
+    assert words_of("It's  GOOD,\nreally!") == words_of("it s good really") == "it s good really"
+    assert words_of("!?") == "!?"
     assert twin_form("Pain in RIGHT hand, 12 days") == twin_form("pain in left hand: 3 days")
     assert twin_form("copyright 3") != twin_form("copyleft 3")
     assert twin_form("initial 3") != twin_form("sequela 3")
-
-
-def test_copies_of_a_text_have_the_same_words():
-    assert words_of("It's  GOOD,\nreally!") == words_of("it s good really") == "it s good really"
-    assert words_of("!?") == "!?"
 
 
 def test_draw_is_of_exact_sizes_and_a_growing_later_split_moves_no_earlier_one():

@@ -64,12 +64,9 @@ def test_per_class_covers_every_label_without_filling_up(train):
     assert len(rows) <= 25
 
 
-def test_seeds_differ_and_repeat(train):
+def test_seeds_differ_and_repeat_and_a_subset_of_a_part_stays_within_it(train):
     rows = [subset(train, "topic", n=50, seed=seed).rows.tolist() for seed in (0, 0, 1)]
     assert rows[0] == rows[1] != rows[2]
-
-
-def test_a_subset_of_a_part_stays_within_it(train):
     part = train.take(torch.arange(100, 200))
     rows = subset(part, "topic", n=30).rows
     assert set(rows.tolist()) <= set(part.rows.tolist())

@@ -47,13 +47,8 @@ def changed(row, **cells):
 
 def rows_with(column, cells, **columns):
     """Rows of training with these cells, and other columns by a function of the row's number."""
-    made = {
-        "key": "k{}".format,
-        "body": "text {}".format,
-        "part": lambda i: "train",
-        column: cells.__getitem__,
-        **columns,
-    }
+    made = {"key": "k{}".format, "body": "text {}".format, "part": lambda i: "train"}
+    made |= {column: cells.__getitem__, **columns}
     return [tuple(made.get(name, lambda i: "")(i) for name in HEADER) for i in range(len(cells))]
 
 
@@ -118,9 +113,7 @@ def test_another_encoding_is_read_as_asked(opened, csv_file):
     ("values", "classes"),
     [([10, 9, 1], ("1", "9", "10")), ([1234567.0, 1234568.0, 1234567.0], ("1234567.0", "1234568.0"))],
 )
-def test_classes_that_are_numbers_are_ordered_as_numbers_and_keep_all_digits(
-    tmp_path, opened, values, classes
-):
+def test_classes_of_numbers_are_ordered_as_numbers_and_keep_all_digits(tmp_path, opened, values, classes):
     table = pa.table({"key": list("abc"), "body": list("tuv"), "part": ["train"] * 3, "colour": values})
     pq.write_table(table, tmp_path / "data.parquet")
     data = opened("parquet", tmp_path / "data.parquet", labels=COLOUR)
@@ -350,12 +343,8 @@ def test_copies_of_a_text_and_rows_of_a_group_share_a_split(csv_file, opened):
 
 
 def test_validation_that_is_not_given_is_held_out_of_train_and_said(csv_file, opened):
-    rows = rows_with(
-        "colour",
-        [f"c{i % 2}" for i in range(200)],
-        body=lambda i: f"text {i // 2}",
-        part=lambda i: "test" if i % 5 == 4 else "train",
-    )
+    colours, parts = [f"c{i % 2}" for i in range(200)], (lambda i: "test" if i % 5 == 4 else "train")
+    rows = rows_with("colour", colours, body=lambda i: f"text {i // 2}", part=parts)
     data = opened("csv", csv_file(rows), labels=COLOUR)
     held = data.info.rows["validation"]
     assert data.info.rows["test"] == 40
@@ -430,9 +419,8 @@ def test_images_beside_a_csv_and_inside_a_parquet_file(tmp_path, opened):
     said = "rows without an image, which are left out: 1, the first at line 3; no such image file: 1"
     assert said in data.info.notes
     file.write_text("file,kind\nnowhere.png,k0\n")
-    with pytest.raises(
-        UserError, match=r"1 of 1 rows have no image, the first at line 2; found: nowhere\.png"
-    ):
+    absent = r"1 of 1 rows have no image, the first at line 2; found: nowhere\.png"
+    with pytest.raises(UserError, match=absent):
         opened("csv", file, image="file", **options)
 
 
@@ -514,8 +502,6 @@ SAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("split", "name"), [(k, name) for k, names in SAYS.items() for name in names.split()]
-)
+@pytest.mark.parametrize(("split", "name"), [(k, its) for k, names in SAYS.items() for its in names.split()])
 def test_the_split_that_a_name_says(split, name):
     assert split_of_name(name) == split

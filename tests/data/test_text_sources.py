@@ -199,9 +199,7 @@ class TestRcv1(DistributionTestCase):
         "lyrl2004_tokens_test_pt1.dat": tokens(30000),
         "lyrl2004_tokens_test_pt2.dat": tokens(40000),
         LAST: tokens(810596),
-        QRELS: "".join(
-            f"{topic} {number} 1\n" for number, topics in TOPICS.items() for topic in topics.split()
-        ),
+        QRELS: "".join(f"{topic} {n} 1\n" for n, topics in TOPICS.items() for topic in topics.split()),
     }
     options = {**ANY, "validation": 0}
     counts = "allowed: train 23,149, test 781,265, classes 103"
@@ -367,17 +365,13 @@ class TestBeerAdvocate(DistributionTestCase):
     )
 
     @pytest.mark.parametrize("file", ["beeradvocate.txt", "Beeradvocate.txt.gz"])
-    @pytest.mark.parametrize("rounded", ["down", "up"])
-    def test_reviews_have_ratings_in_halves_and_sentiments(self, read, file, rounded):
+    @pytest.mark.parametrize(("rounded", "first"), [("down", [1, 1, 2, 3, 3]), ("up", [2, 1, 3, 3, 3])])
+    def test_reviews_have_ratings_in_halves_and_sentiments(self, read, file, rounded, first):
         content = gzip.compress(BEERS) if file.endswith(".gz") else BEERS
         data = read({TXT: None, file: content}, half_stars=rounded)
-        first, second = {
-            "down": ([1, 1, 2, 3, 3], [1, 1, 2, 3, 2]),
-            "up": ([2, 1, 3, 3, 3], [1, 1, 2, 3, 2]),
-        }[rounded]
         assert {key: row[1:] for key, row in rows_of(data).items()} == {
             "line-1": ("A lot of foam.\tBut a lot: 100%", first, [2.5, 2, 3.5, 4, 4.5]),
-            "line-29": ("First\nsecond", second, [1, 1.5, 3, 5, 3]),
+            "line-29": ("First\nsecond", [1, 1, 2, 3, 2], [1, 1.5, 3, 5, 3]),
             "line-44": ("käse", [2] * 5, [3] * 5),
         }
         assert data.info.rows == {"train": 1, "validation": 1, "test": 1}

@@ -75,15 +75,11 @@ def test_held_out_classes_carry_unknown_entries_along(place, findings):
     assert all(not {1, 4} & set(row) for row in seen.labels("findings").lists())
     # An unknown entry holds no row out.
     assert any({1, 4} & set(row) for row in seen.labels("findings").unknown.lists())
-    only = unseen.labels("findings").only(torch.tensor([1, 4]))
-    wanted = [
-        [(1, 4).index(c) for c in row if c in (1, 4)] for row in unseen.labels("findings").unknown.lists()
-    ]
-    assert only.unknown.lists() == wanted
-    assert (
-        hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").labels("findings").unknown
-        is not None
-    )
+    labels = unseen.labels("findings")
+    wanted = [[(1, 4).index(c) for c in row if c in (1, 4)] for row in labels.unknown.lists()]
+    assert labels.only(torch.tensor([1, 4])).unknown.lists() == wanted
+    held = hold_out(Dataset.open(place), "findings", 0.4, 0).split("train").labels("findings")
+    assert held.unknown is not None
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
@@ -94,10 +90,8 @@ def test_noise_keeps_unknown_entries_unknown(place, rate):
     rows = noisy.labels("findings")
     assert rows.lists() != train.labels("findings").lists()
     assert not np.intersect1d(rows.cells().numpy(), rows.unknown.cells().numpy()).size
-    part = noisy.take(torch.tensor([4, 1]))
-    assert part.labels("findings").unknown.lists() == [
-        train.labels("findings").unknown.lists()[i] for i in (4, 1)
-    ]
+    part, unknown = noisy.take(torch.tensor([4, 1])), train.labels("findings").unknown.lists()
+    assert part.labels("findings").unknown.lists() == [unknown[4], unknown[1]]
 
 
 def test_a_space_without_unknown_has_none_and_dataset_json_does_not_name_it(write, findings):
@@ -161,16 +155,13 @@ def test_the_check_counts_unknown_entries(place, findings, write):
 
 
 def test_the_description_counts_unknown_entries_of_the_training_rows(place, findings):
-    found = describe(place).labels["findings"]
-    count = sum(
-        len(row)
-        for row, split in zip(findings["findings.unknown"], findings["split"], strict=True)
-        if split == "train"
-    )
+    described = describe(place)
+    found = described.labels["findings"]
+    rows = zip(findings["findings.unknown"], findings["split"], strict=True)
+    count = sum(len(row) for row, split in rows if split == "train")
     assert (found.unknown, found.unknown_share) == (count, count / (60 * 6))
-    assert any(
-        f"unknown entries: {count} ({found.unknown_share:.1%})" in line for line in in_words(describe(place))
-    )
+    said = f"unknown entries: {count} ({found.unknown_share:.1%})"
+    assert any(said in line for line in in_words(described))
 
 
 def test_label_rows_carry_unknown_entries_through_every_operation():
@@ -179,10 +170,7 @@ def test_label_rows_carry_unknown_entries_through_every_operation():
     both = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists(unknown, 6))
     assert LabelRows.cat([both, both]).unknown.lists() == unknown * 2
     assert both.to("meta").unknown.device.type == "meta"
-    mask = both.known()
-    for i in range(9):
-        for label in range(6):
-            assert bool(mask[i, label]) == (label not in unknown[i])
+    assert both.known().tolist() == [[label not in row for label in range(6)] for row in unknown]
     assert rows.known() is None
     assert both.without_unknown().known() is None
     told = LabelRows(rows.offsets, rows.columns, 6, unknown=LabelRows.from_lists([[]] * 9, 6))

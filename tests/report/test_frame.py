@@ -14,7 +14,7 @@ from mlcl.report.sweep_tables import budget_table
 from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
 from mlcl.results.runs import Runs
 from mlcl.results.stored import read_sweep
-from mlcl.results.sweep_result import TrainingResult
+from mlcl.results.training_result import TrainingResult
 from mlcl.service.engine.ledger import Ledger
 
 
@@ -54,7 +54,7 @@ def test_what_types_columns_have(frame):
     assert frame["seed"].dtype == "Int64"
     assert isinstance(frame["started"].dtype, pd.DatetimeTZDtype)
     assert not any(name.startswith("log10.") for name in frame.columns)
-    assert list(frame["kind"].drop_duplicates()) == ["search", "baseline search", "confirmation"]
+    assert list(frame["kind"].drop_duplicates()) == ["search", "baseline search", "race", "confirmation"]
 
 
 def test_words_that_python_would_read_as_numbers_stay_words():

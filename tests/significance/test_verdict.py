@@ -11,7 +11,9 @@ import pytest
 from scipy import stats
 
 from mlcl.significance.arm_errors import arm_error, half_width, rows_variance
-from mlcl.significance.verdict import Answer, Arm, Outcome, Verdict, compare_arms
+from mlcl.significance.arms import Arm, Outcome, difference_of
+from mlcl.significance.paired_tests import holm
+from mlcl.significance.verdict import Answer, Verdict, compare_arms, compare_family
 
 
 def arm(label: str, mean: float, spread: float, searches: int = 3, seeds: int = 2, blocks: int = 20) -> Arm:
@@ -165,3 +167,65 @@ def test_many_experiments_at_once_are_those_of_each() -> None:
     assert half_width(np.ones((5, 2)), np.full((5, 2), 4.0), 0.95) == pytest.approx(
         np.full(5, float(stats.t.ppf(0.975, 8)) * math.sqrt(2))
     )
+
+
+def test_pairs_of_one_search_are_subtracted_first() -> None:
+    draws = [0.3, 0.5, 0.7, 0.9]
+    one, other = (
+        Arm(label, (tuple(Outcome(k, value + more[k % 2]) for k, value in enumerate(draws)),))
+        for label, more in (("a", (0.0, 0.0)), ("b", (0.01, 0.02)))
+    )
+    unpaired, paired = (
+        compare_arms(one, other, question="settings", metric="x", mode="max", pairs=pairs)
+        for pairs in (False, True)
+    )
+    differences = [0.01, 0.02, 0.01, 0.02]
+    half = float(stats.t.ppf(0.975, 3)) * statistics.stdev(differences) / 2
+
+    assert paired.interval == pytest.approx((0.015 - half, 0.015 + half))
+    assert (paired.answer, unpaired.answer) == (Answer.HELPS, Answer.CANNOT_TELL)
+    assert paired.sentence.startswith("B is better than a: x 0.6150 against 0.6000")
+
+
+def test_pairs_leave_out_seeds_without_a_partner() -> None:
+    one = Arm("a", (tuple(Outcome(k, 0.1 * k) for k in (1, 2, 3, 4)),))
+    other = Arm("b", (tuple(Outcome(k, 0.1 * k + 0.01 * k**2) for k in (5, 4, 3, 2)),))
+    found = difference_of(one, other, "x", "max", pairs=True)
+
+    assert found.paired
+    assert [each.seed for each in found.arms[1].searches[0]] == [2, 3, 4]
+    assert found.value == pytest.approx((0.04 + 0.09 + 0.16) / 3)
+
+
+def test_p_agrees_with_the_interval() -> None:
+    found = difference_of(arm("a", 0.5, 0.01), arm("b", 0.51, 0.01), "x", "max")
+    assert found.p is not None
+    low, high = found.interval(1 - found.p) or (math.nan, math.nan)
+
+    assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("means", [(0.55, 0.53, 0.5), (0.55, 0.515, 0.514, 0.512), (0.5, 0.501), (0.9, 0.8)])
+def test_a_family_is_decided_where_holm_decides(means: tuple[float, ...]) -> None:
+    reference = arm("reference", 0.5, 0.004)
+    pairs = [
+        difference_of(reference, arm(f"arm {k}", mean, 0.004), "x", "max") for k, mean in enumerate(means)
+    ]
+    verdicts = compare_family(pairs, ["settings"] * len(pairs), metric="x", mode="max", margin=0)
+    adjusted = holm([each.p or 0.0 for each in pairs])
+
+    assert [its.answer is not Answer.CANNOT_TELL for its in verdicts] == [p <= 0.05 for p in adjusted]
+    assert {its.tests for its in verdicts} == {len(means)}
+    assert all(f"corrected for {len(means)} comparisons" in its.sentence for its in verdicts)
+
+
+def test_differences_without_an_error_are_no_part_of_a_family() -> None:
+    alone = [Arm(name, ((Outcome(0, value),),)) for name, value in (("x", 0.5), ("y", 0.9))]
+    pairs = [
+        difference_of(alone[0], alone[1], "x", "max"),
+        difference_of(arm("a", 0.5, 0.01), arm("b", 0.6, 0.01), "x", "max"),
+    ]
+    without, decided = compare_family(pairs, ["settings", "settings"], metric="x", mode="max")
+
+    assert (without.answer, without.interval) == (Answer.CANNOT_TELL, None)
+    assert (decided.answer, decided.level, decided.tests) == (Answer.HELPS, 0.95, 1)

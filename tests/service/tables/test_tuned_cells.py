@@ -112,6 +112,7 @@ def test_a_column_has_the_last_word_and_a_space_may_be_a_file(tables):
     ("tree", "text"),
     [
         ({"seed_keys": ["train.seed", "data.split_seed"], "tune": TUNE}, "share one split"),
+        ({"seed_keys": ["train.seed", "data.validation_seed"], "tune": TUNE}, "share one split"),
         ({"tune": {**TUNE, "space": "missing.yaml"}}, "missing.yaml"),
         ({"tune": {**TUNE, "space": {"space": {"train.lrr": {"float": [0, 1]}}}}}, "train.lrr"),
         ({"tune": {**TUNE, "sampler": "tpee"}}, "tpe"),

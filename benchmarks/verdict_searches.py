@@ -1,0 +1,171 @@
+"""Simulated searches of two arms, and the intervals that two designs of a sweep give for their difference.
+
+`independent_searches` is the product's design: S searches, whose picks are confirmed. `resampled_search` is
+the peer at equal cost: one search with all trials, whose best candidates are all confirmed and weighted by
+how often each is the best one of a resample of the trials. Standard deviations and effects are in points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlcl.significance.arm_errors import arm_error, half_width, rows_variance
+
+Array = NDArray[np.float64]
+Random = np.random.Generator
+RACE, RACE_SEEDS, BLOCKS, LEVEL = 4, 2, 50, 0.95
+ROWS_ERROR = 0.5
+"""The standard deviation of a difference by 1,000 test rows."""
+OWN_ROWS = 0.4
+"""Its part that differs between two settings of one arm, as a share."""
+
+
+@dataclass(frozen=True)
+class Corner:
+    """Standard deviations of settings, validation rows and seeds; the number of test rows."""
+
+    settings: float
+    validation: float
+    seeds: float
+    rows: int
+    modes: bool
+
+    @property
+    def rows_error(self) -> float:
+        """The standard deviation of a difference by the test rows."""
+        return ROWS_ERROR * float(np.sqrt(1000 / self.rows))
+
+
+@dataclass(frozen=True)
+class Design:
+    """Searches of an arm, trials of a search, fresh test seeds of each confirmed candidate.
+
+    `candidates`: how many of a single search are confirmed; 0 for the race's pick of each search alone.
+    """
+
+    searches: int = 3
+    trials: int = 8
+    seeds: int = 2
+    candidates: int = 0
+
+    @property
+    def trainings(self) -> int:
+        """Of an arm: trials, race and confirmation."""
+        if self.candidates:
+            return self.trials + self.candidates * self.seeds
+        raced = min(RACE, max(self.trials // 2, 1))
+        return self.searches * (self.trials + raced * RACE_SEEDS + self.seeds)
+
+
+class Settings(NamedTuple):
+    """Confirmed settings [experiment, setting]: true and validation quality, and the test rows' part of each
+    block [experiment, setting, block] that belongs to a setting alone."""
+
+    quality: Array
+    validation: Array
+    own: Array
+
+
+class Made(NamedTuple):
+    """Test values of control and heads [experiment, setting, seed], and the row's part of each block of the
+    difference that is common to all settings, with each arm's own."""
+
+    control: Array
+    heads: Array
+    common: Array
+    own: tuple[Array, Array]
+
+
+def seed_noise(random: Random, shape: tuple[int, ...], corner: Corner) -> Array:
+    """Noise of trainings with standard deviation `corner.seeds`, with two modes where the corner has them."""
+    noise = random.standard_normal(shape)
+    if corner.modes:
+        noise = 0.4 * noise + np.sqrt(1 - 0.16) * ((random.random(shape) < 0.2) - 0.2) / 0.4
+    return np.asarray(noise * corner.seeds, np.float64)
+
+
+def search(random: Random, count: int, design: Design, corner: Corner, start: Settings | None) -> Settings:
+    """The settings that are confirmed; the first trial of each search is `start`'s best setting of it."""
+    shape = (count, design.searches, design.trials)
+    quality = -random.gamma(2.0, 1.0, shape) / np.sqrt(2.0) * corner.settings
+    validation = quality + random.normal(0, corner.validation, shape)
+    if start is not None:
+        quality[..., 0] = start.quality[:, : design.searches]
+        validation[..., 0] = start.validation[:, : design.searches]
+    score = validation + seed_noise(random, shape, corner)
+    most = design.candidates or min(RACE, max(design.trials // 2, 1))
+    best = np.argsort(-score, -1)[..., :most]
+    if not design.candidates:
+        raced = np.take_along_axis(validation, best, -1)
+        raced = raced + seed_noise(random, (*raced.shape, RACE_SEEDS), corner).mean(-1)
+        best = np.take_along_axis(best, raced.argmax(-1)[..., None], -1)
+    kept = best.reshape(count, -1)
+    found, seen = (np.take_along_axis(its, best, -1).reshape(kept.shape) for its in (quality, validation))
+    spread = OWN_ROWS * corner.rows_error * np.sqrt(BLOCKS / 2)
+    own = random.normal(0, spread, (*kept.shape, BLOCKS))
+    if start is not None:
+        own = np.where((kept == 0)[..., None], start.own[:, :1] if design.candidates else start.own, own)
+    return Settings(found, seen, own)
+
+
+def simulate(random: Random, count: int, design: Design, corner: Corner, effect: float, nested: bool) -> Made:
+    """`count` experiments with heads better by `effect`; `nested`: they start at the control's picks."""
+    control = search(random, count, design, corner, None)
+    heads = search(random, count, design, corner, control if nested else None)
+    common = effect + random.normal(0, corner.rows_error * np.sqrt(BLOCKS), (count, BLOCKS))
+    values = [
+        (its.quality + its.own.mean(-1))[..., None]
+        + seed_noise(random, (*its.quality.shape, design.seeds), corner)
+        for its in (control, heads)
+    ]
+    return Made(values[0], values[1] + common.mean(-1)[:, None, None], common, (control.own, heads.own))
+
+
+def independent_searches(made: Made) -> tuple[Array, Array]:
+    """Difference and half width of each experiment, as `compare_arms` finds them."""
+    first, second = arm_error(made.control), arm_error(made.heads)
+    difference = second.mean - first.mean
+    without = without_blocks(difference, made.common + made.own[1].mean(1) - made.own[0].mean(1))
+    variances = np.stack([first.variance, second.variance, rows_variance(without)], -1)
+    freedoms = np.stack([first.freedom, second.freedom, np.full(len(difference), BLOCKS - 1.0)], -1)
+    return difference, half_width(variances, freedoms, LEVEL)
+
+
+def resampled_search(made: Made, trials: int) -> tuple[Array, Array]:
+    """Difference and half width by resampling the recorded trials of one search of each arm.
+
+    The variance of an arm is that of its candidates' means, each weighted by its share of the resamples.
+    """
+    shares = resampled_best(trials, made.control.shape[1])
+    means, variances = [], []
+    for values in (made.control, made.heads):
+        of_setting = values.mean(-1)
+        mean = (of_setting * shares).sum(-1)
+        means.append(mean)
+        spread = ((of_setting - mean[:, None]) ** 2 * shares).sum(-1)
+        variances.append(spread / (1 - (shares**2).sum()))
+    difference = means[1] - means[0]
+    of_rows = made.common + np.einsum("nsb,s->nb", made.own[1] - made.own[0], shares)
+    parts = np.stack([*variances, rows_variance(without_blocks(difference, of_rows))], -1)
+    freedoms = np.full(parts.shape, len(shares) - 1.0)
+    freedoms[:, 2] = BLOCKS - 1
+    return difference, half_width(parts, freedoms, LEVEL)
+
+
+def resampled_best(trials: int, candidates: int) -> Array:
+    """How often each of the best `candidates` is the best of a resample of the trials: shares of 1.
+
+    The trial of rank r is, where all of the resample's draws have a rank of r or more and not all above r.
+    """
+    rank = np.arange(candidates)
+    shares = (1 - rank / trials) ** trials - (1 - (rank + 1) / trials) ** trials
+    return np.asarray(shares / shares.sum(), np.float64)
+
+
+def without_blocks(difference: Array, blocks: Array) -> Array:
+    """The difference [experiment, block] without each block, from the blocks' means."""
+    return difference[:, None] - (blocks - blocks.mean(-1, keepdims=True)) / (BLOCKS - 1)

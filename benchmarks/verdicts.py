@@ -1,0 +1,138 @@
+"""How often a verdict on two arms is false, and how often it finds an effect, by simulated searches.
+
+    python benchmarks/verdicts.py [--experiments 1000] [--corners]
+
+A corner is a combination of standard deviations in points (settings .2, .7, 2; validation rows .1, .5, 1.5;
+seeds .1, .3, with one mode or with two, 80 to 20) and of 250, 1,000 or 10,000 test rows. Each line is the
+worst and the median of the 108 corners for a design: how many searches, trials and seeds; whether the heads'
+searches begin at the control's picks (nested); and the peer, one search whose trials are resampled, at equal
+cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+
+import numpy as np
+from verdict_searches import (
+    BLOCKS,
+    Array,
+    Corner,
+    Design,
+    Made,
+    independent_searches,
+    resampled_search,
+    simulate,
+    without_blocks,
+)
+
+from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.verdict import compare_arms
+
+MARGIN, RISK = 0.5, 0.05
+HELD = 0.93, 0.97
+EFFECTS = 0.5, 1.0, 2.0, 3.0
+DESIGNS = (Design(), Design(2, 12, 3), Design(6, 4, 1), Design(1, 24, 3, 10), Design(1, 24, 6, 5))
+
+
+def intervals(made: Made, design: Design) -> tuple[Array, Array]:
+    """Difference and half width of each experiment by the design's method."""
+    return resampled_search(made, design.trials) if design.candidates else independent_searches(made)
+
+
+def same_as_the_product(made: Made, difference: float, half: float) -> None:
+    """Raises AssertionError unless `compare_arms` finds this interval for the first experiment."""
+    own = made.own[1].mean(1) - made.own[0].mean(1)
+    without = without_blocks(np.array([difference]), (made.common + own)[:1])[0]
+
+    def arm(label: str, values: Array, blocks: Array) -> Arm:
+        found = tuple(float(each) for each in blocks)
+        return Arm(
+            label, tuple(tuple(Outcome(k, y, found) for k, y in enumerate(s)) for s in values.tolist())
+        )
+
+    found = compare_arms(
+        arm("control", made.control[0], np.zeros(BLOCKS)), arm("heads", made.heads[0], without),
+        question="heads", metric="test/x", mode="max", margin=MARGIN,
+    )  # fmt: skip
+    assert found.interval is not None
+    assert np.allclose(found.interval, (difference - half, difference + half))
+
+
+def measure(random: np.random.Generator, count: int, design: Design, corner: Corner, nested: bool) -> Array:
+    """Shares: the interval holds; it falsely helps, hurts, makes no difference; power by effect."""
+    made = simulate(random, count, design, corner, 0.0, nested)
+    difference, half = intervals(made, design)
+    if not design.candidates:
+        same_as_the_product(made, float(difference[0]), float(half[0]))
+    low, high = difference - half, difference + half
+    decided = (low < -MARGIN) | (high > MARGIN)
+    figures = [((low <= 0) & (high >= 0)).mean(), (decided & (low > 0)).mean(), (decided & (high < 0)).mean()]
+    none = []
+    for effect in (1.1 * MARGIN, -1.1 * MARGIN):
+        difference, half = intervals(simulate(random, count, design, corner, effect, nested), design)
+        none.append(((difference - half >= -MARGIN) & (difference + half <= MARGIN)).mean())
+    figures.append(max(none))
+    for effect in EFFECTS:
+        difference, half = intervals(simulate(random, count // 4, design, corner, effect, nested), design)
+        figures.append(((difference > half) & (difference + half > MARGIN)).mean())
+    return np.array(figures)
+
+
+def corners() -> list[Corner]:
+    """All combinations."""
+    grid = itertools.product(
+        (0.2, 0.7, 2.0), (0.1, 0.5, 1.5), (0.1, 0.3), (250, 1_000, 10_000), (False, True)
+    )
+    return [Corner(*each) for each in grid]
+
+
+def line(design: Design, nested: bool, x: Array, count: int) -> str:
+    """The worst and the median corner of a design in words."""
+    name = f"{design.searches} x {design.trials}, "
+    name += f"best {design.candidates} x {design.seeds}" if design.candidates else f"{design.seeds} seeds"
+    false = x[:, 1] + x[:, 2]
+    sure = RISK + 2 * np.sqrt(RISK * (1 - RISK) / count)
+    held = (
+        f"{x[:, 0].min():.3f} {x[:, 0].max():.3f} {(x[:, 0] < HELD[0]).sum():3} {(x[:, 0] > HELD[1]).sum():3}"
+    )
+    errors = f"{false.max():.3f} {(false > sure).sum():3} {x[:, 1].max():.3f} {x[:, 2].max():.3f}"
+    power = "  ".join(f"{np.median(its):.2f} {its.min():.2f}" for its in x[:, 4:].T)
+    place = f"{name:17} {design.trainings:3} {'nested' if nested else '':6}"
+    return f"{place} | {held} | {errors} | {x[:, 3].max():.3f} | {power}"
+
+
+def positive(text: str) -> int:
+    """A number of experiments, at least 4. Raises ValueError for less."""
+    if int(text) < 4:
+        raise ValueError(text)
+    return int(text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--experiments", type=positive, default=1_000, help="of each corner and design")
+    parser.add_argument("--corners", action="store_true", help="print each corner, too")
+    a = parser.parse_args()
+    random = np.random.default_rng(0)
+    print(
+        f"""{a.experiments:,} experiments of each of {len(corners())} corners. Columns:
+searches x trials, fresh seeds; trainings of an arm
+| the interval holds: in the least and in the most; corners below .93, above .97
+| falsely helps or hurts: in the most; corners above .05 by two standard errors; most helps, most hurts
+| falsely makes no difference, at 1.1 margins: in the most
+| found, at {", ".join(f"{each:g}" for each in EFFECTS)} points: median corner, least"""
+    )
+    for design, nested in itertools.product(DESIGNS, (False, True)):
+        x = np.array([measure(random, a.experiments, design, corner, nested) for corner in corners()])
+        if a.corners:
+            for corner, figures in zip(corners(), x, strict=True):
+                print("   ", corner, " ".join(f"{each:.3f}" for each in figures))
+        print(line(design, nested, x, a.experiments), flush=True)
+
+
+if __name__ == "__main__":
+    main()

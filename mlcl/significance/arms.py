@@ -1,0 +1,176 @@
+"""The arms of a comparison, and the difference of two with its errors by searches, seeds and test rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import stats
+
+from mlcl.significance.arm_errors import Array, arm_error, half_width, pooled_freedom, rows_variance
+from mlcl.significance.deciders import Errors
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One confirmed training: its seed, its test metric, and the metric without each block of test rows."""
+
+    seed: int
+    value: float
+    blocks: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Arm:
+    """The confirmed trainings of an arm, one tuple for each search's pick.
+
+    A fitted baseline (`fitted`) is one search of one outcome, without an error of searches and seeds.
+    """
+
+    label: str
+    searches: tuple[tuple[Outcome, ...], ...]
+    fitted: bool = False
+
+    @property
+    def complete(self) -> tuple[tuple[Outcome, ...], ...]:
+        """The searches with a finite value, without the trainings that failed."""
+        finite = (tuple(each for each in its if math.isfinite(each.value)) for its in self.searches)
+        return tuple(its for its in finite if its)
+
+
+@dataclass(frozen=True)
+class ArmSummary:
+    """An arm's label, its mean, and the searches and trainings behind it."""
+
+    label: str
+    mean: float
+    searches: int
+    trainings: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The difference of two arms, positive where the treated one is better.
+
+    Attributes:
+        arms: The reference and the treated arm.
+        value: The difference of their means.
+        means: The means of both arms.
+        errors: Its variances, by arm and by rows.
+        same: Whether both are the same trainings.
+        paired: Whether outcomes of one seed were subtracted from each other.
+    """
+
+    arms: tuple[Arm, Arm]
+    value: float
+    means: tuple[float, float]
+    errors: Errors
+    same: bool
+    paired: bool
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has an error."""
+        total = sum(self.errors.arms) + self.errors.rows
+        return math.isfinite(total) and (total > 0 or self.value == 0)
+
+    @cached_property
+    def p(self) -> float | None:
+        """The two-sided p of Student's t with which the interval agrees; None without an error."""
+        if not self.is_known:
+            return None
+        variances, freedoms = self.errors.arrays()
+        if self.value == 0:
+            return 1.0
+        error = math.sqrt(variances.sum())
+        return float(2 * stats.t.sf(abs(self.value) / error, pooled_freedom(variances, freedoms)))
+
+    def interval(self, level: float) -> tuple[float, float] | None:
+        """The interval of a level; None without an error."""
+        if not self.is_known:
+            return None
+        half = float(half_width(*self.errors.arrays(), level))
+        return self.value - half, self.value + half
+
+    @property
+    def summaries(self) -> tuple[ArmSummary, ArmSummary]:
+        """Both arms in numbers."""
+        first, second = (
+            ArmSummary(arm.label, mean, len(arm.complete), sum(map(len, arm.complete)))
+            for arm, mean in zip(self.arms, self.means, strict=True)
+        )
+        return first, second
+
+    @property
+    def seeds(self) -> int:
+        """The fewest trainings of a search of a trained arm."""
+        counts = [len(its) for arm in self.arms if not arm.fitted for its in arm.complete]
+        return min(counts, default=0)
+
+
+def difference_of(reference: Arm, treated: Arm, metric: str, mode: str, *, pairs: bool = False) -> Difference:
+    """The difference of the treated arm to the reference, see `compare_arms`."""
+    for arm in (reference, treated):
+        if not arm.complete:
+            raise ValueError(f"{arm.label} has no finite {metric}")
+    same = reference.searches == treated.searches
+    shared = _shared(reference, treated) if pairs and not same else None
+    arms = shared or (reference, treated)
+    first, second = (arm_error(_values(arm)) for arm in arms)
+    means = float(first.mean), float(second.mean)
+    freedom = float(first.freedom), float(second.freedom)
+    variances, seeds, rows, blocks = [0.0, 0.0], [0.0, 0.0], 0.0, 0
+    if shared is not None:
+        steps = arm_error(_values(arms[1]) - _values(arms[0]))
+        variances[1], seeds[1], freedom = (
+            float(steps.variance),
+            float(steps.seeds),
+            (1.0, float(steps.freedom)),
+        )
+    elif not same:
+        for place, (arm, error) in enumerate(zip(arms, (first, second), strict=True)):
+            if not arm.fitted:
+                variances[place], seeds[place] = float(error.variance), float(error.seeds)
+    if not same:
+        rows, blocks = _row_variance(arms)
+    errors = Errors((variances[0], variances[1]), (seeds[0], seeds[1]), freedom, rows, blocks)
+    value = 0.0 if same else (means[1] - means[0]) * (-1 if mode == "min" else 1)
+    return Difference(arms, value, means, errors, same, shared is not None)
+
+
+def _shared(reference: Arm, treated: Arm) -> tuple[Arm, Arm] | None:
+    """Both arms with the seeds that they share, in one order; None unless of one search and two seeds."""
+    if len(reference.complete) > 1 or len(treated.complete) > 1:
+        return None
+    by_seed = [{each.seed: each for each in arm.complete[0]} for arm in (reference, treated)]
+    seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
+    if len(seeds) < 2:
+        return None
+    first, second = (
+        replace(arm, searches=(tuple(its[seed] for seed in seeds),), fitted=False)
+        for arm, its in zip((reference, treated), by_seed, strict=True)
+    )
+    return first, second
+
+
+def _values(arm: Arm) -> Array:
+    """The metric as [search, seed], NaN where a search has fewer seeds."""
+    longest = max(map(len, arm.searches))
+    values = np.full((len(arm.searches), longest), np.nan)
+    for place, search in zip(values, arm.searches, strict=True):
+        place[: len(search)] = [each.value for each in search]
+    return values
+
+
+def _row_variance(arms: tuple[Arm, Arm]) -> tuple[float, int]:
+    """The variance of the difference by test rows, and the number of blocks; zeros where not counted."""
+    lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
+    if len(lengths) != 1 or min(lengths) < 2:
+        return 0.0, 0
+    reference, treated = (
+        np.mean([np.mean([each.blocks for each in its], 0) for its in arm.complete], 0) for arm in arms
+    )
+    difference = treated - reference
+    return (float(rows_variance(difference)), lengths.pop()) if np.isfinite(difference).all() else (0.0, 0)
