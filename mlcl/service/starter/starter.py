@@ -38,9 +38,10 @@ README = """# {name}
 {commands}
 ```
 
-The sweep searches {trials} settings, and as many of the job without its heads, trains the best on {seeds} fresh
-seeds beside baselines of scikit-learn, and ends with two verdicts: whether the heads help, and whether the
-best model is better than the best baseline. The same command goes on where it was stopped. The last one serves the best model: rows go to localhost:5001/invocations as JSON.
+The sweep searches {trials} settings, and as many of the job without its heads, trains the best on {seeds}
+fresh seeds beside baselines of scikit-learn, and ends with its verdicts: whether the heads help, and whether
+the best model is better than the best baseline. The same command goes on where it was stopped. The last one
+serves the best model: rows go to localhost:5001/invocations as JSON.
 
 ## What was found
 
