@@ -69,7 +69,9 @@ class Formula:
     def score(self, job: JobConfig, epoch: int) -> float:
         """Best at a temperature of 0.2 in both heads."""
         heads = job.objective.heads.values()
-        quality = sum(math.exp(-(math.log(head.temperature / 0.2) ** 2)) for head in heads) / len(heads)
+        quality = sum(math.exp(-(math.log(head.temperature / 0.2) ** 2)) for head in heads) / max(
+            1, len(heads)
+        )
         seed = 0.01 * math.sin(13 * job.train.seed + 1)
         return round((quality + seed) * (1 - 0.5**epoch), 6) * self.scale(job)
 

@@ -36,11 +36,22 @@ SHARED = ("train.", "data.", "encoder.", "evaluation.")
 
 JobFile = Annotated[Path, typer.Argument(help="The job file.")]
 SpaceFile = Annotated[Path, typer.Argument(help="The space file.")]
-Trials = Annotated[int, typer.Option("--trials", min=1, help="Search trials in all; more grows the sweep.")]
-Seeds = Annotated[int, typer.Option("--seeds", min=0, help="Fresh seeds that confirm the best.")]
-Confirm = Annotated[int, typer.Option("--confirm", min=1, help="How many of the best are confirmed.")]
+Trials = Annotated[
+    int, typer.Option("--trials", min=1, help="Search trials of each arm; more grows the sweep.")
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=0, help="Fresh seeds of each arm that confirm the best.")]
+Searches = Annotated[
+    int, typer.Option("--searches", min=1, help="Searches that divide an arm's trials and fresh seeds.")
+]
+Confirm = Annotated[
+    int, typer.Option("--confirm", min=1, help="How many of a search's best race on fresh seeds.")
+]
+Control = Annotated[
+    Path | None, typer.Option("--control", help="The job file of the control; default: JOB without heads.")
+]
+NoControl = Annotated[bool, typer.Option("--no-control", help="Confirm without the control.")]
 Baselines = Annotated[
-    list[Path] | None, typer.Option("--baseline", help="A job file to run beside, on the same seeds.")
+    list[Path] | None, typer.Option("--baseline", help="A job file that is searched beside, too.")
 ]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="Confirm without the baselines that fit, see `mlcl baselines`.")
@@ -58,7 +69,10 @@ def sweep(
     overrides: Overrides = None,
     trials: Trials = 16,
     seeds: Seeds = 0,
-    confirm: Confirm = 1,
+    searches: Searches = 3,
+    confirm: Confirm = 4,
+    control: Control = None,
+    no_control: NoControl = False,
     baseline: Baselines = None,
     no_baselines: NoBaselines = False,
     budget: BudgetText = None,
@@ -94,6 +108,8 @@ def sweep(
         trials=trials,
         seeds=seeds,
         confirm=confirm,
+        searches=searches,
+        control=_control(control, checked, overrides or [], derived=not no_control),
         baselines=_baselines(baseline or [], overrides or [], fitted),
         resources=resources_of(cpus, gpus, parallel, budget),
         warm_start=warm_start,
@@ -125,11 +141,28 @@ def _name(text: str) -> str:
     return text
 
 
+def _control(
+    path: Path | None, job: JobConfig, overrides: Sequence[str], *, derived: bool
+) -> JobConfig | None:
+    """The job of `--control`; else, where it is `derived`, the swept job without its heads."""
+    from mlcl.service.search.control import control_job
+
+    if path is None:
+        return control_job(job) if derived else None
+    if not derived:
+        raise UserError("excludes --no-control", key="--control", found=path)
+    return load_job(path, [text for text in overrides if text.startswith(SHARED)])
+
+
 def _baselines(
     paths: Sequence[Path], overrides: Sequence[str], fitted: Sequence[tuple[str, JobConfig]]
 ) -> list[tuple[str, JobConfig]]:
     """The jobs of `--baseline`, then fitted baselines of other names."""
+    from mlcl.service.search.arms import CONTROL
+
     names = [path.stem for path in paths]
+    if CONTROL in names:
+        raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
@@ -149,8 +182,6 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     if as_json:
         print_json({**document(report), "dashboard": pages, "views": views})
         raise typer.Exit(EXIT_OF[report.state])
-    if report.verdict is not None:
-        tell(report.verdict.sentence)
     results.print(trials_table(report))
     for line in failures(report):
         tell(line)
@@ -163,4 +194,11 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     for name, link in views.items():
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
-    finish(report, report.name, home, tried if plan.most < plan.trials else f"{grow} {report.name}")
+    if report.state == "COMPLETE":
+        tell(tried if plan.most < plan.trials else f"{grow} {report.name}")
+    for arm in report.arms:
+        for sentence in arm.sentences:
+            typer.echo(f"picked: {sentence}")
+    for verdict in report.verdicts:
+        typer.echo(verdict.sentence)
+    finish(report, report.name, home)

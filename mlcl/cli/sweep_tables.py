@@ -56,9 +56,8 @@ def failures(report: SweepResult) -> list[str]:
 def confirmation_table(report: SweepResult, console: Console = results) -> Table:
     """Settings over fresh seeds: the classifier alone and with neighbours, validation and test."""
     groups, columns = report.confirmations, _figures(report)
-    seeds = max(len(group.seeds) for group in groups)
     what = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
-    title = f"{what}mean ± standard deviation over {seeds} fresh seeds (none used by the search)"
+    title = f"{what}mean ± standard deviation over fresh seeds (none used by a search)"
     rows = [(group.label, *(_mean(group, metric) for metric in columns)) for group in groups]
     ranks = (0, *reversed(range(len(columns))))
     return fitted_table(("setting", *columns.values()), rows, title, ranks=ranks, console=console)
@@ -116,7 +115,8 @@ def _mean(group: SettingResult, metric: str) -> str:
 def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
     """The plan of a sweep as lines of text, from the tree that `plan_sweep` returns."""
     its, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
-    searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_baselines"].items()]
+    searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_arms"].items()]
+    searches = f", in {its['searches']} searches each" if its["searches"] > 1 else ""
     rungs = ", ".join(map(str, its["rungs_at_epochs"]))
     varied = ", ".join(each["name"] for each in its["searched"]["parameters"])
     free = " x ".join(
@@ -128,7 +128,7 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
     fresh = its["most_confirmation_runs"]
     lines = {
         "sweep": f"{its['name']}: {its['score']} ({its['mode']}), {its['sampler']}, {its['scheduler']}",
-        "trials": " and ".join([str(its["trials"]), *searched]),
+        "trials": " and ".join(searched or [str(its["trials"])]) + searches,
         "fresh seeds": f"at most {fresh} trainings" if fresh else "none",
         "baselines": ", ".join(its["baselines"]) or "none",
         "epochs": f"at most {its['most_epochs']:,}; {its['most_epochs_each']} a training, "

@@ -1,6 +1,7 @@
 """The files that a person writes: job, space, table and cluster, checked before anything starts."""
 
 from mlcl.config.job import (
+    MARGIN,
     AugmentConfig,
     JobConfig,
     KnnConfig,
@@ -20,6 +21,7 @@ from mlcl.config.space.space import Parameter, Space, corners
 from mlcl.config.training_sections import ClassifierConfig, HeadConfig
 
 __all__ = [
+    "MARGIN",
     "POSTHOC",
     "AugmentConfig",
     "Choice",

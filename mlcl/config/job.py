@@ -145,6 +145,10 @@ class TransferConfig(_DataReference):
     )
 
 
+MARGIN = 0.005
+"""The default of `evaluation.margin`, with which a job has the hash of one without the key."""
+
+
 class EvaluationConfig(Section):
     """The metrics to measure. The test split is read once, at the end."""
 
@@ -167,6 +171,12 @@ class EvaluationConfig(Section):
     at_least_one: bool = Field(False, description="of several labels, always predict the most probable one")
     metrics: tuple[str, ...] = Field(
         (), description="groups of metrics to measure in addition, see `mlcl metrics`"
+    )
+    margin: float = Field(
+        MARGIN,
+        ge=0,
+        exclude_if=lambda value: value == MARGIN,
+        description="of a sweep's verdicts: differences of the metric up to this do not matter",
     )
     bands: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
         (20, 100),

@@ -37,7 +37,7 @@ from mlcl.report.plots.charts import build_plots
 from mlcl.report.plots.learning_curves import confirmation_plots, learning_plot
 from mlcl.report.plots.search_plots import search_plots
 from mlcl.report.report_files import PAGE, blocks_as_markdown, report_folder, write_report
-from mlcl.report.sweep_data import SweepConclusion, SweepData
+from mlcl.report.sweep_data import SweepData, setting_to_use
 from mlcl.report.sweep_document import sweep_document
 from mlcl.report.table_document import table_document
 from mlcl.report.table_plots import group_plots
@@ -128,15 +128,15 @@ def _reported(runs: Runs, word: str) -> Run:
 
 def _sweep(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
     sweep = SweepData.of(read_sweep(runs, group), runs.history)
-    conclusion = SweepConclusion.of(sweep)
+    setting = setting_to_use(sweep)
     its = sweep.complete_runs
     # Embeddings of the setting to use, the first confirmed setting, then others; else of the best trial.
-    names = sorted(its, key=lambda name: name != conclusion.setting)[:MOST_SETTINGS]
+    names = sorted(its, key=lambda name: name != setting)[:MOST_SETTINGS]
     embeddings = draw_embeddings({name: its[name] for name in names})
     collections = (search_plots(sweep), confirmation_plots(sweep), embeddings)
     plots = [plot for drawn, _ in collections for plot in drawn]
     missing = [reason for _, reasons in collections for reason in reasons]
-    return sweep_document(sweep, conclusion, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
+    return sweep_document(sweep, setting, (plots, missing), draw_embeddings.knn, runs.tracker.shown)
 
 
 def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:

@@ -1,26 +1,25 @@
-"""A sweep as its report needs it: frames of its trainings, its conclusion, and what to do next."""
+"""A sweep as its report needs it: frames of its trainings, the setting to use, and what to do next."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
 from mlcl.config import POSTHOC, Goal, JobConfig, Space, load_job, load_space
 from mlcl.config.safe_yaml import load_yaml
-from mlcl.errors import UserError
-from mlcl.results.comparison import Comparison, compare_settings
 from mlcl.results.frame import frame_of, sweep_trainings
-from mlcl.results.settings import ComparedSetting, confirmed_settings
+from mlcl.results.sweep_arms import best_setting
 from mlcl.results.sweep_result import SweepResult
-from mlcl.significance.baseline_verdict import BaselineVerdict, compare_baselines
+from mlcl.significance.verdict import Answer
 from mlcl.store import State
 from mlcl.tracking.names import space_file
 
-MOST_SEEDS = 50
-"""Most seeds in a next command."""
+MOST_SEEDS, MOST_SEARCHES = 50, 12
+"""Most seeds and searches in a next command."""
 FIRST_SEEDS = 5
 """Fresh seeds in a next command where there are none yet."""
 Histories = Callable[[str, str], list[tuple[int, float]]]
@@ -33,7 +32,8 @@ class SweepData:
 
     Attributes:
         search: The search trials; `dropped` those that do not fit the latest space.
-        baselines: The trials of the searches of baselines.
+        baselines: The trials of the searches of control and baselines.
+        races: The trainings of races.
         confirmation: The trainings on fresh seeds.
         varied: The job's keys in which search trials differ.
         history: Gives the points of a metric of a run.
@@ -45,6 +45,7 @@ class SweepData:
     search: pd.DataFrame
     dropped: pd.DataFrame
     baselines: pd.DataFrame
+    races: pd.DataFrame
     confirmation: pd.DataFrame
     varied: tuple[str, ...]
     history: Histories
@@ -124,44 +125,18 @@ def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
     return tuple(name for name in dict.fromkeys(found) if name in search.columns)
 
 
-@dataclass(frozen=True)
-class SweepConclusion:
-    """The confirmed settings, the best baseline first, and how they compare.
+def setting_to_use(data: SweepData) -> str | None:
+    """The name of the best model, or of the best baseline where the model is worse.
 
-    `setting` is the name of the one to use: the better one of the best model and the best baseline where
-    that is decided, else the best model; of a sweep without fresh seeds its best trial. None where no trial
-    is complete. `problem` says why nothing could be compared.
+    Without fresh seeds it is the best trial; None where no trial is complete.
     """
-
-    settings: tuple[ComparedSetting, ...]
-    setting: str | None
-    verdict: BaselineVerdict | None
-    comparison: Comparison | None
-    problem: str = ""
-
-    @classmethod
-    def of(cls, data: SweepData) -> SweepConclusion:
-        """The conclusion from the confirmation of a sweep."""
-        found = [each for each in confirmed_settings(data.result, data.result.name) if each.runs]
-        metric = next(iter(headline_metrics(data.confirmation, data.score)), "")
-        contenders = [
-            replace(each.contender(data.score), label=each.name) for each in data.result.confirmations
-        ]
-        verdict = compare_baselines(contenders, f"test/{metric.rpartition('/')[2]}", data.mode)
-        reference = "" if verdict is None else verdict.baseline
-        settings = sorted(found, key=lambda each: each.label != reference)
-        comparison, problem = None, ""
-        if len(settings) > 1:
-            try:
-                comparison = compare_settings(settings)
-            except UserError as error:
-                problem = f"No test: {error.line()}."
-        return cls(tuple(settings), _setting_to_use(data, verdict), verdict, comparison, problem)
-
-
-def _setting_to_use(data: SweepData, verdict: BaselineVerdict | None) -> str | None:
-    if verdict is not None:
-        return verdict.baseline if verdict.result == "loses to" else verdict.model
+    result = data.result
+    best = best_setting(result.confirmations, result.score, result.mode)
+    if result.verdicts and result.verdicts[-1].answer is Answer.HURTS:
+        arm = result.verdicts[-1].reference.label
+        best = best_setting(result.confirmations, result.score, result.mode, arm=arm)
+    if best is not None:
+        return best.name
     if data.best is None:
         return None
     label = str(data.best["setting"])
@@ -204,17 +179,21 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
     return found
 
 
-def next_command(data: SweepData, conclusion: SweepConclusion) -> tuple[str, str]:
+def next_command(data: SweepData) -> tuple[str, str]:
     """The next step in words, and its command, in which JOB and SPACE stand for the sweep's files."""
-    name, asked, verdict = data.result.name, data.result.asked, conclusion.verdict
+    name, asked, verdicts = data.result.name, data.result.asked, data.result.verdicts
     trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
     sweep = f"mlcl sweep JOB SPACE --name {name}"
     if not seeds:
         return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}"
-    if verdict is not None and verdict.paired is not None and verdict.result == "undecided":
-        further = verdict.paired.further_seeds()
-        if further is not None and seeds + further <= MOST_SEEDS:
-            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {seeds + further}"
-    if verdict is None or verdict.result == "beats":
+    if not verdicts or verdicts[-1].answer is Answer.HELPS:
         return "Export the model", f"mlcl export {name}"
+    decider = verdicts[0].decider
+    if verdicts[0].answer is Answer.CANNOT_TELL and decider is not None and decider.about:
+        if decider.what == "seeds" and decider.about <= MOST_SEEDS:
+            return "More seeds to decide", f"{sweep} --trials {trials} --seeds {decider.about}"
+        if decider.what == "searches" and asked and decider.about <= MOST_SEARCHES:
+            times = decider.about / asked.searches
+            more = f"--trials {math.ceil(trials * times)} --seeds {math.ceil(seeds * times)}"
+            return "More searches to decide", f"{sweep} {more} --searches {decider.about}"
     return "Search on", f"{sweep} --trials {2 * trials} --seeds {seeds}"

@@ -19,14 +19,13 @@ from mlcl.report.document import (
     Table,
     Text,
     data_sections,
-    number_cell,
     plot_blocks,
     provenance_table,
     text_row,
 )
 from mlcl.report.plots.charts import PlotCollection
 from mlcl.report.plots.comparison_plots import forest_plot
-from mlcl.report.sweep_data import SweepConclusion, SweepData, chosen_settings, headline_metrics, next_command
+from mlcl.report.sweep_data import SweepData, chosen_settings, headline_metrics, next_command
 from mlcl.report.sweep_tables import (
     budget_table,
     mean_and_spread,
@@ -37,8 +36,6 @@ from mlcl.report.sweep_tables import (
     trials_table,
     value_text,
 )
-from mlcl.results.comparison import Comparison, ComparisonRow
-from mlcl.results.comparison_text import DIGITS, HEADS, LEFT, general_notes, grid, notes, title
 from mlcl.store import State
 
 FLATTERS = "It was selected by that figure, which therefore flatters it; fresh seeds were not."
@@ -48,21 +45,21 @@ TOP = 10
 
 def sweep_document(
     data: SweepData,
-    conclusion: SweepConclusion,
+    setting: str | None,
     collection: PlotCollection,
     knn: Mapping[str, str],
     store: str,
 ) -> Document:
     """The report. Metrics of the search and of fresh seeds are in different sections.
 
-    `knn` has the choice of the neighbours by the mean over a setting's fresh seeds, by setting; `store` is
-    the tracking store.
+    `setting` is the one to use. `knn` has the choice of the neighbours by the mean over a setting's fresh
+    seeds, by setting; `store` is the tracking store.
     """
     plots, missing = collection
     result = data.result
     sections = [
-        Section("Result", _result(data, conclusion, knn)),
-        Section("On fresh seeds", _fresh(data, conclusion)),
+        Section("Result", _result(data, setting, knn)),
+        Section("On fresh seeds", _fresh(data)),
         Section("Found by the search", _search(data)),
         Section("Plots", plot_blocks(plots, missing)),
         Section("What was asked", _request(data)),
@@ -75,24 +72,23 @@ def sweep_document(
 
 
 def _conclusions(data: SweepData) -> tuple[str, ...]:
-    """Whether the best model beats the best baseline, as its command said; empty where it did not."""
-    verdict = data.result.verdict
-    return () if verdict is None else (verdict.sentence,)
+    """The sentences of the verdicts, as the sweep's command printed them."""
+    return tuple(verdict.sentence for verdict in data.result.verdicts)
 
 
-def _result(data: SweepData, conclusion: SweepConclusion, knn: Mapping[str, str]) -> tuple[Block, ...]:
-    """The verdict, the differences as a picture, what to use and the next command."""
-    if conclusion.setting is None:
+def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
+    """The verdicts, the differences as a picture, what to use and the next command."""
+    if setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
     blocks: list[Block] = [*map(Text, _conclusions(data)), *_front(data)]
     if not len(data.confirmation):
         blocks.append(Text("No setting was trained again on fresh seeds (--seeds)."))
-    if conclusion.comparison is not None:
-        blocks.append(Picture(forest_plot(conclusion.comparison)))
-    settings = chosen_settings(data, conclusion.setting, knn.get(conclusion.setting, ""))
+    if data.result.verdicts:
+        blocks.append(Picture(forest_plot(data.result.verdicts)))
+    settings = chosen_settings(data, setting, knn.get(setting, ""))
     rows = tuple(text_row(key, value_text(value)) for key, value in settings.items())
-    what, command = next_command(data, conclusion)
-    blocks += [Text(f"Use {conclusion.setting}:"), Table(("key", "value"), rows, left=(0, 1))]
+    what, command = next_command(data)
+    blocks += [Text(f"Use {setting}:"), Table(("key", "value"), rows, left=(0, 1))]
     return (*blocks, Text(f"{what}:"), Code(command))
 
 
@@ -137,8 +133,9 @@ def _request(data: SweepData) -> tuple[Block, ...]:
         "goals": ", ".join(f"{goal.metric} ({goal.mode})" for goal in data.goals),
     }
     if asked is not None:
-        said |= {"trials": str(asked.trials), "fresh seeds": str(asked.seeds)}
-        said |= {"settings confirmed": str(asked.confirm), "budget": asked.budget or "none"}
+        said |= {"trials of an arm": str(asked.trials), "fresh seeds of an arm": str(asked.seeds)}
+        said |= {"searches of an arm": str(asked.searches)}
+        said |= {"settings that race": str(asked.confirm), "budget": asked.budget or "none"}
     if len(data.goals) < 2:
         said.pop("goals")
     job = yaml.safe_dump(dict(data.result.job), sort_keys=False)
@@ -149,31 +146,34 @@ def _request(data: SweepData) -> tuple[Block, ...]:
     )
 
 
-_ONE_PAIR = Text(
-    "The result above is a test of one pair, which validation chose. Below every setting is tested; Holm's "
-    "correction over all of these tests makes each p larger."
-)
-
-
-def _fresh(data: SweepData, conclusion: SweepConclusion) -> tuple[Block, ...]:
+def _fresh(data: SweepData) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
     metrics = headline_metrics(data.confirmation, data.score)
-    compared: tuple[Block, ...] = (Text(conclusion.problem),) if conclusion.problem else ()
-    if conclusion.comparison is not None:
-        pair = (_ONE_PAIR,) if conclusion.verdict else ()
-        compared = (*pair, *comparison_blocks(conclusion.comparison))
     groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
         settings_table(data.confirmation, [data.score, *metrics], groups),
-        *compared,
         *_called(data, best),
         *_shrinkage(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),
         Details("All figures on test", (metrics_table(data.confirmation),)),
         *_failures(data.confirmation),
     )
+
+
+def _races(data: SweepData) -> list[Block]:
+    """The race of each search; empty without one."""
+    rows = tuple(
+        text_row(arm.name, str(search.number), search.sentence)
+        for arm in data.result.arms
+        for search in arm.searches
+        if search.sentence
+    )
+    if not rows:
+        return []
+    said = "The best trials and the job as written were trained on fresh seeds, and compared on validation:"
+    return [Text(said), Table(("arm", "search", "picked"), rows, left=(0, 2))]
 
 
 def _search(data: SweepData) -> tuple[Block, ...]:
@@ -193,30 +193,10 @@ def _search(data: SweepData) -> tuple[Block, ...]:
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),
         trials_table(data.best_first.head(TOP), *columns),
+        *_races(data),
         Details("All trials", (trials_table(data.search, *columns),)),
         *_failures(data.search),
     )
-
-
-def comparison_blocks(found: Comparison) -> tuple[Block, ...]:
-    """All settings compared with the reference: the table, its notes, and those on each setting hidden."""
-    general = general_notes(found)
-    each = tuple(map(Text, notes(found)[len(general) :]))
-    hidden = (Details("What each setting differs in, and how many seeds would decide", each),) if each else ()
-    return (Text(title(found)), _table(found), *map(Text, general), *hidden)
-
-
-def _table(found: Comparison) -> Table:
-    texts = grid(found)
-    first, *others = (list(map(Cell, row)) for row in texts)
-    for cells, row in zip(others, found.rows, strict=True):
-        cells[3] = _difference(found, row)
-    return Table(HEADS, (tuple(first), *map(tuple, others)), left=LEFT)
-
-
-def _difference(found: Comparison, row: ComparisonRow) -> Cell:
-    pairs = [setting.runs[seed].run_id for setting in (found.reference, row.setting) for seed in row.seeds]
-    return number_cell(row.paired.difference, found.metric, pairs, "difference", form=f"+.{DIGITS}f")
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:

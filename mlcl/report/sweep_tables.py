@@ -113,6 +113,8 @@ def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
         yield "search, of an earlier space", data.dropped
     for state in dict.fromkeys(data.baselines["state"]):
         yield f"search of baselines, {state}", data.baselines[data.baselines["state"] == state]
+    if len(data.races):
+        yield "races", data.races
     for setting in dict.fromkeys(confirmation["setting"]):
         yield f"confirmation, {setting}", confirmation[confirmation["setting"] == setting]
 

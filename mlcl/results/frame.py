@@ -60,12 +60,14 @@ def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
     """The trainings of a sweep by stage.
 
     `search` has the search trials by number, `dropped` those that do not fit the latest space, `baselines`
-    those of the searches of baselines, and `confirmation` the trainings on fresh seeds by setting and seed.
+    those of the searches of baselines, `races` those of all races, and `confirmation` the trainings on fresh
+    seeds by setting and seed.
     """
     stages = {
         "search": ("search", sweep.trials),
         "dropped": ("search", sweep.dropped),
         "baselines": ("baseline search", (*sweep.baseline_trials, *sweep.earlier_baseline_trials)),
+        "races": ("race", sweep.race_trainings),
     }
     found = {
         stage: [LabelledTraining(kind, each.label, each, sweep.params) for each in trials]
@@ -80,9 +82,11 @@ def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
 
 
 def sweep_frame(sweep: SweepResult) -> pd.DataFrame:
-    """The search trials, those of baselines, and the confirmations of a sweep."""
+    """The search trials, those of baselines, the races and the confirmations of a sweep."""
     stages = sweep_trainings(sweep)
-    return frame_of([*stages["search"], *stages["baselines"], *stages["confirmation"]])
+    return frame_of(
+        [each for name in ("search", "baselines", "races", "confirmation") for each in stages[name]]
+    )
 
 
 def table_frame(table: TableResult) -> pd.DataFrame:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 
 import numpy as np
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, computed_field
+from pydantic import Field, PlainSerializer, computed_field
 
-from mlcl.config import Goal
-from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
+from mlcl.config import MARGIN, Goal
+from mlcl.results.sweep_arms import ArmResult, Number, RoleField, Verdicts, sweep_verdicts
+from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
 
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A float. JSON has no NaN and no infinity, which are written as null and read as NaN."""
-RoleField = Annotated[
-    Role,
-    PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
-    PlainSerializer(lambda role: [each.name.lower() for each in role]),
-]
-"""The roles of a setting, as a list of names in JSON."""
-Verdict = Annotated[BaselineVerdict | None, PlainSerializer(lambda its: its and its.as_dict())]
 RunId = Annotated[str | None, Field(alias="mlflow_run_id")]
 """The id of a run in MLflow, None where the run has not been delivered."""
 
@@ -40,6 +31,7 @@ class TrainingResult:
         values: The final value of each goal.
         chosen: The post-hoc keys (k, lambda, temperature) that gave the score.
         metrics: The final metrics.
+        blocks: The metrics of test without each block of its rows; empty where test was not read.
         intermediate: The score's (epoch, value) at each validation.
         changes: The parameters that differ from those of the search, setting or cell, None for a lacking key.
         fingerprint: Digest of the data set with its split.
@@ -55,6 +47,7 @@ class TrainingResult:
     values: tuple[Number, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Number] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[Number, ...]] = field(default_factory=dict)
     reason: str = ""
     intermediate: tuple[tuple[int, Number], ...] = ()
     number: int | None = None
@@ -95,7 +88,8 @@ class SettingResult:
             two settings of a sweep share one.
         labels: The names that the setting has now, with its rank: `best found (trial 3)`. Several where it
             is a baseline, too, or the job as written. Empty where it is no candidate any more.
-        role: Whether it is a model, a baseline or both.
+        role: Whether it is a model or a baseline, and of the control.
+        arm: The arm whose search found it; `search` is the number of the search.
         order: Its position among the settings by the time at which they were first confirmed.
         params: The parameters of its job, without the seeds.
     """
@@ -112,6 +106,8 @@ class SettingResult:
     job_hash: str = ""
     log: str = ""
     run_id: RunId = None
+    arm: str = ""
+    search: int = 1
 
     @computed_field
     @property
@@ -124,11 +120,6 @@ class SettingResult:
         """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
         return "baseline" in self.params
 
-    def contender(self, score: str) -> Contender:
-        """Its complete seeds on validation, by the score, and on test."""
-        done = {seed: its.metrics for seed, its in enumerate(self.seeds) if its.state is State.COMPLETE}
-        return Contender.of(self.label, self.role, score, done)
-
     def metric_values(self, metric: str) -> list[float]:
         """The metric of every seed that has it."""
         return [seed.metrics[metric] for seed in self.seeds if metric in seed.metrics]
@@ -139,9 +130,10 @@ class SweepRequest:
     """The amounts that the last command on a sweep asked for.
 
     Attributes:
-        trials: The number of search trials.
-        seeds: The number of fresh seeds of each confirmed setting.
-        confirm: The number of settings to confirm.
+        trials: The number of search trials of each arm.
+        seeds: The number of fresh seeds of each arm.
+        confirm: The number of settings that race, or are confirmed without a race.
+        searches: The number of searches of each arm.
         budget: The budget as it was typed, empty for none.
     """
 
@@ -149,15 +141,20 @@ class SweepRequest:
     seeds: int
     confirm: int
     budget: str = ""
+    searches: int = 1
 
 
 @dataclass(frozen=True)
 class DataSummary:
-    """A data set: its name, the digest of its content and split, and the notes of its preparation."""
+    """A data set: its name, the digest of its content and split, the notes of its preparation, its test rows.
+
+    Without a known number, `test_rows` is 0.
+    """
 
     name: str
     fingerprint: str
     notes: tuple[str, ...] = ()
+    test_rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -171,6 +168,8 @@ class SweepResult:
         dropped: Search trials that do not fit the latest space.
         baseline_trials: The trials of the searches of the baselines that the last command named.
         earlier_baseline_trials: The trials of the searches of other baselines.
+        arms: The arms of the last command, with their searches and races.
+        race_trainings: The trainings of all races.
         confirmations: The settings that the last command confirmed on fresh seeds.
         earlier: Settings that earlier commands confirmed.
         job: The job as written.
@@ -204,6 +203,8 @@ class SweepResult:
     baseline_trials: tuple[TrainingResult, ...] = ()
     earlier_baseline_trials: tuple[TrainingResult, ...] = ()
     dropped: tuple[TrainingResult, ...] = ()
+    arms: tuple[ArmResult, ...] = ()
+    race_trainings: tuple[TrainingResult, ...] = ()
     earlier: tuple[SettingResult, ...] = ()
     asked: SweepRequest | None = None
     data: DataSummary | None = None
@@ -216,10 +217,11 @@ class SweepResult:
 
     @computed_field
     @property
-    def verdict(self) -> Verdict:
-        """Whether the best confirmed model beats the best baseline; None where one of them is missing."""
-        contenders = [each.contender(self.score) for each in self.confirmations]
-        return compare_baselines(contenders, f"test/{self.score.rpartition('/')[2]}", self.mode)
+    def verdicts(self) -> Verdicts:
+        """Heads against control, then the best model against the best baseline; see `sweep_verdicts`."""
+        margin = self.job.get("evaluation", {}).get("margin", MARGIN)
+        rows = self.data.test_rows if self.data else 0
+        return sweep_verdicts(self.confirmations, self.score, self.mode, margin=margin, rows=rows)
 
     @computed_field
     @property

@@ -8,9 +8,12 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.arms import search_plans
+from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
-from mlcl.service.search.sweep_plan import SweepPlan, baseline_searches, check_plan
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.baseline_verdict import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device
@@ -38,23 +41,29 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep."""
     job_data = check_plan(plan, home)
     space, job = plan.space, plan.search_job()
-    confirmations = plan.seeds * (1 + plan.confirm + len(plan.baselines)) if plan.seeds else 0
-    searches = baseline_searches(plan)
+    plans = search_plans(plan)
+    searches = [each for each in plans if each.is_searched]
+    raced = sum((1 + each.plan.confirm) * len(each.race_seeds) for each in searches if each.races)
+    confirmations = raced + sum(
+        each.plan.seeds * (1 if each.races or not each.is_searched else 1 + plan.confirm) for each in plans
+    )
+    confirmations = confirmations if plan.seeds else 0
     drawn = [its for its in space.parameters if its.name == EPOCHS]
     epochs = max(job.train.epochs, *(end[EPOCHS] for its in drawn for end in its.domain.ends(EPOCHS)), 1)
-    trained = plan.most + sum(each.most for each in searches.values()) + confirmations
+    trained = sum(each.plan.most for each in searches) + confirmations
     return {
         "sweep": {
             "name": plan.name,
             "trials": plan.most,
-            "trials_of_baselines": {
-                name: {
-                    "trials": each.most,
-                    "searched": [parameter.name for parameter in each.space.parameters],
+            "searches": plan.searches if plan.seeds else 1,
+            "trials_of_arms": {
+                each.arm: {
+                    "trials": each.plan.most * (plan.searches if plan.seeds else 1),
+                    "searched": [parameter.name for parameter in each.plan.space.parameters],
                 }
-                for name, each in searches.items()
+                for each in searches
             },
-            "baselines": [name for name, _ in plan.baselines],
+            "baselines": [each.arm for each in plans if each.role is not Role.MODEL and each.number == 1],
             "most_confirmation_runs": confirmations,
             "score": plan.score,
             "mode": space.mode,

@@ -14,8 +14,8 @@ from mlcl.errors import UserError
 from mlcl.files import locked_folder
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep
+from mlcl.results.sweep_arms import best_seed, best_setting
 from mlcl.results.sweep_result import SweepResult
-from mlcl.significance.baseline_verdict import Role, best_of
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import register_export
@@ -116,13 +116,10 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
 
 def _best_run_id(sweep: SweepResult) -> str | None:
     """The seed with the best score on validation of the best confirmed model, else the best trial."""
-    contenders = [each.contender(sweep.score) for each in sweep.confirmations]
-    best = best_of(contenders, Role.MODEL, sweep.mode)
+    best = best_setting(sweep.confirmations, sweep.score, sweep.mode)
     if best is None:
         return sweep.best.run_id if sweep.best else None
-    sign = 1 if sweep.mode == "max" else -1
-    seed = max(best.validation, key=lambda seed: sign * best.validation[seed])
-    return sweep.confirmations[contenders.index(best)].seeds[seed].run_id
+    return best_seed(best, sweep.score, sweep.mode).run_id
 
 
 def _single(found: Sequence[Run], word: str) -> Run:

@@ -16,10 +16,11 @@ Result = Literal["beats", "loses to", "undecided", "same"]
 
 
 class Role(Flag):
-    """The role of a setting in the comparison. A setting that a baseline's search finds, too, has both."""
+    """The role of an arm and its settings in a comparison. The control is a baseline, too."""
 
     MODEL = auto()
     BASELINE = auto()
+    CONTROL = auto()
 
     @classmethod
     def named(cls, names: Iterable[str]) -> Role:

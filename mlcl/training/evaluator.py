@@ -48,7 +48,8 @@ class Evaluation:
 
     `train` has the embeddings (n, D) of this rank's training rows, `embeddings` those of validation and test
     (M, D) by split, `probabilities` the classifier's or the probe's by split. `decisions` are keyed by the
-    prefix of the metrics that they were used for. `notes` are messages to the user.
+    prefix of the metrics that they were used for, as are `tested`, the probabilities of the test rows (none
+    if test is not read). `notes` are messages to the user.
     """
 
     train: RankRows
@@ -57,6 +58,7 @@ class Evaluation:
     probabilities: dict[str, Tensor] = field(default_factory=dict)
     probe: ProbeResult | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
+    tested: dict[str, Tensor] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -195,6 +197,8 @@ class Evaluator:
             result.metrics |= self._metrics(f"{prefix}{name}", probabilities, split, result.decisions[prefix])
             if not prefix:
                 result.probabilities[split.name] = probabilities
+            if name == "test":
+                result.tested[prefix] = probabilities
         embeddings = result.embeddings[split.name] = self._embedding(queries.output_MO)
         result.metrics |= self._metrics.of_embeddings(name, embeddings, split)
         if store is None or neighbours is None:
@@ -204,6 +208,8 @@ class Evaluator:
             overlap = store.overlap(neighbours, self._job_data.targets(split), setting.k)
             decision = result.decisions[prefix]
             result.metrics |= self._metrics(f"{prefix}{name}", blended, split, decision, overlap)
+            if name == "test":
+                result.tested[prefix] = blended
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
         job_data = self._job_data

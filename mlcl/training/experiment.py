@@ -152,7 +152,10 @@ class _Experiment:
             metrics |= score(METRIC_NAMES[name], probabilities, job_data.dataset.split(name), decision)
         rows = RankRows(torch.empty(len(job_data.train), 0))
         nothing = {name: torch.empty(len(each), 0) for name, each in found.probabilities.items()}
-        write_results(self.folder, job_data, Evaluation(rows, metrics, nothing, found.probabilities))
+        result = Evaluation(rows, metrics, nothing, found.probabilities, decisions={"": decision})
+        if "test" in found.probabilities:
+            result.tested[""] = found.probabilities["test"]
+        write_results(self.folder, job_data, result)
         metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(began, fitted)}
         self._tell("end", metrics)
         return Outcome(metrics, resumed=False)

@@ -30,6 +30,7 @@ from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel
+from mlcl.training.tested_rows import BLOCKS, PREDICTIONS, write_test_rows
 
 RESULT = "result.json"
 MODEL = "model"
@@ -49,6 +50,8 @@ def write_results(
 ) -> None:
     """Writes `embeddings.parquet`, `model/` and, last, `result.json`, with which the run is complete.
 
+    A run that read test has `test_blocks.json` and `test_predictions.parquet` as well.
+
     Every rank must call this; all but rank 0 write their part of the embeddings alone. Without `model`, as
     for a baseline, there is no folder of a model.
     """
@@ -61,12 +64,16 @@ def write_results(
         first = CLASSIFIER if model.objective.classifier is not None else "probe"
         decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
         replace_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
+    if result.tested:
+        write_test_rows(folder, job_data, result.tested, result.decisions)
     replace_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
 
 
 def result_files(folder: Path) -> list[Path]:
     """Returns the files and folders that a finished run left."""
-    return [path for name in (RESULT, EMBEDDINGS, MODEL) if (path := folder / name).exists()]
+    return [
+        path for name in (RESULT, BLOCKS, PREDICTIONS, EMBEDDINGS, MODEL) if (path := folder / name).exists()
+    ]
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -76,7 +83,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def keep_metrics_alone(folder: Path) -> None:
-    """Removes the embeddings and the model of a finished run, and keeps its metrics."""
+    """Removes the embeddings and the model of a finished run, and keeps its metrics and test predictions."""
     for name in (EMBEDDINGS, MODEL):
         path = folder / name
         if path.is_dir():

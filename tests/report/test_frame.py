@@ -54,7 +54,7 @@ def test_what_types_columns_have(frame):
     assert frame["seed"].dtype == "Int64"
     assert isinstance(frame["started"].dtype, pd.DatetimeTZDtype)
     assert not any(name.startswith("log10.") for name in frame.columns)
-    assert list(frame["kind"].drop_duplicates()) == ["search", "baseline search", "confirmation"]
+    assert list(frame["kind"].drop_duplicates()) == ["search", "baseline search", "race", "confirmation"]
 
 
 def test_words_that_python_would_read_as_numbers_stay_words():

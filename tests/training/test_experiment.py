@@ -177,9 +177,9 @@ def test_the_test_split_is_read_once_and_only_where_asked(tiny, tmp_path, monkey
     assert not any("test/" in name or name.startswith("transfer/") for name in outcome.metrics)
     read.clear()
     run(tiny_job(tiny, epochs=1), tmp_path, tmp_path / "final")
-    # Rows carry targets along; the last reading is the measurement, after all of validation's.
-    assert read[-3:] == ["test"] * 3
-    assert read.count("test") == 3
+    # Rows carry targets along; the last readings are the measurement, after all of validation's.
+    assert read[-4:] == ["test"] * 4
+    assert read.count("test") == 4
 
 
 TWO_PHASE = (

@@ -85,6 +85,9 @@ class SearchConfig(Section):
         None, description="of several metrics, the one by which trials stop early"
     )
     seed: int = Field(0, ge=0, description="of the sampler")
+    race_seeds: int = Field(
+        2, ge=0, lt=500, description="fresh seeds on which the best trials race on validation; 0: no race"
+    )
     grace: int = Field(1, ge=1, description="validations before a trial may be stopped early")
     reduction_factor: int = Field(3, ge=2, description="one in so many trials passes a rung")
     startup: int = Field(

@@ -1,6 +1,6 @@
-"""Plots of comparisons: settings against a reference, and methods by their average ranks.
+"""Plots of comparisons: the verdicts of a sweep, and methods by their average ranks.
 
-The forest plot has the mean paired difference of each setting to a reference, with its interval. The
+The forest plot has the difference of each verdict, with its interval. The
 average-rank diagram has methods on a line by average rank, and bars over those that do not differ: J. Demsar,
 Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006, figure 1.
 """
@@ -17,66 +17,53 @@ from matplotlib.figure import Figure
 
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot
-from mlcl.results.comparison import Comparison
-from mlcl.significance.paired_tests import LEVEL
+from mlcl.significance.verdict import Answer, Verdict
 
 _ROW, _REST = 0.34, 1.1
 """Height of a row and of all else, in inches."""
-_ROOM = 0.6
-"""Room beside the trained settings, as a share of what they span."""
 
 
-def forest_plot(found: Comparison) -> Plot:
-    """The plot of a comparison. Its table has a row for each setting: difference, low, high, verdict."""
+def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
+    """The plot of a sweep's verdicts. Its table has a row for each: pair, difference, ends, answer."""
     rows = [
-        (row.setting.label, row.paired.difference, *(row.paired.interval or (None, None)), row.verdict)
-        for row in found.rows
+        (
+            f"{its.treated.label} against {its.reference.label}",
+            its.difference,
+            *(its.interval or (None, None)),
+            its.answer,
+        )
+        for its in verdicts
     ]
-    table = pd.DataFrame(rows, columns=["setting", "difference", "low", "high", "verdict"])
-    better = {"max": "Right of the line is better.", "min": "Left of the line is better.", None: ""}
-    caption = f"Mean difference over the seeds that both have, with its {LEVEL:.0%} interval."
+    table = pd.DataFrame(rows, columns=["pair", "difference", "low", "high", "answer"])
+    first = verdicts[0]
     return Plot(
         "differences",
-        f"{found.metric}: difference to {found.reference.label}",
-        f"{caption} {better[found.mode]}".rstrip(),
+        f"{first.metric}: differences",
+        f"Difference of the means with its {first.level:.0%} interval. Right of the line is better; "
+        f"differences within the grey band do not matter.",
         table,
-        partial(_draw, table, found.metric, _limits(found)),
+        partial(_draw, table, first),
     )
-
-
-def _limits(found: Comparison) -> tuple[float, float]:
-    """The ends of the axis: a fitted baseline far off must not squeeze what was trained."""
-    trained = [row.paired for row in found.rows if not row.setting.is_fitted]
-    shown = trained or [row.paired for row in found.rows]
-    ends = [0.0, *(end for its in shown for end in (its.difference, *(its.interval or ())))]
-    room = _ROOM * (max(ends) - min(ends)) or 1.0
-    return min(ends) - room, max(ends) + room
 
 
 _TICKS = 5
 """Most numbers under an axis that long names leave half of the width."""
 
 
-def _draw(table: pd.DataFrame, metric: str, limits: tuple[float, float]) -> Figure:
+def _draw(table: pd.DataFrame, verdict: Verdict) -> Figure:
     with style.matplotlib_style():
         figure = Figure(figsize=(style.WIDTH, _ROW * len(table) + _REST))
         axes = figure.add_subplot()
+        axes.axvspan(-verdict.margin, verdict.margin, color=style.MEANINGS["baseline"], alpha=0.2)
         axes.axvline(0, color=style.MEANINGS["baseline"], linewidth=style.LINE_WIDTH)
         for place, (_, row) in enumerate(table.iterrows()):
-            if not limits[0] <= row["difference"] <= limits[1]:
-                left = row["difference"] < limits[0]
-                text = f"\u2190 {row['difference']:+.3f}" if left else f"{row['difference']:+.3f} \u2192"
-                axes.text(limits[0 if left else 1], place, text, ha="left" if left else "right", va="center")
-                continue
-            decided = row["verdict"] not in ("undecided", "not tested")
             axes.plot([row["low"], row["high"]], [place, place], color="black", linewidth=style.LINE_WIDTH)
-            fill = style.MEANINGS["complete"] if decided else "white"
+            fill = "white" if row["answer"] == Answer.CANNOT_TELL else style.MEANINGS["complete"]
             axes.plot(row["difference"], place, "s", color="black", markerfacecolor=fill)
-        axes.set_yticks(range(len(table)), [style.as_text(f"{its}") for its in table["setting"]])
-        axes.set_xlim(*limits)
+        axes.set_yticks(range(len(table)), [style.as_text(f"{its}") for its in table["pair"]])
         axes.locator_params(axis="x", nbins=_TICKS)
         axes.set_ylim(len(table) - 0.5, -0.5)
-        axes.set_xlabel(style.as_text(f"difference in {metric}"))
+        axes.set_xlabel(style.as_text(f"difference in {verdict.metric}"))
     return figure
 
 

@@ -29,6 +29,7 @@ class Confirmation:
         scope: The search that found it, in a ledger with several.
         labels: Its present names, with its rank in the search; empty once better settings replaced it.
         roles: `model`, `baseline` or both.
+        race: Whether it is an entrant of its search's race, whose seeds are compared on validation alone.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Confirmation:
     scope: str = ""
     labels: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    race: bool = False
 
 
 @dataclass
@@ -120,6 +122,7 @@ class Entry(Training):
     score: float | None = None
     values: list[float] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
     cost: Cost = field(default_factory=Cost)
@@ -145,7 +148,8 @@ class End:
     """The end or the interruption of a training.
 
     `score` is the value of the goal that trials are pruned by, `values` has one number per goal; `chosen` are
-    the values of post-hoc keys that gave them, `metrics` all metrics.
+    the values of post-hoc keys that gave them, `metrics` all metrics, and `blocks` those of test without each
+    block of its rows.
     """
 
     state: State
@@ -153,6 +157,7 @@ class End:
     score: float | None = None
     values: Sequence[float] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
+    blocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
 

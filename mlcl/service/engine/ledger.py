@@ -167,6 +167,7 @@ class Ledger:
         entry.score = None if event["score"] is None else float(event["score"])
         entry.values = [float(value) for value in event["values"]]
         entry.metrics = {name: float(value) for name, value in event["metrics"].items()}
+        entry.blocks = {name: tuple(map(float, values)) for name, values in event["blocks"].items()}
         entry.chosen = event["chosen"]
         if entry.ended:
             self.history.append(("close", entry.key, 0))

@@ -18,6 +18,8 @@ from mlcl.tracking.names import Tag
 
 FRESH = ", fresh seeds"
 """The end of the name of a confirmation's run in MLflow, which the run of the trial does not have."""
+RACE = ", race"
+"""The end of the name of the run of an entrant of a race."""
 
 
 def log_id(owner: str, key: str) -> str:
@@ -89,7 +91,8 @@ class NestedTrials(TrainingStore):
             Tag.KEY: confirmation.key,
             Tag.ID: confirmation.label,
         }
-        self._start(confirmation, f"{confirmation.label}{FRESH}", self._parent, kind)
+        name = f"{confirmation.label}{RACE if confirmation.race else FRESH}"
+        self._start(confirmation, name, self._parent, kind)
 
     def _start(self, opened: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, opened.key)

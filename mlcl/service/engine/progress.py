@@ -12,7 +12,7 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger, now
 from mlcl.tracking import State
 
-Stage = Literal["search", "confirmation", "table"]
+Stage = Literal["search", "race", "confirmation", "table"]
 Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 
 

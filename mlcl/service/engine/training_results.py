@@ -61,6 +61,7 @@ class TrainingResults:
             values=tuple(entry.values),
             chosen=entry.chosen,
             metrics=entry.metrics,
+            blocks=entry.blocks,
             reason=entry.reason,
             intermediate=tuple(entry.intermediate),
             number=entry.number,

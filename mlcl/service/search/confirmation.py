@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, flatten, job_hash, load_job
 from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
+from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.sampling import agree
-from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 
 AS_WRITTEN = "as written"
 """The name of the job that is searched, as it was written."""
+LARGEST_SHARE = 2
+"""One in so many trials of a search may enter its race."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Candidate:
     """A setting that is confirmed on fresh seeds.
 
     `name` does not change; `labels` have its present ranks, one for each name under which the same job was
-    chosen.
+    chosen. `trial` is the label of the search trial that it is; empty for none.
     """
 
     key: str
@@ -32,51 +33,81 @@ class Candidate:
     job: JobConfig
     settings: Mapping[str, Any]
     role: Role = Role.MODEL
+    trial: str = ""
 
 
 def best_candidate(trial: Entry) -> Candidate:
     """Returns the setting of a trial."""
     job, name = load_job(trial.job), trial.label
-    return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings))
+    return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings), trial=name)
 
 
 def _key(job: JobConfig) -> str:
     return f"confirm-{job_hash(job)[:12]}"
 
 
-def candidates(
-    plan: SweepPlan, trials: Sequence[Entry], tuned: Mapping[str, Entry] = MappingProxyType({})
-) -> list[Candidate]:
-    """Returns trained baselines, the job as written, the best found, and fitted baselines, in this order.
+def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
+    """Returns the entrants of a search's race: the job as written, then its best trials.
 
-    With several goals the best found are those of the Pareto front. `tuned` has the best trials of baselines
-    that were searched, by the baselines' names: they are confirmed in place of the jobs as written.
-    Settings that come to the same job, but for the last digits of its numbers, are confirmed once, under both
-    names and with both roles.
+    A trial of the job as written enters once, as this.
     """
-    baselines = [
-        Candidate("", name, (name,), plan.with_grid(job), {}, Role.BASELINE) for name, job in plan.baselines
-    ]
-    found = [each for each in baselines if each.job.baseline is None]
-    for order, each in enumerate(found):
-        if each.name in tuned:
-            its = best_candidate(tuned[each.name])
-            found[order] = replace(its, labels=(f"{its.name}, best found",), role=Role.BASELINE)
-    found.append(Candidate("", AS_WRITTEN, (AS_WRITTEN,), plan.search_job(), {}))
+    count = entrant_count(search.plan.confirm, len(ranked(trials, search.plan.space.mode)))
+    found = _settings(search, trials, count)
+    return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in found]
+
+
+def entrant_count(confirm: int, trials: int) -> int:
+    """Returns the number of trials that enter a race: at most half of the search's complete ones, but one.
+
+    Args:
+        confirm: The number that was asked for.
+        trials: The number of complete trials.
+    """
+    return min(confirm, max(1, trials // LARGEST_SHARE), trials)
+
+
+def picked(entrant: Candidate) -> Candidate:
+    """Returns an entrant of a race as the setting that is confirmed."""
+    return replace(entrant, key=_key(entrant.job))
+
+
+def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
+    """Returns the settings that are confirmed without a race: the job as written, the best trials.
+
+    With several goals these are of the Pareto front. A job that is not searched is confirmed as written.
+    """
+    return _settings(search, trials, search.plan.confirm)
+
+
+def _settings(search: SearchPlan, trials: Sequence[Entry], count: int) -> list[Candidate]:
+    """Returns the job as written, and the best trials; those that come to the same job once."""
+    plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
+    if not search.is_searched:
+        return [_written(search, plan.name)]
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
-    best = ranked(trials, plan.space.mode)[: plan.confirm]
-    for rank, trial in enumerate(best, start=1):
+    found = [_written(search, f"{prefix}{AS_WRITTEN}")]
+    for rank, trial in enumerate(ranked(trials, plan.space.mode)[:count], start=1):
         name = "best found" if rank == 1 else f"no. {rank} found"
-        found.append(replace(best_candidate(trial), labels=(f"{name} ({trial.label})",)))
-    found += [each for each in baselines if each.job.baseline is not None]
+        its = replace(best_candidate(trial), labels=(f"{name} ({trial.label})",), role=search.role)
+        found.append(its)
+    return _merged(found)
+
+
+def _written(search: SearchPlan, name: str) -> Candidate:
+    job = search.plan.search_job()
+    return Candidate(_key(job), name, (name,), job, {}, search.role)
+
+
+def _merged(found: Sequence[Candidate]) -> list[Candidate]:
+    """Merges settings that come to the same job."""
     merged: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
     for one in found:
         job = flatten(dump_job(one.job))
         at = next((at for at, other in enumerate(jobs) if agree(job, other)), None)
         if at is None:
-            merged.append(replace(one, key=_key(one.job)))
+            merged.append(one)
             jobs.append(job)
         else:
             same = merged[at]
@@ -84,6 +115,6 @@ def candidates(
                 same,
                 labels=(*same.labels, *one.labels),
                 settings=one.settings or same.settings,
-                role=same.role | one.role,
+                trial=one.trial or same.trial,
             )
     return merged

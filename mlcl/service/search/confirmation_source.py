@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mlcl.config import dump_job, load_job
 from mlcl.service.engine.entries import Confirmation, End, Entry, Training, scoped
@@ -17,21 +17,29 @@ from mlcl.tracking import State
 from mlcl.tracking.names import Tag
 
 
+@dataclass(frozen=True)
+class ChosenSettings:
+    """Settings that are trained on the same fresh seeds; `scope` is the search that found them."""
+
+    settings: Sequence[Candidate]
+    seeds: Sequence[int]
+    scope: str = ""
+
+
 class ConfirmationSource(TrainingSource):
     """The trainings of chosen settings on fresh seeds: the first seed of each, then the second of each.
 
     In this order a stop leaves no setting without any seed.
 
     Args:
-        plan: The plan of the search.
+        plan: The plan of the searches.
         ledger: Where trainings and confirmations are opened.
         store: Where they are stored.
-        chosen: The settings.
-        scope: The search that found them, in a ledger with several.
+        chosen: The settings of each search.
         seed_keys: The keys of a job that get the seed.
+        race: Whether the settings race: test is not read.
     """
 
-    stage = "confirmation"
     store: NestedTrials
 
     def __init__(
@@ -39,48 +47,63 @@ class ConfirmationSource(TrainingSource):
         plan: SweepPlan,
         ledger: Ledger,
         store: NestedTrials,
-        chosen: Sequence[Candidate],
-        scope: str = "",
+        chosen: Sequence[ChosenSettings],
         seed_keys: Sequence[str] = ("train.seed",),
+        *,
+        race: bool = False,
     ) -> None:
+        self.stage, self.test, self._race = ("race" if race else "confirmation"), not race, race
         self.store, self.scores = store, plan.scores
-        self._plan, self._ledger, self._scope, self._seed_keys = plan, ledger, scope, seed_keys
-        self._chosen = [replace(each, key=scoped(scope, each.key)) for each in chosen]
+        self._plan, self._ledger, self._seed_keys = plan, ledger, seed_keys
+        self._chosen = [
+            replace(its, settings=[replace(each, key=scoped(its.scope, each.key)) for each in its.settings])
+            for its in chosen
+        ]
         self._entries: list[Entry] = []
         self._waiting: list[Entry] = []
 
     def start(self) -> tuple[int, int]:
         """Opens all confirmations and seeds."""
-        ledger, chosen = self._ledger, {each.key: each for each in self._chosen}
-        for each in self._chosen:
-            if each.key not in ledger.confirmations:
-                new = Confirmation(each.key, each.name, dump_job(each.job), dict(each.settings), self._scope)
-                ledger.open_confirmation(_with_labels(new, each))
-            self.store.open_confirmation(ledger.confirmations[each.key])
-        # The best found may be another setting than last time.
-        for its in [its for its in ledger.confirmations.values() if its.scope == self._scope]:
-            present = _with_labels(its, chosen.get(its.key))
-            if present != its:
-                ledger.open_confirmation(present)
-            self.store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(present.labels) or "no longer"})
-        first = self._plan.job.train.seed + 1  # none of them is the search's
-        for seed in range(first, first + self._plan.seeds):
-            self._entries += [self._open(each.key, seed) for each in self._chosen]
+        for its in self._chosen:
+            self._open_settings(its)
+        longest = max((len(its.seeds) for its in self._chosen), default=0)
+        for place in range(longest):
+            for its in self._chosen:
+                if place < len(its.seeds):
+                    self._entries += [self._open(each.key, its.seeds[place]) for each in its.settings]
         self._waiting = [entry for entry in self._entries if entry.resumable]
         return len(self._entries) - len(self._waiting), len(self._entries)
+
+    def _open_settings(self, chosen: ChosenSettings) -> None:
+        """Opens the confirmations of one search. The best found may be another setting than last time."""
+        ledger, present = self._ledger, {each.key: each for each in chosen.settings}
+        for each in chosen.settings:
+            if each.key not in ledger.confirmations:
+                job, settings = dump_job(each.job), dict(each.settings)
+                new = Confirmation(each.key, each.name, job, settings, chosen.scope, race=self._race)
+                ledger.open_confirmation(_with_labels(new, each))
+            self.store.open_confirmation(ledger.confirmations[each.key])
+        for its in list(ledger.confirmations.values()):
+            if (its.scope, its.race) != (chosen.scope, self._race):
+                continue
+            now = _with_labels(its, present.get(its.key))
+            if now != its:
+                ledger.open_confirmation(now)
+            self.store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
 
     def _open(self, confirmation: str, seed: int) -> Entry:
         held, key = self._ledger.confirmations[confirmation], f"{confirmation}-seed{seed}"
         if key not in self._ledger.entries:
+            versions = self._ledger.versions(held.scope)  # none of a job that is not searched
             job = dump_job(load_job(held.job, dict.fromkeys(self._seed_keys, seed)))
             training = Training(
                 key=key,
                 label=f"{held.label}, seed {seed}",
                 job=job,
                 settings=dict(held.settings),
-                version=self._ledger.versions(self._scope)[-1].number,
+                version=versions[-1].number if versions else 0,
                 confirmation=confirmation,
-                scope=self._scope,
+                scope=held.scope,
             )
             self.store.open(self._ledger.open(training))
         return self._ledger.entries[key]
@@ -95,7 +118,7 @@ class ConfirmationSource(TrainingSource):
 
     def end(self, state: State, reason: str) -> None:
         """Closes the confirmations, with the means over their seeds."""
-        for each in self._chosen:
+        for each in (each for its in self._chosen for each in its.settings):
             if each.key in self._ledger.confirmations:
                 ended = self._ended(each.key, state, reason)
                 if self._ledger.confirmation_states.get(each.key) != ended:

@@ -4,41 +4,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
-LARGEST_SHARE = 2
-"""One in so many trials of a search may enter its race."""
+from mlcl.results.sweep_arms import ArmSearch, Entrant
+from mlcl.results.sweep_result import ranked
+from mlcl.service.engine.entries import scoped
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.arms import SearchPlan
+from mlcl.service.search.confirmation import Candidate
+from mlcl.tracking import State
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """A setting that is trained on the fresh seeds of a race.
+def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
+    """Returns the entrants with their scores in the race.
 
-    Attributes:
-        name: The setting's name: `as written`, or that of its trial.
-        scores: The validation score on each seed of the race, NaN where the training failed.
-        found: The score of its trial in the search, None for a job as written that is no trial.
+    Empty for a single one, which has none to race with, and until each training has ended.
     """
+    if len(raced) < 2:
+        return []
+    found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
+    field = []
+    for each in raced:
+        seeds = ledger.seeds_of(scoped(search.scope, each.key))
+        if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
+            return []
+        scores = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
+        field.append(
+            Entrant(each.name, tuple(math.nan if s is None else s for s in scores), found.get(each.trial))
+        )
+    return field
 
-    name: str
-    scores: tuple[float, ...]
-    found: float | None = None
 
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds, NaN where one of them failed."""
-        return fmean(self.scores) if self.scores else math.nan
-
-
-def entrant_count(confirm: int, trials: int) -> int:
-    """Returns the number of trials that enter a race: at most half of the search's complete ones, but one.
-
-    Args:
-        confirm: The number that was asked for.
-        trials: The number of complete trials.
-    """
-    return min(confirm, max(1, trials // LARGEST_SHARE), trials)
+def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
+    """Returns the result of a search with the entrants of its race."""
+    counted, mode = ledger.counted(search.scope), search.plan.space.mode
+    scores = [each.score for each in ranked(counted, mode) if each.score is not None]
+    race = race_results(search, raced, ledger)
+    if not race:
+        return ArmSearch(search.number, len(scores), pick=raced[0].name if len(raced) == 1 else "")
+    pick = race_pick(race, mode)
+    kept = kept_share(pick, scores, mode)
+    return ArmSearch(search.number, len(scores), tuple(race), pick.name, kept)
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:

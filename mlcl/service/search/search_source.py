@@ -14,12 +14,14 @@ from mlcl.service.engine.entries import End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
+from mlcl.service.search.control import control_start
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import exact, start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.training.run_files import RESULT
+from mlcl.training.tested_rows import blocks_of
 
 
 class Search:
@@ -41,6 +43,7 @@ class Search:
         self._job = plan.search_job()
         self._flat = flatten(dump_job(self._job))
         self._start = start(plan.space, self._flat)
+        self._starts = [] if self._start is None else [self._start]
         self._waiting: list[Entry] = []
         self.pruner = ReplayPruner(
             plan.space.search,
@@ -73,6 +76,12 @@ class Search:
         assert entry.number is not None
         self.pruner.tell(entry.number, entry.state, entry.score)
 
+    def start_at(self, setting: Mapping[str, Any]) -> None:
+        """Makes the point of a control's setting the second trial, see `control_start`."""
+        point = control_start(self.plan.space, self._flat, setting)
+        if point is not None and point not in self._starts:
+            self._starts.append(point)
+
     @property
     def trials(self) -> list[Entry]:
         """The trials of the present space."""
@@ -95,7 +104,7 @@ class Search:
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        settings, trial = draw_trial(self.plan.space, self._version, self.trials, self._start)
+        settings, trial = draw_trial(self.plan.space, self._version, self.trials, self._starts)
         job = load_job(dump_job(self._job), settings)
         if trial.params == self._start:  # the job as written, whose point may have lost the last digits
             settings, job = exact(settings, self._flat), self._job
@@ -135,16 +144,21 @@ class Search:
 class SearchSource(TrainingSource):
     """The trials of searches that take turns, so that a budget cuts all of them alike.
 
-    `notify` is called after each end of a trial.
+    `notify` is called after each end of a trial; `later` are searches that follow, for forecasts.
     """
 
     stage = "search"
     test = False
 
     def __init__(
-        self, searches: Sequence[Search], store: NestedTrials, notify: Callable[[], None] = lambda: None
+        self,
+        searches: Sequence[Search],
+        store: NestedTrials,
+        notify: Callable[[], None] = lambda: None,
+        later: Sequence[Search] = (),
     ) -> None:
         self._searches, self._notify = {search.scope: search for search in searches}, notify
+        self._later = later
         self.store, self.scores = store, searches[0].plan.scores
 
     def start(self) -> tuple[int, int]:
@@ -173,8 +187,8 @@ class SearchSource(TrainingSource):
         self._notify()
 
     def left(self) -> int:
-        """Counts the trials of all searches that have not ended yet."""
-        return sum(search.left() for search in self._searches.values())
+        """Counts the trials that have not ended yet, of these searches and later ones."""
+        return sum(search.left() for search in (*self._searches.values(), *self._later))
 
 
 def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:
@@ -185,7 +199,8 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
         return End(State.FAILED, f"{', '.join(broken)} is not a number")
     chosen = _chosen_settings(plan.free, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
-    return End(State.COMPLETE, score=score, values=values, metrics=metrics, chosen=chosen)
+    blocks = blocks_of(folder)
+    return End(State.COMPLETE, score=score, values=values, metrics=metrics, blocks=blocks, chosen=chosen)
 
 
 def _chosen_settings(

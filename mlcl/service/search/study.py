@@ -98,7 +98,7 @@ def _frozen(
 
 
 def draw_trial(
-    space: Space, version: SpaceVersion, trials: Sequence[Entry], start: Mapping[str, Any] | None
+    space: Space, version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], FrozenTrial]:
     """Draws a new trial: its settings, and the Optuna trial.
 
@@ -106,13 +106,15 @@ def draw_trial(
         space: The space of `version`.
         version: The space version.
         trials: All trials of the version so far. An interrupted one counts as one that runs.
-        start: The point of the job as written, which is the first trial of a version unless an earlier trial
-            was it; None where the space does not hold it.
+        starts: The points of the first trials of a version: that of the job as written where the space holds
+            it, and that of the control. Those of earlier trials are left out.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
     study = build_study(version, running, "draw", sampler=build_sampler(space.search))
-    if start is not None and not trials and all(each.params != start for each in version.kept.values()):
-        study.enqueue_trial(dict(start))
+    earlier = [each.params for each in version.kept.values()]
+    waiting = [point for point in starts if point not in earlier]
+    if len(trials) < len(waiting):
+        study.enqueue_trial(dict(waiting[len(trials)]))
     settings = draw(space, study.ask())
     return settings, study.get_trials(deepcopy=False)[-1]
 

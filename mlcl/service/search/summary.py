@@ -12,21 +12,22 @@ from pathlib import Path
 from mlcl.config import Goal, dump_job
 from mlcl.results.documents import write_result
 from mlcl.results.provenance import data_notes, lower_is_better, provenance_of
+from mlcl.results.sweep_arms import ArmResult
 from mlcl.results.sweep_result import (
     DataSummary,
     SettingResult,
     SweepRequest,
     SweepResult,
     TrainingResult,
-    ranked,
 )
 from mlcl.service.engine.entries import Confirmation, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener
 from mlcl.service.engine.training_results import TrainingResults
+from mlcl.service.search.arms import search_plans
 from mlcl.service.search.confirmation import AS_WRITTEN
-from mlcl.service.search.sweep_plan import SweepPlan, baseline_searches, scope_of
+from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State, typed_params
 from mlcl.tracking.names import Tag
@@ -43,12 +44,19 @@ class SweepReader:
         ledger: The ledger in the sweep's folder.
         home: The folder with the logs.
         run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+        test_rows: The number of test rows.
     """
 
     def __init__(
-        self, plan: SweepPlan, ledger: Ledger, home: Path, run_id: Callable[[str], str | None]
+        self,
+        plan: SweepPlan,
+        ledger: Ledger,
+        home: Path,
+        run_id: Callable[[str], str | None],
+        test_rows: int = 0,
     ) -> None:
         self._plan, self._ledger, self._id = plan, ledger, ledger.head["id"]
+        self._searches, self._test_rows = search_plans(plan), test_rows
         self._trainings = TrainingResults(home, run_id)
         self._params = typed_params(plan.search_job(), plan.free)
 
@@ -58,22 +66,31 @@ class SweepReader:
         reason: str,
         confirmed: Collection[str] = (),
         *,
+        arms: tuple[ArmResult, ...] = (),
+        model: str = "",
         spent: str = "",
         undelivered: int = 0,
     ) -> SweepResult:
-        """Returns the present result; `confirmed` has the keys of settings that this command confirmed."""
+        """Returns the present result.
+
+        `confirmed` has the keys of settings that this command confirmed, `model` is that of the training
+        whose model is registered.
+        """
         plan, ledger, budget = self._plan, self._ledger, self._plan.resources.budget
         goals = zip(plan.scores, plan.space.goals, strict=True)
-        counted, scopes = ledger.counted(), [scope_of(each) for each in baseline_searches(plan).values()]
-        baselines = [entry for scope in scopes for entry in ledger.counted(scope)]
+        own = [each.scope for each in self._searches if each.role is Role.MODEL]
+        counted = [entry for scope in own for entry in ledger.counted(scope)]
+        others = [each.scope for each in self._searches if each.scope not in own]
+        baselines = [entry for scope in others for entry in ledger.counted(scope)]
         kept = {entry.key for entry in (*counted, *baselines)}
+        raced = [key for key, each in ledger.confirmations.items() if each.race]
+        trials = [each for each in ledger.entries.values() if each.number is not None]
         settings = self._settings()
-        best = next(iter(ranked(counted, plan.space.mode)), None)
         tags = [self._trainings.tags(log_id(self._id, key)) for key in ledger.entries]
-        own = dict(self._trainings.tags(self._id))
+        mine = dict(self._trainings.tags(self._id))
         if len(ledger.codes) > 1:
-            own[Tag.CODE] = ", then ".join(ledger.codes)
-        data = next(iter(tags), own)
+            mine[Tag.CODE] = ", then ".join(ledger.codes)
+        data = next(iter(tags), mine)
         return SweepResult(
             id=self._id,
             name=plan.name,
@@ -85,28 +102,40 @@ class SweepReader:
             mode=plan.space.mode,
             trials=self._built(counted),
             confirmations=tuple(settings[key] for key in confirmed),
-            registered="" if best is None else ledger.registered.get(best.key, ""),
+            registered=ledger.registered.get(model, ""),
             spent=spent,
             undelivered=undelivered,
             run_id=self._trainings.run_id(self._id),
             baseline_trials=self._built(baselines),
             earlier_baseline_trials=self._built(
-                [entry for entry in ledger.entries.values() if entry.scope and entry.key not in kept]
+                [entry for entry in trials if entry.scope not in own and entry.key not in kept]
             ),
-            dropped=self._built([entry for entry in ledger.trials() if entry.key not in kept]),
+            dropped=self._built([entry for entry in trials if entry.scope in own and entry.key not in kept]),
             earlier=tuple(each for key, each in settings.items() if key not in confirmed),
-            asked=SweepRequest(plan.trials, plan.seeds, plan.confirm, budget.text if budget else ""),
+            arms=arms,
+            race_trainings=self._built(
+                [
+                    seed
+                    for each in ledger.confirmations.values()
+                    if each.race
+                    for seed in ledger.seeds_of(each.key)
+                ]
+            ),
+            asked=SweepRequest(
+                plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
+            ),
             data=DataSummary(
                 name=data.get(Tag.DATA, ""),
-                fingerprint=own.get(Tag.FINGERPRINT, ""),
+                fingerprint=mine.get(Tag.FINGERPRINT, ""),
                 notes=tuple(note for notes in data_notes(tags).values() for note in notes),
+                test_rows=self._test_rows,
             ),
             job=dump_job(plan.job),
             params=self._params,
             space=plan.space_text,
             free=plan.free,
             lower_is_better=lower_is_better(tags),
-            provenance=provenance_of(own, tags),
+            provenance=provenance_of(mine, tags),
         )
 
     def _built(self, entries: Collection[Entry]) -> tuple[TrainingResult, ...]:
@@ -119,9 +148,7 @@ class SweepReader:
         A baseline's file may have the name of a search trial; another job under a name is another setting.
         """
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
-        confirmations = [
-            confirmation for confirmation in self._ledger.confirmations.values() if not confirmation.scope
-        ]
+        confirmations = [each for each in self._ledger.confirmations.values() if not each.race]
         used, found = Counter[str](), {}
         for order, confirmation in enumerate(confirmations):
             its, name = self._setting(confirmation, order), confirmation.label
@@ -135,6 +162,7 @@ class SweepReader:
         log = log_id(self._id, confirmation.key)
         params, hash_ = self._trainings.job(log, confirmation.job, self._plan.free)
         build, free = self._trainings.build, self._plan.free
+        search = next((each for each in self._searches if each.scope == confirmation.scope), None)
         state, _ = self._ledger.confirmation_states.get(confirmation.key, (State.RUNNING, ""))
         return SettingResult(
             key=confirmation.key,
@@ -148,6 +176,8 @@ class SweepReader:
             ),
             name=confirmation.label,
             role=Role.named(confirmation.roles),
+            arm="" if search is None else search.arm,
+            search=1 if search is None else search.number,
             params=params,
             job_hash=hash_,
             log=log,

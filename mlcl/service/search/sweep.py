@@ -1,10 +1,10 @@
-"""A sweep: search a space, confirm the best on fresh seeds, register the best model."""
+"""A sweep: search a space in each arm, confirm the picks on fresh seeds, register the best model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from mlcl.config import job_hash
@@ -14,25 +14,23 @@ from mlcl.results.documents import write_result
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
-from mlcl.service.engine.entries import Entry, SpaceVersion
+from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
+from mlcl.service.engine.source import TrainingSource
+from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import register_best
-from mlcl.service.search.confirmation import Candidate, candidates
-from mlcl.service.search.confirmation_source import ConfirmationSource
+from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants, picked
+from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource
+from mlcl.service.search.plan_checks import check_plan
+from mlcl.service.search.race import race_pick, race_results, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
-from mlcl.service.search.sweep_plan import (
-    SweepPlan,
-    baseline_searches,
-    check_plan,
-    scope_of,
-    sweep_folder,
-    sweep_identity,
-)
+from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity
 from mlcl.service.search.sweep_run import SweepRun
+from mlcl.significance.baseline_verdict import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
 from mlcl.tracking.leaderboard import describe_experiment
@@ -73,8 +71,8 @@ def run_sweep(
         with command.start(identity, asked):
             sweep = _open_sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
-            sweep.engine.run(sweep.searches)
-            sweep.confirm()
+            for source in sweep.stages():
+                sweep.engine.run(source)
             end.state, end.reason = sweep.outcome()
         if end.undelivered == 0:
             sweep.attempt("the experiment is not described", sweep.describe)
@@ -93,9 +91,11 @@ def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFol
 
 
 def _most(plan: SweepPlan) -> int:
-    """Trainings of the longer one of the two stages."""
-    searched = plan.most + sum(each.most for each in baseline_searches(plan).values())
-    return max(searched, plan.seeds * (1 + plan.confirm + len(plan.baselines)))
+    """Trainings of the longest one of the stages."""
+    plans = search_plans(plan)
+    searched = sum(each.plan.most for each in plans if each.is_searched)
+    settings = 1 + plan.confirm
+    return max(searched, sum(each.plan.seeds * settings for each in plans))
 
 
 def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
@@ -103,93 +103,149 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     ledger, home = command.ledger, command.logs.home
     own = SweepRun(plan, command.record, command.logs)
     command.logs.deliver(command.folder.path.name)
-    reader = SweepReader(plan, ledger, home, command.delivery.run_id)
+    reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
     reporter = Reporter(
         ledger,
         command.account,
         kept_on_disk(reader, command.watch),
         metric=plan.space.metric,
         score=plan.score,
-        best=lambda: next(iter(ranked(ledger.counted(), plan.space.mode)), None),
+        best=lambda: next(iter(ranked(own.counted(ledger), plan.space.mode)), None),
     )
     reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
-    version = open_version(plan, ledger, home, reporter.note)
     for note in data.notes:
         reporter.note(f"data: {note}")
     store = NestedTrials(
         ledger, command.folder.path, command.logs, data, plan.free, shared=plan.shared_params()
     )
     store.open_all()
-    search = Search(plan, ledger)
-    baselines = {}
-    for name, its in baseline_searches(plan).items():
-        open_version(its, ledger, home, reporter.note, scope_of(its))
-        baselines[name] = Search(its, ledger, scope_of(its))
+    plans, searches = search_plans(plan), {}
+    for each in plans:
+        if each.is_searched:
+            version = open_version(each.plan, ledger, home, reporter.note, each.scope)
+            if each.role is Role.MODEL and version.number > 0:
+                _tag_dropped(ledger, version, store, each.scope)
+            searches[each.scope] = Search(each.plan, ledger, each.scope)
     store.close_all()
-    if version.number > 0:
-        _tag_dropped(ledger, version, store)
-    own.log_request(version.number)
+    own.log_request(ledger.versions()[-1].number)
     own.curve(ledger)
     engine = command.engine(reporter, plan.space.search.max_failed)
     write_result(reader.result(State.RUNNING, ""))
-    return Sweep(plan, command, engine, own, search, store, reader, baselines)
+    return Sweep(plan, command, engine, own, store, reader, plans, searches)
 
 
-def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials) -> None:
+def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
     """Tags trials that do not fit the present space with the reason, for readers of MLflow."""
-    counted = {entry.key for entry in ledger.counted()}
-    for entry in ledger.trials():
+    counted = {entry.key for entry in ledger.counted(scope)}
+    for entry in ledger.trials(scope=scope):
         reason = "" if entry.key in counted else version.dropped.get(entry.key, "of an earlier space")
         store.attach(entry.key).tags({Tag.DROPPED: reason})
 
 
 @dataclass
 class Sweep:
-    """A sweep that runs; `confirmed` are the settings whose seeds are in the report.
+    """A sweep that runs.
 
-    `baselines` are the searches of trained baselines by name.
+    `searches` are those of `plans` that have trials, by scope. `raced` has the entrants of the races and
+    `chosen` the settings to confirm, by scope; `confirmed` are the keys of settings whose seeds are in the
+    report.
     """
 
     plan: SweepPlan
     command: Command
     engine: Engine
     own: SweepRun
-    search: Search
     store: NestedTrials
     reader: SweepReader
-    baselines: Mapping[str, Search] = field(default_factory=dict)
-    confirmed: Sequence[Candidate] = ()
+    plans: Sequence[SearchPlan]
+    searches: Mapping[str, Search]
+    raced: dict[str, list[Candidate]] = field(default_factory=dict)
+    chosen: dict[str, list[Candidate]] = field(default_factory=dict)
+    confirmed: Sequence[str] = ()
     finished: bool = False
 
     @property
     def best(self) -> Entry | None:
-        """The best complete trial so far."""
-        return self.search.best()
+        """The best complete trial of the swept job so far."""
+        return next(iter(ranked(self.own.counted(self.command.ledger), self.plan.space.mode)), None)
 
-    @cached_property
-    def searches(self) -> SearchSource:
-        """The sweep's own search and those of its baselines."""
-        searches = [self.search, *self.baselines.values()]
-        ledger = self.command.ledger
-        return SearchSource(searches, self.store, lambda: self.own.point(ledger, self.best))
+    def stages(self) -> Iterator[TrainingSource]:
+        """Returns the sources to run: control and baselines, the swept job, the fresh seeds of all picks.
 
-    def confirm(self) -> None:
-        """Trains the best settings, the job as written and the baselines on fresh seeds."""
-        self.finished = self.searches.left() == 0 and (self.plan.seeds == 0 or self.best is None)
-        if self.plan.seeds == 0 or self.best is None:
-            return
+        A source depends on the results of those before it, which must have run.
+        """
+        own = [each for each in self.plans if each.role is Role.MODEL]
+        others = [each for each in self.plans if each not in own]
+        yield from self._search(others, later=own)
+        yield from self._choose(others)
+        self._start_at_control(own)
+        yield from self._search(own)
+        self.finished = sum(search.left() for search in self.searches.values()) == 0
+        if self.plan.seeds and self.best is not None:
+            yield from self._choose(own)
+            yield from self._confirm()
+
+    def _search(
+        self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()
+    ) -> Iterator[TrainingSource]:
+        """Returns the source of searches that take turns; `later` are those that follow."""
+        now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
+        if now:
+            ledger = self.command.ledger
+            yield SearchSource(now, self.store, lambda: self.own.point(ledger, self.best), then)
+
+    def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
+        """Returns the source of the races of searches, then sets the settings to confirm where it can."""
+        ledger, mode = self.command.ledger, self.plan.space.mode
+        found = {each.scope: ledger.counted(each.scope) for each in plans}
+        raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
+        fields = [
+            ChosenSettings(raced[each.scope], each.race_seeds, each.scope)
+            for each in plans
+            if len(raced.get(each.scope, ())) > 1
+        ]
+        known = all(
+            scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings
+        )
+        if fields and (known or not self.engine.stop()):
+            yield ConfirmationSource(self.plan, ledger, self.store, fields, race=True)
+        self.raced |= raced
+        for each in plans:
+            its = raced.get(each.scope, [])
+            race = race_results(each, its, ledger)
+            if each.scope not in raced:
+                self.chosen[each.scope] = confirmed_candidates(each, found[each.scope])
+            elif len(its) == 1:
+                self.chosen[each.scope] = [picked(its[0])]
+            elif race:
+                self.chosen[each.scope] = [picked(its[race.index(race_pick(race, mode))])]
+
+    def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
+        """Makes the control's best setting, with the least weights of heads, a first trial of each search."""
+        controls = {each.number: each.scope for each in self.plans if Role.CONTROL in each.role}
+        for each in own:
+            setting = self.chosen.get(controls.get(each.number, "none"))
+            if each.is_searched and setting:
+                self.searches[each.scope].start_at(setting[0].settings)
+
+    def _confirm(self) -> Iterator[TrainingSource]:
+        """Returns the source of the fresh seeds of the settings of all searches."""
         ledger = self.command.ledger
-        tuned = {name: its for name, search in self.baselines.items() if (its := search.best()) is not None}
-        chosen = candidates(self.plan, ledger.counted(), tuned)
-        known = [candidate for candidate in chosen if candidate.key in ledger.confirmations]
-        if len(known) < len(chosen) and self.engine.stop():
-            # The search was cut short: what is best so far need not be the best found.
+        settings = [
+            ChosenSettings(self.chosen[each.scope], each.fresh_seeds, each.scope)
+            for each in self.plans
+            if each.scope in self.chosen
+        ]
+        keys = [scoped(its.scope, each.key) for its in settings for each in its.settings]
+        known = [key for key in keys if key in ledger.confirmations]
+        if (len(settings) < len(self.plans) or len(known) < len(keys)) and self.engine.stop():
+            # A search was cut short: what is best so far need not be the best found.
             self.confirmed = known
             return
-        confirmation = ConfirmationSource(self.plan, ledger, self.store, chosen)
-        self.engine.run(confirmation)
-        self.confirmed = chosen
-        self.finished = self.searches.left() == 0 and confirmation.finished
+        confirmation = ConfirmationSource(self.plan, ledger, self.store, settings)
+        yield confirmation
+        self.confirmed = keys
+        self.finished = self.finished and confirmation.finished
 
     def outcome(self) -> tuple[State, str]:
         """Returns state and reason; a stop after the last training changes nothing."""
@@ -210,7 +266,7 @@ class Sweep:
         if state is State.COMPLETE:
             self.own.log_intermediate(ledger, self.command.logs)
         its = self.report(state, reason)
-        said = its.verdict.sentence if its.verdict else ""
+        said = "\n".join(each.sentence for each in its.verdicts)
         self.own.log.artifacts([write_result(its)])
         self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
 
@@ -228,9 +284,30 @@ class Sweep:
         if self.command.delivery.run_id(self.own.log.id) is not None:
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
+    @property
+    def model(self) -> Entry | None:
+        """The training whose model is registered: of the best pick of a race, else the best trial.
+
+        A job as written that was no trial is registered by its first training in the race.
+        """
+        ledger, mode = self.command.ledger, self.plan.space.mode
+        picks = []
+        for each in self.plans:
+            race = race_results(each, self.raced.get(each.scope, []), ledger)
+            if each.role is Role.MODEL and race:
+                its = race_pick(race, mode)
+                picks.append((its.mean, each.scope, self.raced[each.scope][race.index(its)]))
+        sign = 1 if mode == "max" else -1
+        sound = [pick for pick in picks if math.isfinite(pick[0])]
+        if not sound:
+            return self.best
+        _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
+        trials = [each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial]
+        return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
+
     def register(self) -> None:
         """Registers the best model in MLflow, once a run: a store that was deleted gets it again."""
-        command, best = self.command, self.best
+        command, best = self.command, self.model
         if best is None or best.score is None:
             return
         run_id = command.delivery.run_id(self.store.log(best))
@@ -241,5 +318,14 @@ class Sweep:
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
         """Returns the present result, with the ids of runs that MLflow has."""
-        keys, spent = [each.key for each in self.confirmed], self.command.account.used_text()
-        return self.reader.result(state, reason, keys, spent=spent, undelivered=undelivered)
+        ledger, model = self.command.ledger, self.model
+        results = [search_result(each, self.raced.get(each.scope, []), ledger) for each in self.plans]
+        return self.reader.result(
+            state,
+            reason,
+            self.confirmed,
+            arms=arm_results(self.plans, results),
+            model="" if model is None else model.key,
+            spent=self.command.account.used_text(),
+            undelivered=undelivered,
+        )

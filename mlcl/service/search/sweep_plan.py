@@ -1,29 +1,23 @@
-"""The plan of a sweep, its checks, the searches of its baselines, and the sweep that it goes on with."""
+"""The plan of a sweep, and the sweep that it goes on with."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlcl.config import (
     POSTHOC,
     JobConfig,
-    Parameter,
     Space,
-    corners,
     covers,
-    default_mode,
     dump_job,
     flatten,
     job_hash,
     load_job,
 )
-from mlcl.config.space.keys import nodes
 from mlcl.config.space.search import SAMPLERS
-from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
@@ -34,7 +28,6 @@ from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
-from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData, open_dataset
 
 IDENTITY = {
@@ -59,9 +52,11 @@ class SweepPlan:
         space: What is searched.
         space_text: The text of the space file.
         name: The sweep's name.
-        trials: The number of search trials of this space.
-        seeds: The number of fresh seeds on which settings are confirmed.
-        confirm: The number of best settings that are confirmed.
+        trials: The number of search trials of each arm, which its searches divide.
+        seeds: The number of fresh seeds of each arm, which the picks of its searches divide.
+        confirm: The number of best settings that race; without a race, that are confirmed.
+        searches: The number of independent searches of each arm.
+        control: The job without heads that has an arm of its own.
         baselines: Names and jobs of the baselines.
         resources: What a trial gets, and the budget.
         warm_start: The name or id of a sweep whose trials are taken over.
@@ -75,6 +70,8 @@ class SweepPlan:
     trials: int
     seeds: int = 0
     confirm: int = 1
+    searches: int = 1
+    control: JobConfig | None = None
     baselines: Sequence[tuple[str, JobConfig]] = ()
     resources: Resources = field(default_factory=Resources)
     warm_start: str | None = None
@@ -145,97 +142,6 @@ def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
     """Returns names and jobs of the baselines that can be fitted to a job's data."""
     names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info)
     return [(name, baseline_job(job, name)) for name in names]
-
-
-def check_plan(plan: SweepPlan, home: Path) -> JobData:
-    """Checks a plan before Ray or MLflow are started, and opens its data. Raises UserError."""
-    plan.resources.check(plan.job)
-    search_job = plan.search_job()
-    job_data = JobData.of(search_job, home)
-    info = job_data.dataset.info
-    _check_goals(plan)
-    for goal in plan.space.goals:
-        check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
-    for each in (plan, *baseline_searches(plan).values()):
-        _check_corners(each, info)
-    for name, job in plan.baselines:
-        verify = job.baseline is None  # a fitted one has the swept job's own data
-        _check_baseline(name, JobData.of(plan.with_grid(job), home, verify=verify), job_data)
-    return job_data
-
-
-def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
-    """Raises UserError where settings of the space do not fit the data."""
-    job = dump_job(plan.search_job())
-    for corner in corners(plan.space):
-        check_job(load_job(job, corner), info)
-
-
-def _check_goals(plan: SweepPlan) -> None:
-    """Raises UserError where the best values of post-hoc keys would not be the best of a goal."""
-    if not plan.space.posthoc:
-        return
-    for goal in plan.space.goals:
-        if goal.mode != default_mode(goal.metric):
-            raise UserError(
-                "the search over free keys takes the other direction",
-                file=plan.space.file,
-                key="search.mode",
-                found=f"{goal.metric}: {goal.mode}",
-                allowed=default_mode(goal.metric),
-            )
-    if len(set(plan.scores)) < len(plan.scores):
-        raise UserError(
-            "two metrics come to the same figure where keys are free",
-            file=plan.space.file,
-            key="search.metric",
-            found=[goal.metric for goal in plan.space.goals],
-        )
-
-
-def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
-    """Raises UserError unless a baseline has the swept job's data and targets."""
-    pairs = {
-        "data": (baseline.fingerprint, swept.fingerprint),
-        "objective.classifier.labels": (
-            baseline.job.objective.classifier.labels,
-            swept.job.objective.classifier.labels,
-        ),
-        "train.workers": (baseline.job.train.workers, swept.job.train.workers),
-    }
-    for key, (found, allowed) in pairs.items():
-        if found != allowed:
-            raise UserError(
-                "a baseline needs the swept job's", file=name, key=key, found=found, allowed=allowed
-            )
-
-
-def shared_space(space: Space, job: JobConfig) -> Space:
-    """Removes the parameters of keys that a job lacks, and those whose conditions need such a key."""
-    known, kept = set(nodes(dump_job(job))), list[Parameter]()
-    for parameter in space.parameters:
-        drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
-        if drawn and known.issuperset(parameter.keys):
-            kept.append(parameter)
-    return replace(space, parameters=tuple(kept))
-
-
-def baseline_searches(plan: SweepPlan) -> dict[str, SweepPlan]:
-    """Plans a search for each trained baseline that has a key of the space, by the baseline's name.
-
-    Each search has as many trials as the sweep's own. Without a confirmation there are none.
-    """
-    found, written = {}, job_hash(plan.search_job())
-    for name, job in plan.baselines if plan.seeds else ():
-        own, space = plan.with_grid(job), shared_space(plan.space, job)
-        if job.baseline is None and space.parameters and job_hash(own) != written:
-            found[name] = replace(plan, job=own, space=space, name=name, baselines=(), warm_start=None)
-    return found
-
-
-def scope_of(plan: SweepPlan) -> str:
-    """Returns the name of a baseline's search in the ledger: its name and a part of its job's hash."""
-    return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
 
 
 def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, object]:

@@ -13,6 +13,7 @@ from mlcl.config import dump_job, job_hash
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.search.arms import own_scopes
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunRecord
 from mlcl.tracking import RunLog, State
@@ -36,7 +37,7 @@ class SweepRun:
     """Writes the log of a sweep, which all of its commands share."""
 
     def __init__(self, plan: SweepPlan, record: RunRecord, logs: JobLogs) -> None:
-        self._plan = plan
+        self._plan, self._scopes = plan, own_scopes(plan)
         self.log = RunLog.start(
             logs.home,
             record.id,
@@ -81,9 +82,16 @@ class SweepRun:
         space, keys = plan.space, [*plan.searched, *plan.free]
         self.log.view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
+    def counted(self, ledger: Ledger) -> list[Entry]:
+        """The trials of the sweep's own searches whose scores compare."""
+        return [trial for scope in self._scopes for trial in ledger.counted(scope)]
+
+    def _ended(self, ledger: Ledger) -> int:
+        return sum(trial.ended for scope in self._scopes for trial in ledger.trials(scope=scope))
+
     def log_intermediate(self, ledger: Ledger, logs: JobLogs) -> None:
         """Logs each trial's value at the largest epoch that all reached, where some were pruned."""
-        ended = [each for each in ledger.counted() if each.state in (State.COMPLETE, State.PRUNED)]
+        ended = [each for each in self.counted(ledger) if each.state in (State.COMPLETE, State.PRUNED)]
         epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):
             return
@@ -102,9 +110,9 @@ class SweepRun:
         """
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
-        counted = {entry.key for entry in ledger.counted()}
+        counted = {entry.key for entry in self.counted(ledger)}
         closed = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
-        own = (each for each in closed if each.number is not None and not each.scope)
+        own = (each for each in closed if each.number is not None and each.scope in self._scopes)
         for step, entry in enumerate(own, start=1):
             if entry.key in counted and entry.state is State.COMPLETE and entry.score is not None:
                 best = entry.score if best is None else better(best, entry.score)
@@ -113,7 +121,7 @@ class SweepRun:
 
     def point(self, ledger: Ledger, best: Entry | None) -> None:
         """Logs the newest point of the curve."""
-        ended = sum(trial.ended for trial in ledger.trials())
+        ended = self._ended(ledger)
         if best is not None and best.score is not None and ended:
             self.log.metrics({SWEEP_BEST: best.score}, ended)
 
@@ -127,7 +135,7 @@ class SweepRun:
         verdict: str,
     ) -> None:
         """Logs counts, costs and verdict, and the best trial's metrics for the chart of nested runs."""
-        trials = ledger.counted()
+        trials = self.counted(ledger)
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
         self.log.tags({count_tag(state): str(counts[state]) for state in State})
@@ -138,4 +146,4 @@ class SweepRun:
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
             self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
-        self.log.metrics(metrics, step=sum(trial.ended for trial in ledger.trials()))
+        self.log.metrics(metrics, step=self._ended(ledger))

@@ -23,10 +23,11 @@ from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.search.confirmation import best_candidate
-from mlcl.service.search.confirmation_source import ConfirmationSource
+from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource
+from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
-from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan, check_metrics
 from mlcl.tracking import State
@@ -191,5 +192,6 @@ class TunedCell:
             engine.run(SearchSource([search], store))
         best = search.best()
         if best is not None and not engine.stop() and not self._confirmed(ledger):
-            chosen = [best_candidate(best)]
-            engine.run(ConfirmationSource(plan, ledger, store, chosen, self.scope, self._seed_keys))
+            first = plan.job.train.seed + 1
+            chosen = ChosenSettings([best_candidate(best)], range(first, first + plan.seeds), self.scope)
+            engine.run(ConfirmationSource(plan, ledger, store, [chosen], self._seed_keys))

@@ -1,31 +1,42 @@
-"""The forest plot: differences with their intervals, what is far off as a number at the edge."""
+"""The forest plot: the difference of each verdict with its interval."""
 
 import pytest
-from report.made_up_runs import made_up_setting
 
 from mlcl.report.plots.comparison_plots import forest_plot
-from mlcl.results.comparison import compare_settings
-
-BASE = made_up_setting("base", {0: 0.50, 1: 0.52, 2: 0.51})
-OURS = made_up_setting("ours", {0: 0.53, 1: 0.56, 2: 0.55})
+from mlcl.significance.verdict import Arm, Outcome, compare_arms
 
 
-def test_each_setting_has_its_difference_and_interval():
-    found = compare_settings([BASE, OURS], "test/accuracy")
+def arm(label, *searches):
+    outcomes = tuple(tuple(Outcome(n, value) for n, value in enumerate(its)) for its in searches)
+    return Arm(label, outcomes)
+
+
+CONTROL = arm("control", (0.50, 0.52), (0.51, 0.51))
+HEADS = arm("heads", (0.60, 0.62), (0.61, 0.62))
+
+
+def verdict(reference, treated, mode="max"):
+    return compare_arms(reference, treated, question="heads", metric="test/accuracy", mode=mode)
+
+
+def test_each_verdict_has_its_difference_and_interval():
+    found = [verdict(CONTROL, HEADS), verdict(HEADS, CONTROL)]
     plot = forest_plot(found)
-    (row,) = plot.table.to_dict("records")
-    assert row["difference"] == pytest.approx(0.11 / 3)
-    assert (row["low"], row["high"]) == found.rows[0].paired.interval
-    zero, interval, mark = plot.figure().axes[0].lines
+    row, other = plot.table.to_dict("records")
+    assert row["difference"] == pytest.approx(0.1025)
+    assert (row["low"], row["high"]) == found[0].interval
+    assert (row["pair"], other["pair"]) == ("heads against control", "control against heads")
+    zero, interval, mark, *_ = plot.figure().axes[0].lines
     assert set(zero.get_xdata()) == {0}
     assert tuple(interval.get_xdata()) == (row["low"], row["high"])
     assert mark.get_xdata()[0] == row["difference"]
-    assert "Right of the line is better." in plot.caption
+    assert "Right of the line is better" in plot.caption
 
 
-def test_a_fitted_baseline_far_off_is_a_number_at_the_edge():
-    majority = made_up_setting("majority", dict.fromkeys(range(3), 0.01), {"baseline": "majority"})
-    axes = forest_plot(compare_settings([BASE, OURS, majority], "test/accuracy")).figure().axes[0]
-    assert axes.get_xlim()[0] > -0.2
-    assert [text.get_text() for text in axes.texts] == ["\N{LEFTWARDS ARROW} -0.500"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["ours", "majority"]
+def test_lower_is_better_is_right_of_the_line_too_and_undecided_marks_are_white():
+    (row,) = forest_plot([verdict(CONTROL, HEADS, "min")]).table.to_dict("records")
+    assert row["difference"] == pytest.approx(-0.1025)
+    close = verdict(CONTROL, arm("heads", (0.50, 0.53), (0.52, 0.51)))
+    mark = forest_plot([close]).figure().axes[0].lines[-1]
+    assert close.answer == "cannot tell"
+    assert mark.get_markerfacecolor() == "white"

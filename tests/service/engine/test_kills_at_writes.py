@@ -13,6 +13,7 @@ from sweep_contents import differences
 from sweeps import World
 
 from mlcl.service.engine.recovery import KILLED, recover
+from mlcl.service.search.control import control_job
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.delivery import deliver_all
 
@@ -64,22 +65,39 @@ class Sweeps:
         assert (told["ledger"]["record"], told["ledger"]["state"]) == ("STOPPED", "STOPPED")
         states = {entry["state"] for entry in told["ledger"]["entries"].values()}
         assert states == {"COMPLETE", "PRUNED", "FAILED", "STOPPED"}
-        assert {tuple(state) for _, state in told["ledger"]["confirmations"].values()} == {
-            ("STOPPED", KILLED)
-        }
+        confirmed = [its for its in told["ledger"]["confirmations"].values() if not its[0]["race"]]
+        assert {tuple(state) for _, state in confirmed} == {("STOPPED", KILLED)}
         assert {log["end"][0] for log in told["logs"].values()} == states
 
 
-class BaselineKind(Sweeps):
-    """A sweep of which a baseline is searched, too."""
+ARMS = """
+space:
+  train.lr: {log_float: [0.001, 0.1]}
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+search: {scheduler: asha, reduction_factor: 2, startup: 2}
+"""
 
-    counts = (5, 1)
+
+class ArmsKind(Sweeps):
+    """A sweep with a control and a arms, of two searches and races each."""
+
+    counts, again = (4, 1), 400
 
     def make(self, name, mlflow=False):
         world, plan = super().make(name, mlflow)
+        world.formula.fails = lambda job, epoch: epoch == 2 and job.train.lr > 0.09
+        world.formula.scale = lambda job: 0.2 + job.train.lr * (8 + job.train.seed % 3)
         # Half the epochs of the sweep's own job: its trials end between those of the other search.
         shorter = tiny_job(self.data, "train.epochs=2")
-        return world, replace(plan, baselines=[("shorter", shorter)], trials=4)
+        space = world.plan(plan.job, ARMS)
+        arms = {"control": control_job(plan.job), "baselines": [("shorter", shorter)]}
+        return world, replace(space, **arms, trials=4, seeds=2, searches=2)
+
+    def check_whole(self, world):
+        entries = world.ledger.entries.values()
+        assert {entry.state for entry in entries} <= {State.COMPLETE, State.PRUNED, State.FAILED}
+        assert len({entry.scope for entry in entries if entry.number is not None}) == 6
+        assert {confirmation.race for confirmation in world.ledger.confirmations.values()} == {True, False}
 
     def check_closed(self, world):
         told = world.everything()
@@ -143,20 +161,20 @@ def store(tmp_path_factory):
 
 
 @pytest.fixture(
-    params=[Sweeps, BaselineKind, TablesKind, TunedKind],
-    ids=["sweep", "searched baseline", "table", "tuned table"],
+    params=[Sweeps, ArmsKind, TablesKind, TunedKind],
+    ids=["sweep", "arms", "table", "tuned table"],
 )
 def kind(request, tiny, tmp_path, monkeypatch, store):
     return request.param(tmp_path, monkeypatch, tiny, store)
 
 
-BUT_A_BASELINE = pytest.mark.parametrize(
+BUT_ARMS = pytest.mark.parametrize(
     "kind",
-    [Sweeps, pytest.param(BaselineKind, marks=pytest.mark.slow), TablesKind, TunedKind],
-    ids=["sweep", "searched baseline", "table", "tuned table"],
+    [Sweeps, pytest.param(ArmsKind, marks=pytest.mark.slow), TablesKind, TunedKind],
+    ids=["sweep", "arms", "table", "tuned table"],
     indirect=True,
 )
-"""make test-slow has the searched baseline, too."""
+"""make test-slow has the arms, too."""
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +212,7 @@ def test_killed_at_some_points(kind, unbroken):
     assert harmed(kind, random.Random(0).sample(range(count), kind.counts[0]), whole) == {}
 
 
-@BUT_A_BASELINE
+@BUT_ARMS
 def test_killed_in_the_middle_of_a_file(kind, unbroken):
     _, halves, whole = unbroken(kind)
     assert halves
@@ -202,7 +220,7 @@ def test_killed_in_the_middle_of_a_file(kind, unbroken):
     assert harmed(kind, sorted(points), whole) == {}
 
 
-@BUT_A_BASELINE
+@BUT_ARMS
 def test_killed_at_some_points_with_mlflow(kind, unbroken):
     count, _, whole = unbroken(kind, mlflow=True)
     assert {run["status"] for run in whole["mlflow"].values()} == kind.statuses
@@ -250,7 +268,7 @@ def test_killed_with_two_trainings_at_once(kind):
         if isinstance(kind, TablesKind):
             assert differences(_unordered(told), _unordered(whole[1])) == []
             continue
-        if isinstance(kind, BaselineKind):
+        if isinstance(kind, ArmsKind):
             assert {trial.state.name for trial in world.study.trials} <= ENDED
             continue
         # A pruner sees other scores in another order: what must hold is that all say the same.

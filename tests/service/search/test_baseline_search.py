@@ -5,7 +5,7 @@ from builders import tiny_job
 from sweeps import World
 
 from mlcl.config import dump_job, load_job, load_space
-from mlcl.service.search.sweep_plan import baseline_searches, scope_of, shared_space
+from mlcl.service.search.arms import scope_of, search_plans, shared_space
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
 
@@ -49,32 +49,44 @@ def test_only_keys_that_the_job_has_are_searched(job, plain, tmp_path):
     assert (shared.goals, shared.posthoc) == (space.goals, space.posthoc)
 
 
+def searched(plan):
+    return [each for each in search_plans(plan) if each.is_searched]
+
+
 def test_who_is_searched(world, job, plain):
     asked = plan(world, job, plain)
-    (search,) = baseline_searches(asked).values()
-    assert (search.name, search.trials, search.baselines, search.most) == ("plain", 3, (), 3)
-    assert search.scores == asked.scores
+    search, own = searched(asked)
+    its = search.plan
+    assert (search.arm, its.trials, its.baselines, its.most) == ("plain", 3, (), 3)
+    assert (own.arm, own.scope, own.role) == ("heads", "", Role.MODEL)
+    assert its.scores == asked.scores
     fitted = load_job(dump_job(job), {"baseline": "majority"})
-    assert baseline_searches(plan(world, job, plain, baselines=[("majority", fitted)])) == {}
-    assert baseline_searches(plan(world, job, plain, seeds=0)) == {}
-    other = plan(world, job, load_job(dump_job(plain), {"experiment": "x"}))
-    assert scope_of(next(iter(baseline_searches(other).values()))) == scope_of(search)
+    assert searched(plan(world, job, plain, baselines=[("majority", fitted)])) == [own]
+    assert len(search_plans(plan(world, job, plain, seeds=0))) == 1
+    other, _ = searched(plan(world, job, load_job(dump_job(plain), {"experiment": "x"})))
+    assert other.scope == search.scope == scope_of(its)
 
 
-def test_both_are_searched_in_turn_and_their_best_are_confirmed(world, job, plain):
+def test_a_baseline_is_searched_first_and_its_pick_is_confirmed(world, job, plain):
     report = world.run(plan(world, job, plain))
     assert report.state is State.COMPLETE
     assert [trial.label for trial in report.trials] == [f"trial {n}" for n in range(3)]
     assert [trial.label for trial in report.baseline_trials] == [f"plain, trial {n}" for n in range(3)]
     assert all(set(trial.settings) == {"train.lr"} for trial in report.baseline_trials)
     opened = [entry.scope for entry in world.ledger.entries.values() if entry.number is not None]
-    assert [bool(scope) for scope in opened] == [False, True] * 3
-    best = max(report.baseline_trials, key=lambda trial: trial.score)
+    assert [bool(scope) for scope in opened] == [True] * 3 + [False] * 3
     first = report.confirmations[0]
-    assert (first.label, first.role) == (f"{best.label}, best found", Role.BASELINE)
-    assert first.settings == best.settings
+    assert (first.role, first.arm, first.search) == (Role.BASELINE, "plain", 1)
+    assert report.arms[0].searches[0].pick == first.name
     assert len(first.seeds) == 2
-    assert report.verdict.baseline == first.label
+    (verdict,) = report.verdicts
+    assert (verdict.question, verdict.reference.label, verdict.treated.label) == (
+        "baseline",
+        "plain",
+        "heads",
+    )
+    tags = world.everything()["logs"]["SWEEP"]["tags"]
+    assert tags["mlcl.sweep.verdict"] == verdict.sentence
 
 
 def test_more_trials_grow_both(world, job, plain):
@@ -102,19 +114,3 @@ def test_a_baseline_of_another_job_begins_its_search_anew(world, job, plain):
     report = world.run(plan(world, job, slower))
     assert len(report.baseline_trials) == 3
     assert len(world.ledger.searches) == 3
-
-
-def test_a_setting_that_both_searches_find_is_model_and_baseline(world, job):
-    world.formula.scale = lambda its: 0.9 if its.train.lr == 0.003 else 0.5
-    twin = load_job(dump_job(job), {"train.lr": 0.002})
-    space = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_force, scheduler: none}"
-    asked = world.plan(job, space, trials=2, seeds=2, baselines=[("twin", twin)])
-    report = world.run(asked)
-    both, written = report.confirmations
-    theirs = max(report.baseline_trials, key=lambda trial: trial.score)
-    assert both.label == f"{theirs.label}, best found = best found ({report.best.label})"
-    assert both.role == Role.MODEL | Role.BASELINE
-    assert (written.label, written.role) == ("as written", Role.MODEL)
-    assert (report.verdict.model, report.verdict.result) == (both.label, "same")
-    tags = world.everything()["logs"]["SWEEP"]["tags"]
-    assert tags["mlcl.sweep.verdict"] == report.verdict.sentence

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-from dataclasses import replace
 
 import pytest
 from builders import tiny_job
@@ -10,7 +9,8 @@ from builders import tiny_job
 from mlcl.config import Goal, dump_job, load_job, load_space
 from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
-from mlcl.service.search.confirmation import candidates
+from mlcl.service.search.arms import search_plans
+from mlcl.service.search.confirmation import confirmed_candidates, entrants, picked
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State
@@ -74,44 +74,60 @@ def trained(plan, number, lr, score, values=None):
     return entry(number, score, values=values, job=dump_job(job), settings={"train.lr": lr})
 
 
-def test_baselines_the_job_as_written_and_the_best(plan):
-    plan = plan(confirm=2, baselines=[("plain", tiny_job("d", "objective.heads={}"))])
-    trials = [trained(plan, n, lr, score) for n, (lr, score) in enumerate([(0.02, 0.4), (0.03, 0.6)])]
-    found = candidates(plan, trials)
-    labels = ["plain", "as written", "best found (trial 1)", "no. 2 found (trial 0)"]
-    assert [" = ".join(each.labels) for each in found] == labels
-    assert [dict(each.settings) for each in found] == [{}, {}, {"train.lr": 0.03}, {"train.lr": 0.02}]
-    assert len({each.key for each in found}) == 4
-    assert candidates(plan, trials) == found
+def own(plan):
+    return next(each for each in search_plans(plan) if each.role is Role.MODEL)
 
 
-def test_fitted_baselines_come_last_and_have_no_neighbours(plan):
+def labels(found):
+    return [" = ".join(each.labels) for each in found]
+
+
+def test_the_job_as_written_and_the_best_are_confirmed_without_a_race(plan):
+    search = own(plan("search: {race_seeds: 0}", confirm=2))
+    trials = [trained(search.plan, n, lr, score) for n, (lr, score) in enumerate([(0.02, 0.4), (0.03, 0.6)])]
+    found = confirmed_candidates(search, trials)
+    assert not search.races
+    assert labels(found) == ["as written", "best found (trial 1)", "no. 2 found (trial 0)"]
+    assert [dict(each.settings) for each in found] == [{}, {"train.lr": 0.03}, {"train.lr": 0.02}]
+    assert len({each.key for each in found}) == 3
+    assert confirmed_candidates(search, trials) == found
+
+
+def test_at_most_half_of_the_trials_race(plan):
+    search = own(plan(confirm=4))
+    trials = [trained(search.plan, n, 0.01 * n, 0.1 * n) for n in range(1, 7)]
+    raced = entrants(search, trials)
+    assert search.races
+    assert [each.name for each in raced] == ["as written", "trial 6", "trial 5", "trial 4"]
+    assert [each.trial for each in raced] == ["", "trial 6", "trial 5", "trial 4"]
+    assert {each.key.partition("-")[0] for each in raced} == {"race"}
+    assert picked(raced[1]).key.startswith("confirm-")
+
+
+def test_what_is_not_searched_is_confirmed_as_written(plan):
+    fitted = ("tfidf_svm", baseline_job(tiny_job("d"), "tfidf_svm"))
     knn = "space: {train.lr: {log_float: [0.001, 0.1]}, evaluation.knn.k: {choice: [1, 3]}}"
-    fitted = [("tfidf_svm", baseline_job(tiny_job("d"), "tfidf_svm"))]
-    plan = plan(baselines=[*fitted, ("plain", tiny_job("d", "objective.heads={}"))], text=knn)
-    found = candidates(plan, [trained(plan, 0, 0.02, 0.4)])
-    assert [(" = ".join(each.labels), each.role) for each in found] == [
-        ("plain", Role.BASELINE), ("as written", Role.MODEL), ("best found (trial 0)", Role.MODEL),
-        ("tfidf_svm", Role.BASELINE),
-    ]  # fmt: skip
-    assert found[-1].job.evaluation.knn is None
-    assert found[-1].job.experiment == plan.job.experiment
-    assert found[0].job.evaluation.knn.grid.k == (1, 3)
+    svm, mine = search_plans(plan(baselines=[fitted], text=knn))
+    assert (svm.is_searched, mine.is_searched) == (False, True)
+    (found,) = confirmed_candidates(svm, [])
+    assert (found.name, found.labels, found.role) == ("tfidf_svm", ("tfidf_svm",), Role.BASELINE)
+    assert found.job.evaluation.knn is None
+    assert found.job.experiment == mine.plan.job.experiment
 
 
-def test_equal_jobs_are_one_under_all_their_names(plan):
-    plan = replace(plan(), baselines=[("twin", plan().job)])
-    nearly = plan.job.train.lr * (1 + 1e-15)  # as an earlier release drew the job as written
-    (found,) = candidates(plan, [trained(plan, 4, nearly, 0.5)])
-    assert " = ".join(found.labels) == "twin = as written = best found (trial 4)"
-    assert found.settings == {"train.lr": nearly}
+def test_a_trial_of_the_job_as_written_is_one_setting_under_both_names(plan):
+    search = own(plan())
+    nearly = search.plan.job.train.lr * (1 + 1e-15)  # as an earlier release drew the job as written
+    (found,) = entrants(search, [trained(search.plan, 4, nearly, 0.5)])
+    assert labels([found]) == ["as written = best found (trial 4)"]
+    assert (found.name, found.trial, found.settings) == ("as written", "trial 4", {"train.lr": nearly})
     assert nearly != found.job.train.lr
-    assert found.role == Role.MODEL | Role.BASELINE
 
 
 def test_with_several_goals_the_best_of_the_front(plan):
-    plan = plan("search: {metric: [val/accuracy, val/macro_f1], scheduler: none}", confirm=3)
+    search = own(plan("search: {metric: [val/accuracy, val/macro_f1], scheduler: none}", confirm=3))
     points = [[0.5, 0.5], [0.9, 0.1], [0.4, 0.4], [0.1, 0.9]]
-    trials = [trained(plan, n, 0.02 + n / 100, p[0], p) for n, p in enumerate(points)]
-    found = [label for each in candidates(plan, trials) for label in each.labels][1:]
+    trials = [trained(search.plan, n, 0.02 + n / 100, p[0], p) for n, p in enumerate(points)]
+    found = labels(confirmed_candidates(search, trials))[1:]
+    assert not search.races
     assert found == ["best found (trial 1)", "no. 2 found (trial 0)", "no. 3 found (trial 3)"]

@@ -6,7 +6,9 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from mlcl.service.search.race import Entrant, entrant_count, kept_share, race_pick
+from mlcl.results.sweep_arms import Entrant
+from mlcl.service.search.confirmation import entrant_count
+from mlcl.service.search.race import kept_share, race_pick
 
 WRITTEN = Entrant("as written", (0.70, 0.74))
 

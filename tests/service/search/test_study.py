@@ -40,9 +40,9 @@ def space(sampler, goals=(ACCURACY,), seed=0):
 class Search:
     """The trials of a search in a ledger, which is read anew before each draw with `restarts`."""
 
-    def __init__(self, folder, its, restarts=False, start=None):
+    def __init__(self, folder, its, restarts=False, starts=()):
         self.folder, self.space = folder / "sweeps" / "id", its
-        self.restarts, self.start, self.ledger = restarts, start, new_ledger(self.folder)
+        self.restarts, self.starts, self.ledger = restarts, starts, new_ledger(self.folder)
         drawn = {name: distribution_to_json(each) for name, each in distributions(its).items()}
         self.ledger.open_version(SpaceVersion(0, "", "", drawn, tuple(g.mode for g in its.goals), {}, {}))
 
@@ -51,7 +51,7 @@ class Search:
         if self.restarts:
             self.ledger = Ledger(self.folder)
         (version,), trials = self.ledger.versions(), self.ledger.trials()
-        settings, drawn = draw_trial(self.space, version, trials, self.start)
+        settings, drawn = draw_trial(self.space, version, trials, self.starts)
         training = Training(f"t{len(trials)}", "", {}, settings, number=len(trials))
         return self.ledger.open(replace(training, params=drawn.params, system_attrs=drawn.system_attrs))
 
@@ -141,12 +141,14 @@ def version(*modes, **kept):
 
 def test_the_job_as_written_is_drawn_first_unless_an_earlier_trial_was_it(tmp_path):
     its = Search(tmp_path / "sweep", space("random"))
-    its.start = {"choice": 1, "whole": 5, "rate": 0.01, "share": 0.25, "depth": 2}
-    assert (its.draw().params == its.start, its.draw().params == its.start) == (True, False)
+    start = {"choice": 1, "whole": 5, "rate": 0.01, "share": 0.25, "depth": 2}
+    control = {**start, "rate": 0.02}
+    its.starts = [start, control]
+    assert [its.draw().params in (start, control) for _ in range(3)] == [True, True, False]
     (before,) = its.ledger.versions()
-    for kept, first in (({}, True), ({"a": EarlierTrial(its.start, State.PRUNED, [], [])}, False)):
-        _, drawn = draw_trial(its.space, replace(before, kept=kept), [], its.start)
-        assert (drawn.number, drawn.params == its.start) == (len(kept), first)
+    for kept, first in (({}, True), ({"a": EarlierTrial(start, State.PRUNED, [], [])}, False)):
+        _, drawn = draw_trial(its.space, replace(before, kept=kept), [], [start])
+        assert (drawn.number, drawn.params == start) == (len(kept), first)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_a_copy_of_all_studies_is_written_once_and_read_by_optuna(tmp_path, monk
     ledger, file = world.ledger, tmp_path / "study.log"
     write_studies(ledger, file)
     storage = JournalStorage(JournalFileBackend(str(file)))
-    names = [ledger.head["id"], f"{ledger.searches[1]}.{ledger.head['id']}"]
+    names = [f"{ledger.searches[0]}.{ledger.head['id']}", ledger.head["id"]]
     assert optuna.get_all_study_names(storage) == names
     for name, scope in zip(names, ledger.searches, strict=True):
         copy, built = optuna.load_study(study_name=name, storage=storage), world.study_of(scope)

@@ -15,6 +15,7 @@ from sweeps import World
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.search import best_model
+from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import RunLog, State, Tracker
 
@@ -61,7 +62,7 @@ def states(world):
 
 
 def log_of(world, key):
-    return world.everything()["logs"][f"SWEEP.{key}"]
+    return world.everything()["logs"][f"SWEEP.{key}".removesuffix(".")]
 
 
 def test_nothing_to_do_prints_the_same_report(world, job):
@@ -317,15 +318,16 @@ def test_several_goals_have_a_front(world, job):
     assert [f"best found ({best[0].label})", f"no. 2 found ({best[1].label})"] == confirmed[1:]
 
 
-def test_equal_jobs_are_confirmed_once_on_seeds_that_are_not_the_searchs(world, job):
+def test_picks_are_confirmed_on_seeds_that_are_not_the_searchs_or_the_races(world, job):
     baseline = tiny_job(job.data.path, "objective.heads.detail.temperature=0.3")
     report = world.run(
         world.plan(job, PLAIN, trials=1, seeds=3, baselines=[("base", baseline), ("twin", job)])
     )
     # The job as written is the first trial, so it is the best one, too.
     assert [confirmation.label for confirmation in report.confirmations] == [
-        "base, trial 0, best found",
-        "twin = as written = best found (trial 0)",
+        "base, as written = best found (base, trial 0)",
+        "twin",
+        "as written = best found (trial 0)",
     ]
     for confirmation in report.confirmations:
         assert confirmation.state is State.COMPLETE
@@ -364,7 +366,7 @@ def test_a_stopped_confirmation_goes_on(world, job):
     world.stop_when(lambda job, epoch: job.train.seed == 2 and epoch == 2)
     report = world.run(plan)
     assert report.state is State.STOPPED
-    assert [confirmation.state for confirmation in report.confirmations] == [State.STOPPED] * 2
+    assert [confirmation.state for confirmation in report.confirmations] == [State.STOPPED]
     assert not [log for log in world.everything()["logs"].values() if log["end"] is None]
     report = world.run(plan)
     assert report.state is State.COMPLETE
@@ -378,7 +380,67 @@ def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
     report = world.run(plan)
     assert (report.state, report.confirmations) == (State.STOPPED, ())
     assert not world.ledger.confirmations
-    assert len(world.run(plan).confirmations) == 2
+    assert len(world.run(plan).confirmations) == 1
+
+
+def test_the_race_takes_the_best_mean_on_fresh_validation_seeds(world, job):
+    # On the seed of the search the first trial that is drawn looks best, on fresh seeds the job as written.
+    written = job.objective.heads["detail"].temperature
+    world.formula.scale = lambda its: (
+        1.0 if its.objective.heads["detail"].temperature == written or its.train.seed == 0 else 0.5
+    )
+    report = world.run(world.plan(job, PLAIN, trials=6, seeds=2, confirm=4))
+    ((search,),) = [arm.searches for arm in report.arms]
+    raced = [entry for entry in world.ledger.entries.values() if "race" in (entry.confirmation or "")]
+    assert search.race[0].name == search.pick == "as written"
+    assert len(search.race) == 4  # half of six trials, and the job as written
+    assert {entry.job["train"]["seed"] for entry in raced} == {501, 502}
+    assert not any("test/accuracy" in entry.metrics for entry in raced)
+    assert [setting.name for setting in report.confirmations] == ["as written"]
+    assert search.sentence.startswith("use the job as written: ")
+    assert search.kept == 1.0 or search.kept is None
+
+
+def test_a_race_of_other_trials_follows_a_search_that_grows(world, job):
+    first = world.run(world.plan(job, PLAIN, trials=2, seeds=1))
+    report = world.run(world.plan(job, PLAIN, trials=8, seeds=1))
+    ((before,), (after,)) = ([arm.searches[0] for arm in its.arms] for its in (first, report))
+    assert len(before.race) < len(after.race)
+    assert max(its.mean for its in after.race) == next(e.mean for e in after.race if e.name == after.pick)
+    assert [setting.name for setting in report.confirmations] == [after.pick]
+
+
+ARMS = """
+space: {train.lr: {log_float: [0.001, 0.1]}, objective.heads.*.weight: {log_float: [0.003, 0.4]}}
+search: {scheduler: none}
+"""
+
+
+def test_each_arm_has_searches_and_the_heads_start_at_their_control(world, job):
+    control = control_job(job)
+    world.formula.score = lambda its, _: 0.5 + 0.001 * (its.train.seed % 7) - abs(its.train.lr - 0.03)
+    report = world.run(world.plan(job, ARMS, trials=7, seeds=4, searches=2, control=control))
+    assert report.state is State.COMPLETE
+    assert [(arm.name, len(arm.searches)) for arm in report.arms] == [("control", 2), ("heads", 2)]
+    assert [search.trials for arm in report.arms for search in arm.searches] == [4, 4, 4, 4]
+    seeds = [[seed.seed for seed in setting.seeds] for setting in report.confirmations]
+    assert seeds == [[1, 2], [1001, 1002]] * 2
+    assert len({setting.key for setting in report.confirmations}) == 4
+    first, second = (trials_of(world, scope) for scope in ("", world.ledger.searches[-1]))
+    for number, own in enumerate((first, second)):
+        pick = report.confirmations[number].settings
+        assert own[1].settings["objective.heads.detail.weight"] == pytest.approx(0.003)
+        if pick:
+            assert own[1].settings["train.lr"] == pytest.approx(pick["train.lr"])
+    assert [t.settings for t in first[2:]] != [t.settings for t in second[2:]]  # samplers of their own
+    heads, best = report.verdicts
+    assert (heads.question, best.question) == ("heads", "baseline")
+    assert (heads.treated.searches, heads.treated.trainings) == (2, 4)
+    assert "\n".join([heads.sentence, best.sentence]) == log_of(world, "")["tags"]["mlcl.sweep.verdict"]
+
+
+def trials_of(world, scope):
+    return world.ledger.trials(scope=scope)
 
 
 def test_a_grid_ends_when_each_point_was_tried(world, job):

@@ -6,7 +6,8 @@ from builders import text_dataset, tiny_job
 
 from mlcl.config import load_space
 from mlcl.errors import UserError
-from mlcl.service.search.sweep_plan import SweepPlan, check_plan
+from mlcl.service.search.plan_checks import check_plan
+from mlcl.service.search.sweep_plan import SweepPlan
 
 
 def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", **how):

@@ -1,0 +1,223 @@
+"""The arms of a sweep: their searches with the races, and the verdicts on their confirmed trainings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+
+from mlcl.significance.baseline_verdict import Role, figure_name
+from mlcl.significance.verdict import Arm, Outcome, Question, Verdict, compare_arms
+from mlcl.tracking import State
+
+if TYPE_CHECKING:
+    from mlcl.results.sweep_result import SettingResult, TrainingResult
+
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A float. JSON has no NaN and no infinity, which are written as null and read as NaN."""
+RoleField = Annotated[
+    Role,
+    PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
+    PlainSerializer(lambda role: [each.name.lower() for each in role]),
+]
+"""The roles of a setting or an arm, as a list of names in JSON."""
+Verdicts = Annotated[tuple[Verdict, ...], PlainSerializer(lambda its: [each.as_dict() for each in its])]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A setting that is trained on the fresh seeds of a race.
+
+    Attributes:
+        name: The setting's name: `as written`, or that of its trial.
+        scores: The validation score on each seed of the race, NaN where the training failed.
+        found: The score of its trial in the search, None for a job as written that is no trial.
+    """
+
+    name: str
+    scores: tuple[Number, ...]
+    found: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds, NaN where one of them failed."""
+        return fmean(self.scores) if self.scores else math.nan
+
+
+@dataclass(frozen=True)
+class ArmSearch:
+    """A search of an arm.
+
+    Attributes:
+        number: Its number in the arm, from 1.
+        trials: The number of its complete trials.
+        race: The entrants of its race, the job as written first; empty without a race.
+        pick: The name of the entrant with the best mean; empty where the race has not ended.
+        kept: The share of the pick's lead over the median trial that the fresh seeds keep, see `kept_share`.
+    """
+
+    number: int
+    trials: int
+    race: tuple[Entrant, ...] = ()
+    pick: str = ""
+    kept: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The race in words; empty without one that has ended."""
+        by_name = {each.name: each for each in self.race}
+        if self.pick not in by_name:
+            return ""
+        written, best = self.race[0], by_name[self.pick]
+        seeds = f"{len(best.scores)} fresh seeds"
+        if best is written:
+            others = ", ".join(f"{each.name} {each.mean:.4f}" for each in self.race[1:])
+            return f"use the job as written: {written.mean:.4f} on {seeds}, {others}"
+        kept = "" if self.kept is None else f"; fresh seeds keep {self.kept:.0%} of its lead"
+        return f"{best.name} {best.mean:.4f} on {seeds}, {written.name} {written.mean:.4f}{kept}"
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """An arm of a sweep, which is searched with the same budget as the others.
+
+    Attributes:
+        name: `heads` (`job` for one without heads), `control`, or the name of a baseline.
+        role: Whether it is the model, a baseline, or the control, which is a baseline, too.
+        searches: Its searches; empty for a baseline that is not searched.
+    """
+
+    name: str
+    role: RoleField
+    searches: tuple[ArmSearch, ...] = ()
+
+    @property
+    def sentences(self) -> list[str]:
+        """A line for each race."""
+        name = self.name if len(self.searches) < 2 else f"{self.name}, search "
+        told = [(its.number, its.sentence) for its in self.searches if its.sentence]
+        return [f"{name}{number if len(self.searches) > 1 else ''}: {sentence}" for number, sentence in told]
+
+
+def sweep_verdicts(
+    settings: Iterable[SettingResult], score: str, mode: str, *, margin: float, rows: int
+) -> tuple[Verdict, ...]:
+    """Returns the verdicts of a sweep: heads against control, then the best model against the best baseline.
+
+    Validation chooses the best baseline, and of several settings of a search the one that counts. A verdict
+    is missing where one of its arms has no complete training.
+
+    Args:
+        settings: The settings that were confirmed.
+        score: The metric of validation that ranks settings; the verdicts are by its value on test.
+        mode: max or min.
+        margin: Differences up to this do not matter.
+        rows: The number of test rows, 0 where it is unknown.
+    """
+    arms = _arms(settings, score, mode)
+    metric = f"test/{score.rpartition('/')[2]}"
+
+    def compare(question: Question, reference: str, treated: str) -> Verdict:
+        pair = arms[reference].tested(score), arms[treated].tested(score)
+        return compare_arms(*pair, question=question, metric=metric, mode=mode, margin=margin, rows=rows)
+
+    sign = 1 if mode == "max" else -1
+
+    def best_of(role: Role) -> str | None:
+        named = [name for name, each in arms.items() if role in each.role]
+        return max(named, key=lambda name: sign * arms[name].validation(score), default=None)
+
+    model, control, baseline = map(best_of, (Role.MODEL, Role.CONTROL, Role.BASELINE))
+    found = []
+    if model is not None and control is not None:
+        found.append(compare("heads", control, model))
+    if model is not None and baseline is not None:
+        found.append(compare("baseline", baseline, model))
+    return tuple(found)
+
+
+def best_setting(
+    settings: Iterable[SettingResult], score: str, mode: str, *, arm: str = "", role: Role = Role.MODEL
+) -> SettingResult | None:
+    """Returns the best setting of an arm or of a role by its mean on validation; None for none."""
+    known = [
+        each
+        for each in settings
+        if (arm in (each.arm, each.name) if arm else role in each.role) and _complete(each.seeds, score)
+    ]
+    sign = 1 if mode == "max" else -1
+    return max(known, key=lambda each: sign * _mean(_complete(each.seeds, score), score), default=None)
+
+
+def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
+    """Returns the complete training of a setting with the best score on validation."""
+    sign = 1 if mode == "max" else -1
+    return max(_complete(setting.seeds, score), key=lambda each: sign * _value(each, score))
+
+
+@dataclass(frozen=True)
+class _Confirmed:
+    """The settings of an arm that count, one for each search, with their complete trainings."""
+
+    name: str
+    role: Role
+    fitted: bool
+    searches: tuple[tuple[TrainingResult, ...], ...]
+
+    def validation(self, score: str) -> float:
+        """The mean over the searches of the means on validation."""
+        return fmean(_mean(its, score) for its in self.searches)
+
+    def tested(self, score: str) -> Arm:
+        """The arm with its values on test."""
+        metric = score.replace("val/", "test/")
+        return Arm(
+            self.name,
+            tuple(tuple(_outcome(its, metric) for its in search) for search in self.searches),
+            self.fitted,
+        )
+
+
+def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str, _Confirmed]:
+    """The arms that have trainings with the metric on both splits, by name."""
+    sign = 1 if mode == "max" else -1
+    found: dict[str, dict[int, list[SettingResult]]] = {}
+    for each in settings:
+        if _complete(each.seeds, score):
+            found.setdefault(each.arm or each.name, {}).setdefault(each.search, []).append(each)
+    arms = {}
+    for name, searches in found.items():
+        counted = [
+            max(its, key=lambda each: sign * _mean(_complete(each.seeds, score), score))
+            for _, its in sorted(searches.items())
+        ]
+        trainings = tuple(_complete(each.seeds, score) for each in counted)
+        arms[name] = _Confirmed(name, counted[0].role, counted[0].is_fitted, trainings)
+    return arms
+
+
+def _complete(seeds: Sequence[TrainingResult], score: str) -> tuple[TrainingResult, ...]:
+    """The complete trainings that have the metric on validation and on test."""
+    names = (score, score.replace("val/", "test/"))
+    return tuple(
+        each
+        for each in seeds
+        if each.state is State.COMPLETE and all(math.isfinite(_value(each, name)) for name in names)
+    )
+
+
+def _value(training: TrainingResult, name: str) -> float:
+    return training.metrics.get(figure_name(name, training.metrics), math.nan)
+
+
+def _mean(trainings: Sequence[TrainingResult], score: str) -> float:
+    return fmean(_value(each, score) for each in trainings)
+
+
+def _outcome(training: TrainingResult, metric: str) -> Outcome:
+    name = figure_name(metric, training.metrics)
+    return Outcome(training.seed or 0, training.metrics[name], tuple(training.blocks.get(name, ())))

@@ -1,0 +1,145 @@
+"""The arms of a sweep, which are searched with the same budget: the job, its control, trained baselines."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash
+from mlcl.config.space.keys import nodes
+from mlcl.results.sweep_arms import ArmResult, ArmSearch
+from mlcl.service.search.control import control_job
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.baseline_verdict import Role
+
+CONTROL = "control"
+"""The name of the control's arm."""
+SEEDS_OF_A_SEARCH = 1000
+"""The distance between the first seeds of two searches."""
+RACE_OFFSET = 501
+"""The first seed of a race, from that of the job: a confirmation has fewer seeds."""
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """The plan of one search of an arm.
+
+    Attributes:
+        arm: The arm's name.
+        role: The arm's role.
+        number: The number of the search in its arm, from 1.
+        plan: The job and the space that are searched; its name is the beginning of the labels of the trials.
+        scope: The name of the search in the ledger, empty for the first search of the swept job.
+        is_searched: Whether it has trials: a job without a key of the space is confirmed as it is written.
+    """
+
+    arm: str
+    role: Role
+    number: int
+    plan: SweepPlan
+    scope: str
+    is_searched: bool = True
+
+    @property
+    def fresh_seeds(self) -> range:
+        """The seeds of the confirmation: none of them is a search's or a race's."""
+        first = self._first + 1
+        return range(first, first + self.plan.seeds)
+
+    @property
+    def race_seeds(self) -> range:
+        """The seeds of the race: more fresh seeds of a later command are none of them."""
+        first = self._first + RACE_OFFSET
+        return range(first, first + self.plan.space.search.race_seeds)
+
+    @property
+    def _first(self) -> int:
+        return self.plan.job.train.seed + SEEDS_OF_A_SEARCH * (self.number - 1)
+
+    @property
+    def races(self) -> bool:
+        """Whether its best trials race: with several goals none of them is the best in all."""
+        return self.is_searched and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
+
+
+def own_arm(plan: SweepPlan) -> str:
+    """Returns the name of the swept job's arm: `heads`, or `job` for one without heads."""
+    return "job" if control_job(plan.job) is None else "heads"
+
+
+def search_plans(plan: SweepPlan) -> list[SearchPlan]:
+    """Returns the searches of a sweep: the control's, those of baselines, then those of the swept job.
+
+    Without fresh seeds there is one search, of the swept job.
+    """
+    if not plan.seeds:
+        return [_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
+    arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
+    arms += [(name, job, Role.BASELINE) for name, job in plan.baselines]
+    found = []
+    for name, job, role in arms:
+        found += _searches_of(plan, name, job, role)
+    for number in range(1, plan.searches + 1):
+        own = replace(plan, baselines=(), control=None)
+        found.append(_search(plan, own_arm(plan), Role.MODEL, number, own))
+    return found
+
+
+def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
+    """The searches of a control or baseline; one without trials where it has no key of the space."""
+    own, space = plan.with_grid(job), shared_space(plan.space, job)
+    its = replace(plan, job=own, space=space, name=name, baselines=(), control=None, warm_start=None)
+    searched = job.baseline is None and bool(space.parameters)
+    if searched and job_hash(own) != job_hash(plan.search_job()):
+        return [_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
+    return [SearchPlan(name, role, 1, its, scope_of(its), is_searched=False)]
+
+
+def _search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
+    """A search with its share of trials and fresh seeds, and a sampler seed of its own."""
+    searches = plan.searches if plan.seeds else 1
+    settings = own.space.search
+    own = replace(
+        own,
+        trials=math.ceil(plan.trials / searches),
+        seeds=math.ceil(plan.seeds / searches),
+        searches=1,
+        space=replace(own.space, search=settings.model_copy(update={"seed": settings.seed + number - 1})),
+        warm_start=own.warm_start if number == 1 else None,
+    )
+    if number > 1:
+        own = replace(own, name=f"search {number}" if role is Role.MODEL else f"{arm}, search {number}")
+    scope = "" if role is Role.MODEL and number == 1 else scope_of(own)
+    return SearchPlan(arm, role, number, own, scope)
+
+
+def shared_space(space: Space, job: JobConfig) -> Space:
+    """Removes the parameters of keys that a job lacks, and those whose conditions need such a key."""
+    known, kept = set(nodes(dump_job(job))), list[Parameter]()
+    for parameter in space.parameters:
+        drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
+        if drawn and known.issuperset(parameter.keys):
+            kept.append(parameter)
+    return replace(space, parameters=tuple(kept))
+
+
+def scope_of(plan: SweepPlan) -> str:
+    """Returns the name of a search in the ledger: the plan's name and a part of its job's hash."""
+    return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
+
+
+def own_scopes(plan: SweepPlan) -> list[str]:
+    """Returns the scopes of the searches of the swept job."""
+    return [its.scope for its in search_plans(plan) if its.role is Role.MODEL]
+
+
+def arm_results(searches: Iterable[SearchPlan], results: Iterable[ArmSearch]) -> tuple[ArmResult, ...]:
+    """Returns the arms of searches with their results, in the order of the searches."""
+    arms: dict[str, ArmResult] = {}
+    for search, result in zip(searches, results, strict=True):
+        arm = arms.setdefault(search.arm, ArmResult(search.arm, search.role))
+        if search.is_searched:
+            arms[search.arm] = replace(arm, searches=(*arm.searches, result))
+    return tuple(arms.values())

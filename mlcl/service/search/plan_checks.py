@@ -1,0 +1,78 @@
+"""The checks of a sweep's plan, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mlcl.config import corners, default_mode, dump_job, load_job
+from mlcl.data import DatasetInfo
+from mlcl.errors import UserError
+from mlcl.service.search.arms import CONTROL, search_plans
+from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.training.checks import check_job
+from mlcl.training.job_data import JobData
+
+
+def check_plan(plan: SweepPlan, home: Path) -> JobData:
+    """Checks a plan before Ray or MLflow are started, and opens its data. Raises UserError."""
+    plan.resources.check(plan.job)
+    search_job = plan.search_job()
+    job_data = JobData.of(search_job, home)
+    info = job_data.dataset.info
+    _check_goals(plan)
+    for goal in plan.space.goals:
+        check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
+    for search in search_plans(plan):
+        if search.is_searched and search.number == 1:
+            _check_corners(search.plan, info)
+    control = [(CONTROL, plan.control)] if plan.control is not None else []
+    for name, job in [*control, *plan.baselines]:
+        verify = job.baseline is None  # a fitted one has the swept job's own data
+        _check_baseline(name, JobData.of(plan.with_grid(job), home, verify=verify), job_data)
+    return job_data
+
+
+def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
+    """Raises UserError where settings of the space do not fit the data."""
+    job = dump_job(plan.search_job())
+    for corner in corners(plan.space):
+        check_job(load_job(job, corner), info)
+
+
+def _check_goals(plan: SweepPlan) -> None:
+    """Raises UserError where the best values of post-hoc keys would not be the best of a goal."""
+    if not plan.space.posthoc:
+        return
+    for goal in plan.space.goals:
+        if goal.mode != default_mode(goal.metric):
+            raise UserError(
+                "the search over free keys takes the other direction",
+                file=plan.space.file,
+                key="search.mode",
+                found=f"{goal.metric}: {goal.mode}",
+                allowed=default_mode(goal.metric),
+            )
+    if len(set(plan.scores)) < len(plan.scores):
+        raise UserError(
+            "two metrics come to the same figure where keys are free",
+            file=plan.space.file,
+            key="search.metric",
+            found=[goal.metric for goal in plan.space.goals],
+        )
+
+
+def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
+    """Raises UserError unless a baseline has the swept job's data and targets."""
+    pairs = {
+        "data": (baseline.fingerprint, swept.fingerprint),
+        "objective.classifier.labels": (
+            baseline.job.objective.classifier.labels,
+            swept.job.objective.classifier.labels,
+        ),
+        "train.workers": (baseline.job.train.workers, swept.job.train.workers),
+    }
+    for key, (found, allowed) in pairs.items():
+        if found != allowed:
+            raise UserError(
+                "a baseline needs the swept job's", file=name, key=key, found=found, allowed=allowed
+            )
