@@ -14,6 +14,7 @@ from mlcl.results.cell_result import CellResult
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.significance.baseline_verdict import Role
 from mlcl.store import State
 from mlcl.tracking.names import Tag
 from mlcl.tracking.params import param_text, without_derived
@@ -34,13 +35,17 @@ MOST_KEYS = 3
 
 @dataclass(frozen=True)
 class SeedRun:
-    """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`."""
+    """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`.
+
+    `blocks` are metrics of test without each block of its rows.
+    """
 
     run_id: str
     seed: int
     data: str
     metrics: Mapping[str, float]
     data_seeds: Mapping[str, str] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,9 @@ class ComparedSetting:
         optional: Whether the user named the whole sweep.
         score: The metric on validation by which it was chosen; `mode` is max or min where that is known.
         plain: Whether it is of runs outside of sweeps and tables.
+        sweep: The name of its sweep, `arm` and `search` what found it there, and `role` its role.
+        searches: Of a whole arm, the seeds of each search's pick; `picks` are the picks' labels.
+        rows: The number of test rows, 0 where it is unknown.
     """
 
     label: str
@@ -68,6 +76,13 @@ class ComparedSetting:
     score: str = ""
     mode: str = ""
     plain: bool = False
+    sweep: str = ""
+    arm: str = ""
+    search: int = 1
+    role: Role = Role.MODEL
+    searches: tuple[tuple[int, ...], ...] = ()
+    picks: tuple[str, ...] = ()
+    rows: int = 0
 
     @property
     def metrics(self) -> set[str]:
@@ -94,6 +109,11 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
         names=setting.labels or ("no longer",),
         score=sweep.score,
         mode=sweep.mode,
+        sweep=word.partition(":")[0],
+        arm=setting.arm if setting in sweep.confirmations else "",
+        search=setting.search,
+        role=setting.role,
+        rows=sweep.data.test_rows if sweep.data else 0,
     )
 
 
@@ -117,7 +137,9 @@ def _of_trainings(
         if each.state is State.COMPLETE and each.seed is not None:
             params = _texts(each.params(shared))
             seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
-            found[each.seed] = SeedRun(each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds)
+            found[each.seed] = SeedRun(
+                each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks
+            )
     job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
     return ComparedSetting(
         label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")
