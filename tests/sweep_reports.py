@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from mlcl.config import Goal
-from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.tracking import State
 
 TEMPERATURE = "objective.heads.topic.temperature"

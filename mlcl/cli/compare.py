@@ -19,7 +19,7 @@ from mlcl.tracking import State
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mlcl.results.sweep_result import TrainingResult
+    from mlcl.results.training_result import TrainingResult
 
 ROWS = 9
 """Values of the key that `mlcl effect` prints."""

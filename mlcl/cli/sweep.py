@@ -23,7 +23,7 @@ from mlcl.cli.options import (
     StrictCode,
     resources_of,
 )
-from mlcl.cli.output import EXIT_OF, again, finish, print_job, print_json, print_tree, results, tell
+from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, results, tell
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.errors import UserError
 
@@ -195,7 +195,7 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
-        tell(tried if plan.most < plan.trials else f"{grow} {report.name}")
+        errors.print(tried if plan.most < plan.trials else f"{grow} {report.name}", markup=False)
     for arm in report.arms:
         for sentence in arm.sentences:
             typer.echo(f"picked: {sentence}")

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from mlcl.cli.output import duration, fitted_table, results
-from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult, ranked
+from mlcl.results.sweep_result import SweepResult, ranked
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.tracking import State
 
 BEST_SHOWN = 5

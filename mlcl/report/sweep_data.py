@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -45,10 +45,10 @@ class SweepData:
     search: pd.DataFrame
     dropped: pd.DataFrame
     baselines: pd.DataFrame
-    races: pd.DataFrame
     confirmation: pd.DataFrame
     varied: tuple[str, ...]
     history: Histories
+    races: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @classmethod
     def of(cls, result: SweepResult, history: Histories) -> SweepData:

@@ -14,10 +14,11 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     """Reads the trainings of a sweep or table as a tidy pandas frame with a row for each trial and seed.
 
     Rows have the `kind` `search`, `baseline search`, `race`, `confirmation` or `cell`. Search trials share
-    one seed and were selected by their score: compare settings by the other rows. Then come `setting`, `number` (of
-    the trial), `seed`, `state`, `reason`, `score`, `run_id`, `started` (UTC), `seconds`, `cpu_seconds`,
-    `gpu_seconds`, the job's dotted keys, and the metrics. Search trials that do not fit the sweep's latest
-    space are left out. A table has a row for each cell and seed, also for runs of other commands.
+    one seed and were selected by their score: compare settings by the other rows. Then come `setting`,
+    `number` (of the trial), `seed`, `state`, `reason`, `score`, `run_id`, `started` (UTC), `seconds`,
+    `cpu_seconds`, `gpu_seconds`, the job's dotted keys, and the metrics. Search trials that do not fit the
+    sweep's latest space are left out. A table has a row for each cell and seed, also for runs of other
+    commands.
 
     Args:
         name: The name or id of a sweep or table, or its run id in MLflow.

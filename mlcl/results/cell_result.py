@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field
 
-from mlcl.results.sweep_result import TrainingResult
+from mlcl.results.training_result import TrainingResult
 
 Agreement = Literal["within", "outside", "not judged", "missing"]
 UNLESS_NONE = Field(exclude_if=lambda its: its is None)

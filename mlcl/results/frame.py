@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from mlcl.results.sweep_result import SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
+from mlcl.results.training_result import TrainingResult
 from mlcl.store import RESUMABLE
 
 COSTS = ("seconds", "cpu_seconds", "gpu_seconds")

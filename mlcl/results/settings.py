@@ -13,7 +13,8 @@ from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
-from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.significance.baseline_verdict import Role
 from mlcl.store import State
 from mlcl.tracking.names import Tag
@@ -137,9 +138,8 @@ def _of_trainings(
         if each.state is State.COMPLETE and each.seed is not None:
             params = _texts(each.params(shared))
             seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
-            found[each.seed] = SeedRun(
-                each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks
-            )
+            its = (each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks)
+            found[each.seed] = SeedRun(*its)
     job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
     return ComparedSetting(
         label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypeVar
 from mlcl.results.cell_result import CellResult
 from mlcl.results.documents import read_result
 from mlcl.results.runs import Runs
-from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON, Tag
 
 if TYPE_CHECKING:

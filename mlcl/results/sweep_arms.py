@@ -6,25 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from pydantic import BeforeValidator, PlainSerializer, PlainValidator
+from pydantic import PlainSerializer
 
+from mlcl.results.training_result import Number, RoleField, SettingResult, TrainingResult
+from mlcl.significance.arms import Arm, Outcome
 from mlcl.significance.baseline_verdict import Role, figure_name
-from mlcl.significance.verdict import Arm, Outcome, Question, Verdict, compare_arms
+from mlcl.significance.verdict import Question, Verdict, compare_arms
 from mlcl.tracking import State
 
-if TYPE_CHECKING:
-    from mlcl.results.sweep_result import SettingResult, TrainingResult
-
-Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A float. JSON has no NaN and no infinity, which are written as null and read as NaN."""
-RoleField = Annotated[
-    Role,
-    PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
-    PlainSerializer(lambda role: [each.name.lower() for each in role]),
-]
-"""The roles of a setting or an arm, as a list of names in JSON."""
 Verdicts = Annotated[tuple[Verdict, ...], PlainSerializer(lambda its: [each.as_dict() for each in its])]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.arms import search_plans
+from mlcl.service.search.arms import SearchPlan, search_plans
+from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
@@ -43,22 +44,18 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     space, job = plan.space, plan.search_job()
     plans = search_plans(plan)
     searches = [each for each in plans if each.is_searched]
-    raced = sum((1 + each.plan.confirm) * len(each.race_seeds) for each in searches if each.races)
-    confirmations = raced + sum(
-        each.plan.seeds * (1 if each.races or not each.is_searched else 1 + plan.confirm) for each in plans
-    )
-    confirmations = confirmations if plan.seeds else 0
+    confirmations = sum(map(_fresh_trainings, plans)) if plan.seeds else 0
     drawn = [its for its in space.parameters if its.name == EPOCHS]
     epochs = max(job.train.epochs, *(end[EPOCHS] for its in drawn for end in its.domain.ends(EPOCHS)), 1)
     trained = sum(each.plan.most for each in searches) + confirmations
     return {
         "sweep": {
             "name": plan.name,
-            "trials": plan.most,
-            "searches": plan.searches if plan.seeds else 1,
+            "trials": sum(each.plan.most for each in searches if each.role is Role.MODEL),
+            "searches": sum(each.role is Role.MODEL for each in plans),
             "trials_of_arms": {
                 each.arm: {
-                    "trials": each.plan.most * (plan.searches if plan.seeds else 1),
+                    "trials": sum(its.plan.most for its in searches if its.arm == each.arm),
                     "searched": [parameter.name for parameter in each.plan.space.parameters],
                 }
                 for each in searches
@@ -87,6 +84,16 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "tracking": shown(tracking_uri(home)),
         },
     }
+
+
+def _fresh_trainings(search: SearchPlan) -> int:
+    """The most trainings on fresh seeds of a search: of its race and of its confirmation."""
+    if not search.is_searched:
+        return search.plan.seeds
+    if not search.races:
+        return search.plan.seeds * (1 + search.plan.confirm)
+    entrants = 1 + entrant_count(search.plan.confirm, search.plan.most)
+    return entrants * len(search.race_seeds) + search.plan.seeds
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:

@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from mlcl.significance.arms import Arm, ArmSummary, Difference, Outcome, difference_of
+from mlcl.significance.arms import Arm, ArmSummary, Difference, difference_of
 from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import LEVEL
-
-__all__ = ["Answer", "Arm", "Outcome", "Question", "Verdict", "compare_arms", "compare_family"]
 
 Question = Literal["heads", "baseline", "settings", "values"]
 """Heads against the control, the best model against the best baseline, any two settings, or any two settings

@@ -66,7 +66,9 @@ class Tag(StrEnum):
     SWEEP_BUDGET = "mlcl.sweep.asked_budget"  # the budget as it was typed; empty without one
     SWEEP_GOALS = "mlcl.sweep.goals"  # JSON: a list of [metric, max or min]
     SWEEP_SPENT = "mlcl.sweep.spent"  # what of the budget was used
-    SWEEP_VERDICT = "mlcl.sweep.verdict"  # whether the best model beats the best baseline; empty if unknown
+    SWEEP_VERDICT = (
+        "mlcl.sweep.verdict"  # heads against control, best against best baseline; empty if unknown
+    )
     BEST = "mlcl.best"  # name of the best trial
     BEST_RUN_ID = "mlcl.best_run_id"  # MLflow's id of the best trial
 

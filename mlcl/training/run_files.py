@@ -30,7 +30,7 @@ from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel
-from mlcl.training.tested_rows import BLOCKS, PREDICTIONS, write_test_rows
+from mlcl.training.row_predictions import BLOCKS, PREDICTIONS, write_test_rows
 
 RESULT = "result.json"
 MODEL = "model"

@@ -22,7 +22,8 @@ from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
 from mlcl.data.writer import write_dataset
 from mlcl.results.documents import document
-from mlcl.results.sweep_result import SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
+from mlcl.results.training_result import TrainingResult
 from mlcl.service.local.settings import read_secret
 from mlcl.service.run_job import run_job
 from mlcl.tracking import State, Tracker

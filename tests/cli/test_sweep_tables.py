@@ -42,7 +42,7 @@ def shown(draw, of, width=200):
         (trials_table, two_goals(), [("Pareto front of 2",), ("val/accuracy (max)", "val/hamming_loss (min)"),
          ("trial 4", "0.2500", "0.0625")], ("trial 5",)),
         (confirmation_table, report(confirmations=(BASE, BEST)),
-         [("accuracy, mean ± standard deviation over 3 fresh seeds (none used by the search)",),
+         [("accuracy, mean ± standard deviation over fresh seeds (none used by a search)",),
           ("validation", "test, chapter"), ("[red]base", "0.2500 (1 of 3 seeds)", "0.5000 (1 of 3 seeds)"),
           ("best found (trial 2)", f"0.7500 ± {statistics.stdev(ACCURACIES):.4f}")], ("kNN",)),
         (confirmation_table, two_goals(confirmations=(OF_TWO,)),

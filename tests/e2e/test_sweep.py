@@ -55,7 +55,7 @@ def test_a_sweep_end_to_end(mlcl):
     tree = yaml.safe_load(mlcl.job.read_text())
     tree["objective"]["heads"] = {}
     baseline.write_text(yaml.safe_dump(tree))
-    options = ("--trials", 3, "--seeds", 2, "--baseline", baseline, "--json")
+    options = ("--trials", 3, "--seeds", 2, "--searches", 1, "--baseline", baseline, "--json")
     answer = mlcl("sweep", mlcl.job, space, *options, "train.epochs=6")
     assert answer.status == 0, answer.err
     report = answer.json
@@ -105,14 +105,12 @@ def check_trials(mlcl, report, runs):
 
 
 def check_confirmations(report, runs):
-    """Baseline, job as written and best found were trained on the same seeds, none of them the search's."""
-    groups = {group["label"]: group for group in report["confirmations"]}
-    assert next(iter(groups)) == "baseline"
-    assert any("as written" in label for label in groups)
-    assert any("best found" in label for label in groups)
+    """The picks of control, baseline and job were trained on the same seeds, none of them the search's."""
+    groups = [group for group in report["confirmations"] if "baseline" not in group["params"]]
+    assert [group["arm"] for group in groups] == ["control", "baseline", "heads"]
     search_seeds = {run.data.tags["mlcl.seed"] for run in runs.values() if "mlcl.trial" in run.data.tags}
     trained = []
-    for group in groups.values():
+    for group in groups:
         assert group["state"] == "COMPLETE"
         seeds = [runs[seed["mlflow_run_id"]] for seed in group["seeds"]]
         assert {run.data.tags["mlflow.parentRunId"] for run in seeds} == {group["mlflow_run_id"]}
@@ -128,11 +126,14 @@ def check_baselines(report):
     assert {"majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"} <= groups.keys()
     first, second = ({**seed["metrics"]} for seed in groups["tfidf_svm"])
     assert first["test/accuracy"] == second["test/accuracy"]
-    verdict = report["verdict"]
-    assert verdict["sentence"].startswith(("The best model, ", "Not decided "))
-    assert verdict["baseline"] in groups
-    assert "found" in verdict["model"] or "as written" in verdict["model"]
-    assert verdict["paired"]["n"] == 2
+    heads, best = report["verdicts"]
+    assert (heads["question"], heads["reference"]["label"], heads["treated"]["trainings"]) == (
+        "heads",
+        "control",
+        2,
+    )
+    assert best["question"] == "baseline"
+    assert heads["rows_counted"]
 
 
 def sweep_of_two(mlcl):

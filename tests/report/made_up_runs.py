@@ -13,8 +13,9 @@ from mlcl.config import Goal
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.documents import document
 from mlcl.results.settings import ComparedSetting, SeedRun
-from mlcl.results.sweep_result import SettingResult, SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.significance.baseline_verdict import Role
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON

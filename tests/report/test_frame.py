@@ -14,7 +14,7 @@ from mlcl.report.sweep_tables import budget_table
 from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
 from mlcl.results.runs import Runs
 from mlcl.results.stored import read_sweep
-from mlcl.results.sweep_result import TrainingResult
+from mlcl.results.training_result import TrainingResult
 from mlcl.service.engine.ledger import Ledger
 
 

@@ -11,8 +11,8 @@ from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.comparison import compare_settings
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
-from mlcl.results.sweep_result import TrainingResult
 from mlcl.results.table_result import TableResult
+from mlcl.results.training_result import TrainingResult
 from mlcl.store import RunFolders
 from mlcl.tracking import State, Tracker
 

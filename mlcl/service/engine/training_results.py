@@ -8,7 +8,7 @@ from typing import Any
 
 from mlcl.config import job_hash, load_job
 from mlcl.results.provenance import Tags, log_start
-from mlcl.results.sweep_result import TrainingResult, changes
+from mlcl.results.training_result import TrainingResult, changes
 from mlcl.service.engine.entries import Entry
 from mlcl.tracking import State, plain_parameters, typed_params
 from mlcl.tracking.names import Tag

@@ -20,8 +20,8 @@ from mlcl.service.search.sampling import exact, start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
+from mlcl.training.row_predictions import blocks_of
 from mlcl.training.run_files import RESULT
-from mlcl.training.tested_rows import blocks_of
 
 
 class Search:

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import Goal, dump_job
 from mlcl.results.documents import write_result
-from mlcl.results.provenance import data_notes, lower_is_better, provenance_of
+from mlcl.results.provenance import Tags, data_notes, lower_is_better, provenance_of
 from mlcl.results.sweep_arms import ArmResult
-from mlcl.results.sweep_result import (
-    DataSummary,
-    SettingResult,
-    SweepRequest,
-    SweepResult,
-    TrainingResult,
-)
+from mlcl.results.sweep_result import DataSummary, SweepRequest, SweepResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.service.engine.entries import Confirmation, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
@@ -76,12 +71,10 @@ class SweepReader:
         `confirmed` has the keys of settings that this command confirmed, `model` is that of the training
         whose model is registered.
         """
-        plan, ledger, budget = self._plan, self._ledger, self._plan.resources.budget
+        plan, ledger = self._plan, self._ledger
         goals = zip(plan.scores, plan.space.goals, strict=True)
+        counted, baselines = self._counted(model=True), self._counted(model=False)
         own = [each.scope for each in self._searches if each.role is Role.MODEL]
-        counted = [entry for scope in own for entry in ledger.counted(scope)]
-        others = [each.scope for each in self._searches if each.scope not in own]
-        baselines = [entry for scope in others for entry in ledger.counted(scope)]
         kept = {entry.key for entry in (*counted, *baselines)}
         raced = [key for key, each in ledger.confirmations.items() if each.race]
         trials = [each for each in ledger.entries.values() if each.number is not None]
@@ -90,7 +83,6 @@ class SweepReader:
         mine = dict(self._trainings.tags(self._id))
         if len(ledger.codes) > 1:
             mine[Tag.CODE] = ", then ".join(ledger.codes)
-        data = next(iter(tags), mine)
         return SweepResult(
             id=self._id,
             name=plan.name,
@@ -113,29 +105,35 @@ class SweepReader:
             dropped=self._built([entry for entry in trials if entry.scope in own and entry.key not in kept]),
             earlier=tuple(each for key, each in settings.items() if key not in confirmed),
             arms=arms,
-            race_trainings=self._built(
-                [
-                    seed
-                    for each in ledger.confirmations.values()
-                    if each.race
-                    for seed in ledger.seeds_of(each.key)
-                ]
-            ),
-            asked=SweepRequest(
-                plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
-            ),
-            data=DataSummary(
-                name=data.get(Tag.DATA, ""),
-                fingerprint=mine.get(Tag.FINGERPRINT, ""),
-                notes=tuple(note for notes in data_notes(tags).values() for note in notes),
-                test_rows=self._test_rows,
-            ),
+            race_trainings=self._built([seed for key in raced for seed in ledger.seeds_of(key)]),
+            asked=self._asked(),
+            data=self._data(mine, tags),
             job=dump_job(plan.job),
             params=self._params,
             space=plan.space_text,
             free=plan.free,
             lower_is_better=lower_is_better(tags),
             provenance=provenance_of(mine, tags),
+        )
+
+    def _asked(self) -> SweepRequest:
+        plan, budget = self._plan, self._plan.resources.budget
+        return SweepRequest(
+            plan.trials, plan.seeds, plan.confirm, budget.text if budget else "", plan.searches
+        )
+
+    def _counted(self, *, model: bool) -> list[Entry]:
+        """The trials that compare, of the searches of the model or of the others."""
+        scopes = [each.scope for each in self._searches if (each.role is Role.MODEL) == model]
+        return [entry for scope in scopes for entry in self._ledger.counted(scope)]
+
+    def _data(self, own: Tags, tags: Sequence[Tags]) -> DataSummary:
+        """The data set, by the tags of the sweep's own log and those of its trainings."""
+        return DataSummary(
+            name=next(iter(tags), own).get(Tag.DATA, ""),
+            fingerprint=own.get(Tag.FINGERPRINT, ""),
+            notes=tuple(note for notes in data_notes(tags).values() for note in notes),
+            test_rows=self._test_rows,
         )
 
     def _built(self, entries: Collection[Entry]) -> tuple[TrainingResult, ...]:

@@ -13,7 +13,7 @@ from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult, scaled
-from mlcl.results.sweep_result import TrainingResult, changes
+from mlcl.results.training_result import TrainingResult, changes
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id

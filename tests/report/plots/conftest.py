@@ -9,7 +9,8 @@ from mlcl.config.space.domains import Choice, Float, Int
 from mlcl.config.space.search import SearchConfig
 from mlcl.config.space.space import Parameter
 from mlcl.report.sweep_data import SweepData
-from mlcl.results.sweep_result import SweepResult, TrainingResult
+from mlcl.results.sweep_result import SweepResult
+from mlcl.results.training_result import TrainingResult
 from mlcl.tracking import State
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 

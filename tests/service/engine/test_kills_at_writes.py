@@ -81,7 +81,7 @@ search: {scheduler: asha, reduction_factor: 2, startup: 2}
 class ArmsKind(Sweeps):
     """A sweep with a control and a arms, of two searches and races each."""
 
-    counts, again = (4, 1), 400
+    counts, again, last = (4, 1), 400, 1001
 
     def make(self, name, mlflow=False):
         world, plan = super().make(name, mlflow)

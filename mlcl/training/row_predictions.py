@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from torch import Tensor
 
 from mlcl.data import Split
+from mlcl.data.row_groups import row_groups
 from mlcl.evaluation import Decision, metric_names
 from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
 from mlcl.evaluation.tasks import Array
@@ -28,11 +29,6 @@ PREDICTIONS = "test_predictions.parquet"
 MAIN = ("micro_f1", "macro_f1", "accuracy", "map")
 """The metrics besides the job's own, of tasks that have them."""
 DIGITS = 6
-
-
-def row_groups(split: Split) -> Array:
-    """The group of each row (N,) int64, of rows that are not independent; here each row is its own."""
-    return np.arange(len(split))
 
 
 def write_test_rows(
