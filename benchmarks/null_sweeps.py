@@ -2,11 +2,11 @@
 
     python benchmarks/null_sweeps.py --minutes 60 [--out outputs/null_sweeps.jsonl] [--summary]
 
-Sets: scikit-learn's digits, scenes of two of them (several labels), and the texts of examples/diagnoses.csv.
-Every sweep draws train, validation and test anew. `shuffled`: a head reads labels in another order. `twice`: a
-head has weight 1e-6, so that both arms are one. `helps`: 60 % of the classifier's training labels are drawn at
-random, and the head reads the right ones; digits have 200 columns of noise besides. The verdict of heads against
-the control is appended to the file as it comes; a later call goes on with the sweeps that the file lacks.
+Sets: scikit-learn's digits, scenes of two of them (several labels), texts of examples/diagnoses.csv. Every
+sweep draws train, validation and test anew. `shuffled`: a head reads labels in another order. `twice`: a head
+has weight 1e-6, so that both arms are one. `helps`: 60 % of the classifier's training labels are random, and
+the head reads the right ones; digits have 200 columns of noise besides. The verdict of heads against the
+control is appended to the file as it comes; a later call goes on with the sweeps that the file lacks.
 """
 
 from __future__ import annotations
