@@ -118,6 +118,26 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
     )
 
 
+def confirmed_arms(sweep: SweepResult, name: str) -> list[ComparedSetting]:
+    """The arms of a sweep with several searches, under the words `NAME:ARM`; none for one search.
+
+    An arm has the seeds of the picks of all its searches, and the keys that these share.
+    """
+    arms: dict[str, list[ComparedSetting]] = {}
+    for each in sweep.settings:
+        if each in sweep.confirmations:
+            arm = each.arm or each.name
+            arms.setdefault(arm, []).append(confirmed_setting(sweep, each, f"{name}:{arm}"))
+    if all(len(picks) == 1 for picks in arms.values()):
+        return []
+    found = []
+    for arm, picks in arms.items():
+        runs = {seed: run for pick in picks for seed, run in pick.runs.items()}
+        shared = set.intersection(*(set(pick.job.items()) for pick in picks))
+        found.append(replace(picks[0], label=arm, names=(arm,), runs=runs, job=dict(sorted(shared))))
+    return found
+
+
 def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
     """The setting of a table's cell: each seed may draw rows of its own."""
     seeds = [key for key in cell.params if SEEDS.fullmatch(key)]
@@ -257,7 +277,8 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
     if kind(group) != "sweep":
         labels = sorted(cell.label for cell in read_table(runs, group, only="").cells)
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(labels))
-    label, found = word[len(name) + 1 :], confirmed_settings(read_sweep(runs, group), name)
+    sweep, label = read_sweep(runs, group), word[len(name) + 1 :]
+    found, arms = confirmed_settings(sweep, name), confirmed_arms(sweep, name)
     if not found:
         raise UserError(
             "this sweep has confirmed no setting on fresh seeds",
@@ -265,7 +286,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
             found=word,
             allowed="the same sweep with --seeds 5, or trials by their run ids",
         )
-    chosen = [each for each in found if label in ("", each.label)]
+    chosen = [each for each in (*found, *arms) if each.label == label] if label else arms or found
     if not chosen:
         raise UserError(
             "no such setting of the sweep", key=WHAT, found=word, allowed=[each.label for each in found]

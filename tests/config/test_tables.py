@@ -222,10 +222,19 @@ def test_neighbours_cost_no_training():
     assert len({job_hash(job) for cell in curve.values() for job in cell.jobs}) == 3
 
 
-@pytest.mark.parametrize("name", ["leaderboard-labels", "leaderboard-classes"])
-def test_a_leaderboard_searches_all_methods_alike(name):
+@pytest.mark.parametrize(("name", "held"), [("labels", 2), ("classes", 1)])
+def test_a_leaderboard_searches_all_methods_alike(name, held):
+    name = f"leaderboard-{name}"
     table = load_table(find_table(name, ROOT / "tables"))
     found = [cell.tuning for cell in cells(name).values() if cell.tuning is not None]
+    control, followers = table.ranks.control, [its for its in found if its.control is not None]
+    assert len(found) - len(followers) == len(table.columns)
+    assert {its.control for its in followers} == {control}
+    assert {its.start for its in followers} == {table.tune.start}
+    assert {row for (row, _), cell in cells(name).items() if cell.tuning and not cell.tuning.hold} == {
+        control
+    }
+    assert {len(its.hold) for its in followers} <= {1, held}
     assert {tuning.trials for tuning in found} == {24}
     assert {line.tune.seeds for line in table.rows.values() if line.tune} | {table.tune.seeds} == {None}
     spaces = {tuning.text: yaml.safe_load(tuning.text) for tuning in found}.values()

@@ -1,18 +1,22 @@
 """Settings named by the words of a command: sweeps, their settings, runs, lists of runs and cells."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ledgers import recorded
 from report.made_up_runs import Store
 
+from mlcl.config import Goal
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.comparison import compare_settings
 from mlcl.results.runs import Runs
-from mlcl.results.settings import find_settings
+from mlcl.results.settings import confirmed_arms, find_settings
+from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
-from mlcl.results.training_result import TrainingResult
+from mlcl.results.training_result import SettingResult, TrainingResult
+from mlcl.significance.baseline_verdict import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import State, Tracker
 
@@ -90,6 +94,29 @@ def test_a_run_of_a_sweep_stands_for_its_setting_there(store):
     (whole,) = find_settings(Runs(store.tracker), ["early:as written"])
     (found,) = find_settings(Runs(store.tracker), [whole.runs[1].run_id])
     assert (found.label, found.runs, values_of(found)) == ("as written", whole.runs, {1: 0.5, 2: 0.5})
+
+
+def picks_of(arm, role, lr):
+    """Two picks of an arm, of two searches with a seed each."""
+    for search, seed in ((1, 1), (2, 1001)):
+        name = f"{arm} {search}"
+        training = TrainingResult(name, name, State.COMPLETE, metrics={"test/accuracy": 0.5}, seed=seed)
+        params = {"lr": lr * search, "epochs": 3}
+        yield SettingResult(
+            name, (name,), State.COMPLETE, {}, (training,), name, role, params=params, arm=arm, search=search
+        )
+
+
+def test_a_sweep_of_several_searches_is_compared_by_its_arms():
+    picks = (*picks_of("heads", Role.MODEL, 0.1), *picks_of("control", Role.CONTROL | Role.BASELINE, 0.2))
+    goals, how = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
+    sweep = SweepResult("id", "mine", State.COMPLETE, "", Path(), goals, *how, confirmations=picks)
+    control, heads = confirmed_arms(sweep, "mine")
+    assert (control.label, heads.word) == ("control", "mine:heads")
+    assert list(heads.runs) == [1, 1001]
+    assert heads.job == {"epochs": "3"}
+    one = replace(sweep, confirmations=picks[:1])
+    assert confirmed_arms(one, "mine") == []
 
 
 def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):

@@ -101,9 +101,12 @@ class NestedTrials(TrainingStore):
             params = params_of(job, self._free)
             if Tag.TRIAL in tags and Tag.SCOPE not in tags:
                 params = {key: text for key, text in params.items() if self._shared.get(key) != text}
+            seed, data = job.data.validation_seed, self._data
+            if seed is not None and seed != data.validation_seed:  # a search with validation rows of its own
+                data = data.with_validation(seed, dict(data.rows))
             self._logs.start(
                 job,
-                self._data,
+                data,
                 id=id,
                 name=name,
                 owner=self._folder.name,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash
+from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash, load_job
 from mlcl.config.space.keys import nodes
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
 from mlcl.service.search.control import control_job
@@ -98,7 +98,10 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
 
 
 def _search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
-    """A search with its share of trials and fresh seeds, and a sampler seed of its own."""
+    """A search with its share of trials and fresh seeds, and a sampler seed of its own.
+
+    Its validation rows are its own, too, where the plan says so: they are part of the error of a search.
+    """
     searches = plan.searches if plan.seeds else 1
     settings = own.space.search
     own = replace(
@@ -109,6 +112,8 @@ def _search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) 
         space=replace(own.space, search=settings.model_copy(update={"seed": settings.seed + number - 1})),
         warm_start=own.warm_start if number == 1 else None,
     )
+    if number > 1 and plan.redraws and own.job.data.validation_seed is None:
+        own = replace(own, job=load_job(dump_job(own.job), {"data.validation_seed": number}))
     if number > 1:
         own = replace(own, name=f"search {number}" if role is Role.MODEL else f"{arm}, search {number}")
     scope = "" if role is Role.MODEL and number == 1 else scope_of(own)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
+from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
 from mlcl.results.documents import write_result
 from mlcl.results.sweep_result import SweepResult, ranked
@@ -46,6 +47,7 @@ def run_sweep(
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     job_data = check_plan(plan, home)
     identity = sweep_identity(plan, job_data, home)
+    plan = replace(plan, redraws=redraws_validation(job_data.dataset))
     if plan.warm_start is not None:
         # By its id from here on: a name may come to mean another sweep, with --fresh this one.
         plan = replace(plan, warm_start=warm_sweep(home, plan.warm_start, identity))

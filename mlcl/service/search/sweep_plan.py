@@ -59,6 +59,7 @@ class SweepPlan:
         control: The job without heads that has an arm of its own.
         baselines: Names and jobs of the baselines.
         resources: What a trial gets, and the budget.
+        redraws: Whether each search but the first of an arm has validation rows of its own.
         warm_start: The name or id of a sweep whose trials are taken over.
         fresh: Whether to begin a new sweep where one of this name exists.
     """
@@ -74,6 +75,7 @@ class SweepPlan:
     control: JobConfig | None = None
     baselines: Sequence[tuple[str, JobConfig]] = ()
     resources: Resources = field(default_factory=Resources)
+    redraws: bool = False
     warm_start: str | None = None
     fresh: bool = False
 

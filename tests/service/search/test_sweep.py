@@ -12,6 +12,7 @@ from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 from optuna.trial import TrialState
 from sweeps import World
 
+from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.search import best_model
@@ -433,10 +434,24 @@ def test_each_arm_has_searches_and_the_heads_start_at_their_control(world, job):
         if pick:
             assert own[1].settings["train.lr"] == pytest.approx(pick["train.lr"])
     assert [t.settings for t in first[2:]] != [t.settings for t in second[2:]]  # samplers of their own
+    # Validation is small: the second search of an arm has rows of its own.
+    drawn = [
+        world.ledger.entries[its.seeds[0].key].job["data"].get("validation_seed")
+        for its in report.confirmations
+    ]
+    assert drawn == [None, 2, None, 2]
+    assert {seed.fingerprint for its in report.confirmations for seed in its.seeds} == {
+        report.data.fingerprint,
+        dataset_info(job).with_validation(2, {}).fingerprint,
+    }
     heads, best = report.verdicts
     assert (heads.question, best.question) == ("heads", "baseline")
     assert (heads.treated.searches, heads.treated.trainings) == (2, 4)
     assert "\n".join([heads.sentence, best.sentence]) == log_of(world, "")["tags"]["mlcl.sweep.verdict"]
+
+
+def dataset_info(job):
+    return Dataset.open(job.data.path).info
 
 
 def trials_of(world, scope):

@@ -14,7 +14,7 @@ from mlcl.service.tables import TablePlan, plan_table
 
 ROOT = Path(__file__).resolve().parents[3]
 NAME = "leaderboard-labels"
-OTHERS = ("bce", "asl", "simclr", "any", "simdis", "simdis-without-ks", "jaccard", "knn", "msc")
+OTHERS = ("bce", "asl", "simclr", "any", "mulsupcon", "simdis", "msc", "knn")
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ def test_a_loss_from_a_file_is_one_entry(tmp_path, cases):
         overrides={"encoder": {"name": "features", "inputs": ["tfidf"]}},
     )
     planned = plan_table(plan, tmp_path / "home")["trainings"]
-    assert planned["all"] == planned["missing"] == 34 * len(planned["tuned"]) == 34 * 2 * (1 + len(OTHERS))
+    assert planned["all"] == planned["missing"] == 34 * len(planned["tuned"]) == 34 * 2 * (2 + len(OTHERS))
+    controls = {f"bce-two-views/{column}" for column in ("codiesp-chapters", "my-texts")}
+    assert controls < planned["tuned"].keys()  # the other rows follow it
     costs = {name: (its["trials"], its["seeds"]) for name, its in planned["tuned"].items()}
     assert costs["dice/codiesp-chapters"] == costs["dice/my-texts"] == costs["bce/my-texts"] == (24, 10)
     (dice, bce) = (next(cell for cell in plan.cells if cell.row == name) for name in ("dice", "BCE"))
