@@ -8,7 +8,8 @@ from dataclasses import replace
 from statistics import fmean
 
 from mlcl.errors import UserError
-from mlcl.results.settings import SPLIT_SEED, VALIDATION_SEED, ComparedSetting, SeedRun
+from mlcl.results.compared_setting import ComparedSetting, SeedRun
+from mlcl.results.settings import SPLIT_SEED, VALIDATION_SEED
 from mlcl.significance.arms import Arm, Difference, Outcome, difference_of
 from mlcl.significance.baseline_verdict import Role, figure_name
 

@@ -11,7 +11,7 @@ from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.compared_arms import compare_pair, join_searches
-from mlcl.results.settings import ComparedSetting
+from mlcl.results.compared_setting import ComparedSetting
 from mlcl.significance.arms import Difference
 from mlcl.significance.baseline_verdict import Role, figure_name
 from mlcl.significance.verdict import Answer, Question, Verdict, compare_family

@@ -7,8 +7,8 @@ import statistics
 from typing import Any
 
 from mlcl import markup
+from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.comparison import NEIGHBOURS, Comparison, ComparisonRow
-from mlcl.results.settings import ComparedSetting
 
 HEADS = (
     "setting", "seeds", "mean ± sd", "difference", "interval", "searches, seeds, rows", "verdict",

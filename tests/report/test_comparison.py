@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
+from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.comparison import compare_settings
 from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, notes, title
 from mlcl.results.runs import Runs
-from mlcl.results.settings import ComparedSetting, find_settings
+from mlcl.results.settings import find_settings
 from mlcl.significance.arms import Arm, Outcome, difference_of
 from mlcl.significance.baseline_verdict import Role
 from mlcl.significance.paired_tests import holm
