@@ -55,7 +55,7 @@ def compare(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Compare settings by a metric, paired by seed: difference, interval, tests, and what would decide."""
+    """Compare settings by a metric: difference, interval, verdict, and what would decide."""
     if markdown + latex + json > 1:
         raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
     from mlcl.results.comparison import compare_settings

@@ -27,9 +27,8 @@ from mlcl.report.plots.charts import Plot, PlotCollection
 from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
 from mlcl.report.table_plots import CellGroup, cell_plots, comparable_cells, plot_name
 from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
-from mlcl.results.comparison_text import smallest_p_note
 from mlcl.results.table_result import TableResult
-from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
+from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm, smallest_p_note
 
 RANK = "average rank"
 ABOUT = (

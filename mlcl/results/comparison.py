@@ -1,19 +1,20 @@
-"""Compares settings by a metric, paired over the seeds that they share."""
+"""Compares settings and arms of sweeps by a metric: a verdict on each against the first one."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from mlcl.config import default_mode
+from mlcl.config import MARGIN, default_mode
 from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
-from mlcl.results.settings import SPLIT_SEED, ComparedSetting
-from mlcl.significance.baseline_verdict import figure_name
-from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm
+from mlcl.results.compared_arms import compare_pair, join_searches
+from mlcl.results.compared_setting import ComparedSetting
+from mlcl.significance.arms import Difference
+from mlcl.significance.baseline_verdict import Role, figure_name
+from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
@@ -26,29 +27,26 @@ NEIGHBOURS = ("knn/", "knn_best/")
 class ComparisonRow:
     """A setting compared with the reference.
 
-    `seeds` have runs of both, `unpaired` runs of one alone. `p` is corrected by Holm's method; None: not
-    tested, for both are fitted and have the same value with every seed. `further`: how many more seeds would
-    decide, None where that is unknown. `differs`: the keys in which they differ. `better` is None where
-    nothing is decided; for a metric without a `mode` it says whether it is higher.
+    Attributes:
+        setting: The setting or arm.
+        verdict: The verdict on it, at the level of its family.
+        differs: The keys in which the jobs differ.
+        unpaired: The seeds of one alone, where outcomes of one seed were subtracted from each other.
     """
 
     setting: ComparedSetting
-    seeds: tuple[int, ...]
-    unpaired: tuple[int, ...]
-    paired: Paired
-    p: float | None
-    further: int | None
+    verdict: Verdict
     differs: tuple[str, ...]
-    better: bool | None
-    mode: str | None
+    unpaired: tuple[int, ...] = ()
 
     @property
-    def verdict(self) -> str:
-        """`better`, `worse`, `undecided` or `not tested`; `higher` or `lower` where `mode` is None."""
-        if self.better is None:
-            return "not tested" if self.p is None else "undecided"
-        yes, no = ("better", "worse") if self.mode else ("higher", "lower")
-        return yes if self.better else no
+    def answer(self) -> str:
+        """The verdict's answer; of a metric with no better side whether it is higher or lower."""
+        if self.verdict.question == "values":
+            return {Answer.HELPS: "higher", Answer.HURTS: "lower"}.get(
+                self.verdict.answer, self.verdict.answer
+            )
+        return self.verdict.answer
 
 
 @dataclass(frozen=True)
@@ -66,19 +64,21 @@ class Comparison:
 
 
 def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> Comparison:
-    """Compares all settings with the first one by paired tests, with Holm's correction over the tests.
+    """Compares all settings with the first one, with Holm's correction over the verdicts.
 
-    `metric` is a full name (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`;
-    without one, the first setting's score, on test.
+    Heads against the control of their sweep are what the sweep asks: this verdict is the sweep's own, and
+    the others are corrected for each other. `metric` is a full name (`test/micro_f1`) or its last part,
+    which is then tried with each of `PREFIXES`; without one, the first setting's score, on test.
     Fitted baselines that have no such metric are left out where the user named a whole sweep.
     Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
-    data, and settings that share no seed.
+    data, and draws from the data that no two runs share.
 
     Example:
         >>> found = compare_settings(find_settings(runs, ["my-sweep"]), "accuracy")
-        >>> [(row.setting.label, row.verdict) for row in found.rows]
-        [('trial 3', 'better')]
+        >>> [(row.setting.label, row.answer) for row in found.rows]
+        [('heads', 'helps')]
     """
+    settings = join_searches(settings)
     metric = metric or _goal(settings)
     known = [each for each in settings if _has(each, metric)]
     left_out = [each for each in settings if known and each not in known and each.optional and each.is_fitted]
@@ -90,26 +90,54 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> C
     settings = [_under(name, each) for each in settings]
     mode = _mode(name, settings)
     reference, *others = settings
-    pairs = [_pair(reference, other, name) for other in others]
-    fixed = _is_fixed(reference, name)
-    tested = [not (fixed and _is_fixed(other, name)) for other in others]
-    adjusted = iter(holm([paired.p for (_, paired), tests in zip(pairs, tested, strict=True) if tests]))
-    ps = [next(adjusted) if tests else None for tests in tested]
+    pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
     rows = tuple(
         ComparisonRow(
             setting=other,
-            seeds=seeds,
-            unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))),
-            paired=paired,
-            p=p,
-            further=None if p is None else paired.further_seeds(sum(tested)),
+            verdict=verdict,
             differs=_differing(reference.job, other.job),
-            better=None if p is None or p > 1 - LEVEL else (paired.difference > 0) == (mode != "min"),
-            mode=mode,
+            unpaired=tuple(sorted(set(reference.runs) ^ set(other.runs))) if pair.paired else (),
         )
-        for other, (seeds, paired), p in zip(others, pairs, ps, strict=True)
+        for other, pair, verdict in zip(
+            others, pairs, _verdicts(reference, others, pairs, name, mode), strict=True
+        )
     )
     return Comparison(name, mode, reference, rows, tuple(each.label for each in left_out))
+
+
+def _verdicts(
+    reference: ComparedSetting,
+    others: Sequence[ComparedSetting],
+    pairs: Sequence[Difference],
+    metric: str,
+    mode: str | None,
+) -> list[Verdict]:
+    """The verdict on each; that on heads against the control of their sweep is a family of its own."""
+    control = Role.CONTROL in reference.role
+    asked = [
+        control and each.sweep == reference.sweep and bool(each.arm) and Role.MODEL in each.role
+        for each in others
+    ]
+    margin = _margin(reference, metric) if mode else 0.0
+    found: dict[int, Verdict] = {}
+    for heads in (True, False):
+        places = [place for place, each in enumerate(asked) if each == heads]
+        question: Question = "heads" if heads else "settings" if mode else "values"
+        family = compare_family(
+            [pairs[place] for place in places],
+            [question] * len(places),
+            metric=metric, mode=mode or "max", margin=margin, rows=reference.rows,
+        )  # fmt: skip
+        found |= dict(zip(places, family, strict=True))
+    return [found[place] for place in range(len(others))]
+
+
+def _margin(reference: ComparedSetting, metric: str) -> float:
+    """The margin of the reference's job, for metrics of an evaluation but the loss; else 0."""
+    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
+    if not evaluated or metric.rpartition("/")[2] == "loss" or metric.endswith("seconds"):
+        return 0.0
+    return float(reference.job.get("evaluation.margin", MARGIN))
 
 
 def _goal(settings: Sequence[ComparedSetting]) -> str:
@@ -120,11 +148,6 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
     tested = score.replace("val/", "test/")
     trained = [each for each in settings if not each.is_fitted] or settings
     return tested if all(tested in each.metrics for each in trained) else score.rpartition("/")[2]
-
-
-def _is_fixed(setting: ComparedSetting, metric: str) -> bool:
-    """Whether a fitted setting has one value with all seeds: between two such settings seeds test nothing."""
-    return setting.is_fitted and len({run.metrics[metric] for run in setting.runs.values()}) == 1
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
@@ -166,7 +189,11 @@ def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
     if own == name:
         return setting
     runs = {
-        seed: replace(run, metrics={**run.metrics, name: run.metrics[own]})
+        seed: replace(
+            run,
+            metrics={**run.metrics, name: run.metrics[own]},
+            blocks={**run.blocks, name: run.blocks.get(own, ())},
+        )
         for seed, run in setting.runs.items()
     }
     return replace(setting, runs=runs)
@@ -187,47 +214,6 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
     raise UserError(
         "no metric of this name that all have", key="--metric", found=metric, allowed=sorted(shared)
     )
-
-
-def _pair(a: ComparedSetting, b: ComparedSetting, metric: str) -> tuple[tuple[int, ...], Paired]:
-    seeds = tuple(sorted(set(a.runs) & set(b.runs)))
-    if not seeds:
-        raise UserError(
-            "these settings share no seed, and cannot be paired",
-            key="WHAT",
-            found="; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in (a, b)),
-        )
-    for seed in seeds:
-        _check_pair(seed, a, b)
-    values = [[setting.runs[seed].metrics[metric] for seed in seeds] for setting in (a, b)]
-    odd = [
-        f"{setting.label}, seed {seed}: {value}"
-        for setting, its in zip((a, b), values, strict=True)
-        for seed, value in zip(seeds, its, strict=True)
-        if not math.isfinite(value)
-    ]
-    if odd:  # without such seeds the setting that failed there would look better
-        raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
-    return seeds, compare_paired(*values)
-
-
-def _check_pair(seed: int, a: ComparedSetting, b: ComparedSetting) -> None:
-    one, other = a.runs[seed], b.runs[seed]
-    if one.data != other.data:
-        raise UserError(
-            "these settings were trained on different data",
-            key="WHAT",
-            found=f"seed {seed}: {a.label} {one.data}, {b.label} {other.data}",
-            allowed="one data set with one split (the same fingerprint)",
-        )
-    # The split's seed is left out: the fingerprint covers it.
-    for key in sorted((one.data_seeds.keys() & other.data_seeds.keys()) - {SPLIT_SEED}):
-        if one.data_seeds[key] != other.data_seeds[key]:
-            raise UserError(
-                "these settings drew from the data with different seeds, and cannot be paired",
-                key=key,
-                found=f"seed {seed}: {a.label} {one.data_seeds[key]}, {b.label} {other.data_seeds[key]}",
-            )
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:

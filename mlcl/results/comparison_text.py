@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from mlcl import markup
+from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.comparison import NEIGHBOURS, Comparison, ComparisonRow
-from mlcl.results.settings import ComparedSetting
-from mlcl.significance.paired_tests import LEVEL, holm, smallest_p
 
 HEADS = (
-    "setting", "seeds", "mean ± sd", "difference", f"{LEVEL:.0%} interval", "effect", "p (Holm)", "p (ranks)",
-    "verdict",
+    "setting", "seeds", "mean ± sd", "difference", "interval", "searches, seeds, rows", "verdict",
 )  # fmt: skip
 LEFT = (0, len(HEADS) - 1)
-RANKS = (0, 5, 2, 0, 1, 6, 3, 4, 0)
+RANKS = (0, 5, 2, 0, 1, 6, 0)
 """Which columns a narrow terminal leaves out: the largest first, never those of 0."""
 DIGITS = 4
 MOST_KEYS = 6
@@ -45,12 +41,10 @@ def as_dict(found: Comparison) -> dict[str, Any]:
     return {
         "metric": found.metric,
         "mode": found.mode,
-        "level": LEVEL,
         "reference": _setting_dict(found.reference, found.metric),
         "others": [
             _setting_dict(row.setting, found.metric)
-            | {"paired": asdict(row.paired), "paired_seeds": row.seeds, "unpaired_seeds": row.unpaired}
-            | {"p_holm": row.p, "further_seeds": row.further, "verdict": row.verdict, "differs": row.differs}
+            | {"verdict": row.verdict.as_dict(), "unpaired_seeds": row.unpaired, "differs": row.differs}
             for row in found.rows
         ],
         "left_out": found.left_out,
@@ -58,35 +52,22 @@ def as_dict(found: Comparison) -> dict[str, Any]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """Remarks below the table: on all settings, then differing keys, seeds and advice of each."""
-    lines = general_notes(found)
+    """Remarks below the table: the verdict on each setting, then the keys in which it differs, and others."""
+    lines = []
     for row in found.rows:
+        lines.append(row.verdict.sentence)
         if row.differs:
             lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
             lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
-        if row.better is None and row.p is not None:
-            lines.append(f"{row.setting.label}: {_advice(row)}")
-    return lines
-
-
-def general_notes(found: Comparison) -> list[str]:
-    """Remarks on all settings: what the tests can reach, what is not tested or left out, equal settings."""
-    tested = [row for row in found.rows if row.p is not None]
-    lines = [smallest_p_note([row.paired.n for row in tested])] if tested else []
-    fixed = tuple(row.setting.label for row in found.rows if row.p is None)
-    if fixed:
-        lines.append(f"Not tested, for no seed changes them or {found.reference.label}: {_listed(fixed)}.")
-    methods = {row.paired.method for row in found.rows}
-    if "t" in methods:
-        lines.append("Fewer than five pairs: the interval takes the differences for normal.")
     compared = (found.reference, *(row.setting for row in found.rows))
     fitted = tuple(each.label for each in compared if each.is_fitted)
     if fitted and found.metric.startswith(NEIGHBOURS):
         lines.append(f"{_listed(fitted)}: without neighbours, which a fitted baseline does not have.")
     if found.left_out:
         lines.append(f"Left out, for a fitted baseline has no {found.metric}: {_listed(found.left_out)}.")
+    lines += [f"{each.label} found {'; '.join(each.picks)}." for each in compared if each.picks]
     several = (each for each in compared if len(each.names) > 1)
     return lines + [f"{_names(each)}: one setting, with no difference to test." for each in several]
 
@@ -109,26 +90,27 @@ def title(found: Comparison) -> str:
 def grid(found: Comparison) -> list[list[str]]:
     """The cells of the table as text, the reference first; columns as in `HEADS`."""
     reference, metric = found.reference, found.metric
-    first = [reference.label, str(len(reference.runs)), _mean(reference, metric), *[""] * 5, "reference"]
+    first = [reference.label, _seeds(reference), _mean(reference, metric), "", "", "", "reference"]
     return [first, *(_cells(row, metric) for row in found.rows)]
 
 
 def _cells(row: ComparisonRow, metric: str) -> list[str]:
-    its, all_seeds = row.paired, len(row.setting.runs)
-    interval = (
-        "" if its.interval is None else f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
-    )
+    its = row.verdict
+    interval, shares = "", ""
+    if its.interval is not None:
+        interval = f"{its.interval[0]:+.{DIGITS}f} to {its.interval[1]:+.{DIGITS}f}"
+        shares = ", ".join(f"{its.shares[part]:.0%}" for part in ("searches", "seeds", "rows"))
+    seeds = f"{its.treated.trainings} of {_seeds(row.setting)}" if row.unpaired else _seeds(row.setting)
     return [
-        row.setting.label,
-        str(its.n) if its.n == all_seeds else f"{its.n} of {all_seeds}",
-        _mean(row.setting, metric),
-        f"{its.difference:+.{DIGITS}f}",
-        interval,
-        "" if its.effect is None else f"{its.effect:+.2f}",
-        "" if row.p is None else f"{row.p:.3g}",
-        "" if its.wilcoxon is None else f"{its.wilcoxon:.3g}",
-        row.verdict,
-    ]
+        row.setting.label, seeds, _mean(row.setting, metric), f"{its.difference:+.{DIGITS}f}", interval,
+        shares, row.answer,
+    ]  # fmt: skip
+
+
+def _seeds(setting: ComparedSetting) -> str:
+    """The number of seeds, with that of the searches where there are several."""
+    searches = f" in {len(setting.searches)} searches" if len(setting.searches) > 1 else ""
+    return f"{len(setting.runs)}{searches}"
 
 
 def _mean(setting: ComparedSetting, metric: str) -> str:
@@ -140,31 +122,11 @@ def _mean(setting: ComparedSetting, metric: str) -> str:
     return f"{statistics.fmean(values):.{DIGITS}f}{spread}"
 
 
-def smallest_p_note(pairs: Sequence[int]) -> str:
-    """A sentence on the smallest p that tests over so many pairs can reach after Holm's correction."""
-    risk, count = 1 - LEVEL, f" over {len(pairs)} tests" if len(pairs) > 1 else ""
-    p = holm([smallest_p(n) for n in pairs])
-    few, many = (f"{n} pair{'' if n == 1 else 's'}" for n in (min(pairs), max(pairs)))
-    low, high = f"{min(p):.3g}", f"{max(p):.3g}"
-    said = few if few == many else f"{min(pairs)} to {many}"
-    said += f" can reach p = {low if low == high else f'{low} to {high}'}{count}"
-    if min(p) > risk:
-        return f"{said}, never {risk:.2g}: more seeds are needed to decide anything."
-    return f"{said}; some tests can never reach {risk:.2g}." if max(p) > risk else f"{said}."
-
-
-def _advice(row: ComparisonRow) -> str:
-    if row.paired.effect is None:
-        return "these pairs do not tell how many seeds would decide."
-    if row.further is None:
-        return "were the effect as small as it seems, a thousand more seeds would not decide."
-    return f"about {row.further} more seeds would decide, were the effect as large as it seems."
-
-
 def _setting_dict(setting: ComparedSetting, metric: str) -> dict[str, Any]:
     values = {seed: run.metrics[metric] for seed, run in setting.runs.items()}
     runs = {  # JSON has no NaN; a seed without a partner may have it
         seed: {"run_id": run.run_id, "value": values[seed] if math.isfinite(values[seed]) else None}
         for seed, run in setting.runs.items()
     }
-    return {"label": setting.label, "names": _names(setting), "word": setting.word, "runs": runs}
+    found = {"label": setting.label, "names": _names(setting), "word": setting.word, "runs": runs}
+    return found | {"searches": setting.searches, "picks": setting.picks}

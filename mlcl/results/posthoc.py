@@ -11,9 +11,9 @@ import pandas as pd
 
 from mlcl.errors import UserError
 from mlcl.evaluation import Setting
+from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.knn_scores import JobDataCache, KnnScores, fetch_all, knn_scores, knn_table
 from mlcl.results.runs import Runs
-from mlcl.results.settings import ComparedSetting
 from mlcl.training.stored_run import StoredRun
 
 FIGURES = ("threshold", "val", "val_sd", "test", "test_sd")

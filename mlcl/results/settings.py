@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mlcl.config import POSTHOC
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult
+from mlcl.results.compared_setting import ComparedSetting, SeedRun
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SweepResult
@@ -33,54 +34,6 @@ MOST_KEYS = 3
 """Most keys that name a setting."""
 
 
-@dataclass(frozen=True)
-class SeedRun:
-    """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`."""
-
-    run_id: str
-    seed: int
-    data: str
-    metrics: Mapping[str, float]
-    data_seeds: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ComparedSetting:
-    """A setting with its complete runs by seed.
-
-    Attributes:
-        label: The name for people.
-        word: How the user named it.
-        job: The keys of its job as text, without the seeds of training and of validation rows.
-        lower_is_better: Patterns of metrics, None where no run says them.
-        names: The names that a sweep's setting has now.
-        optional: Whether the user named the whole sweep.
-        score: The metric on validation by which it was chosen; `mode` is max or min where that is known.
-        plain: Whether it is of runs outside of sweeps and tables.
-    """
-
-    label: str
-    word: str
-    runs: Mapping[int, SeedRun]
-    job: Mapping[str, str] = field(default_factory=dict)
-    lower_is_better: frozenset[str] | None = None
-    names: tuple[str, ...] = ()
-    optional: bool = False
-    score: str = ""
-    mode: str = ""
-    plain: bool = False
-
-    @property
-    def metrics(self) -> set[str]:
-        """The metrics that all of its runs have."""
-        return set.intersection(*(set(run.metrics) for run in self.runs.values()))
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
-        return "baseline" in self.job
-
-
 def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
     """The settings that a sweep has confirmed, under the words `NAME:SETTING`."""
     return [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
@@ -95,6 +48,11 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
         names=setting.labels or ("no longer",),
         score=sweep.score,
         mode=sweep.mode,
+        sweep=word.partition(":")[0],
+        arm=setting.arm if setting in sweep.confirmations else "",
+        search=setting.search,
+        role=setting.role,
+        rows=sweep.data.test_rows if sweep.data else 0,
     )
 
 
@@ -138,7 +96,8 @@ def _of_trainings(
         if each.state is State.COMPLETE and each.seed is not None:
             params = _texts(each.params(shared))
             seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
-            found[each.seed] = SeedRun(each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds)
+            its = (each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks)
+            found[each.seed] = SeedRun(*its)
     job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
     return ComparedSetting(
         label, word, dict(sorted(found.items())), job, score=job.get("evaluation.metric", "")

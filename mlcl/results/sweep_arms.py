@@ -11,8 +11,9 @@ from typing import Annotated
 from pydantic import PlainSerializer
 
 from mlcl.results.training_result import Number, RoleField, SettingResult, TrainingResult
+from mlcl.significance.arms import Arm, Outcome
 from mlcl.significance.baseline_verdict import Role, figure_name
-from mlcl.significance.verdict import Arm, Outcome, Question, Verdict, compare_arms
+from mlcl.significance.verdict import Question, Verdict, compare_arms
 from mlcl.tracking import State
 
 Verdicts = Annotated[tuple[Verdict, ...], PlainSerializer(lambda its: [each.as_dict() for each in its])]

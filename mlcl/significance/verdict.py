@@ -7,14 +7,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from mlcl.significance.arms import Arm, ArmSummary, Difference, Outcome, difference_of
+from mlcl.significance.arms import Arm, ArmSummary, Difference, difference_of
 from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import LEVEL
 
-__all__ = ["Answer", "Arm", "Outcome", "Question", "Verdict", "compare_arms", "compare_family"]
-
-Question = Literal["heads", "baseline", "settings"]
-"""Heads against the control, the best model against the best baseline, or any two settings."""
+Question = Literal["heads", "baseline", "settings", "values"]
+"""Heads against the control, the best model against the best baseline, any two settings, or any two settings
+by a value with no better side."""
 DIGITS = 4
 
 
@@ -99,11 +98,12 @@ class Verdict:
         model, baseline = self.treated.label, self.reference.label
         if self.question == "baseline":
             model, baseline = f"the best model, {model},", f"the best baseline, {baseline}"
+        more, less = ("higher", "lower") if self.question == "values" else ("better", "worse")
         claim = {
-            Answer.HELPS: f"{model} is better than {baseline}",
-            Answer.HURTS: f"{model} is worse than {baseline}",
+            Answer.HELPS: f"{model} is {more} than {baseline}",
+            Answer.HURTS: f"{model} is {less} than {baseline}",
             Answer.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
-            Answer.CANNOT_TELL: f"cannot tell whether {model} is better than {baseline}",
+            Answer.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
         }[self.answer]
         return claim[0].upper() + claim[1:]
 
@@ -116,7 +116,7 @@ class Verdict:
         better = " (positive is better)" if self.mode == "min" else ""
         difference = f"{self.difference:{form}}{better}"
         if self.interval is None:
-            return f"{difference}, without an interval: one training alone has no error"
+            return f"{difference}, without an interval: its error is not known"
         low, high = self.interval
         within = f", within {self.margin:g}" if self.answer is Answer.NO_DIFFERENCE else ""
         corrected = f", corrected for {self.tests} comparisons" if self.tests > 1 else ""

@@ -11,8 +11,8 @@ from mlflow.entities import Metric, Param, RunTag
 
 from mlcl.config import Goal
 from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.compared_setting import ComparedSetting, SeedRun
 from mlcl.results.documents import document
-from mlcl.results.settings import ComparedSetting, SeedRun
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.training_result import SettingResult, TrainingResult

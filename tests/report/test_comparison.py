@@ -1,6 +1,7 @@
 """Comparisons against numbers by hand, and everything that cannot be compared."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,15 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
+from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.comparison import compare_settings
-from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, notes, smallest_p_note, title
+from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, notes, title
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
-from mlcl.significance.paired_tests import compare_paired, holm
+from mlcl.significance.arms import Arm, Outcome, difference_of
+from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.paired_tests import holm
+from mlcl.significance.verdict import compare_arms
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}
 SUPCON = {0: 0.55, 1: 0.56, 2: 0.55, 3: 0.53, 4: 0.58, 5: 0.57}
@@ -37,25 +42,46 @@ def found():
     return compare_settings([BASE, BETTER, OTHER], "accuracy")
 
 
-def test_all_are_compared_with_the_first_over_the_seeds_that_both_have(found):
-    tests = [compare_paired(list(CE.values()), [its[n] for n in range(6)]) for its in (SUPCON, MLCL)]
+def arm(label, *searches):
+    """An arm with the values of each search's seeds."""
+    return Arm(label, tuple(tuple(Outcome(k, value) for k, value in enumerate(its)) for its in searches))
+
+
+def test_all_are_compared_with_the_first(found):
+    first = arm("as written", CE.values())
+    pairs = [difference_of(first, arm(label, its.values()), "x", "max")
+             for label, its in (("trial 3", SUPCON), ("trial 9_b", MLCL))]  # fmt: skip
     assert (found.metric, found.reference) == ("test/accuracy", BASE)
     assert [row.setting for row in found.rows] == [BETTER, OTHER]
-    assert [row.paired for row in found.rows] == tests
-    assert [row.p for row in found.rows] == holm([test.p for test in tests])
-    assert [row.seeds for row in found.rows] == [tuple(range(6))] * 2
-    assert [row.unpaired for row in found.rows] == [(), (6,)]
+    assert [row.verdict.difference for row in found.rows] == [each.value for each in pairs]
+    assert [row.answer == "cannot tell" for row in found.rows] == [
+        p > 0.05 for p in holm([its.p for its in pairs])
+    ]
 
 
-def test_what_is_decided_and_what_is_not(found):
+def test_a_verdict_is_at_the_level_of_its_family(found):
     better, undecided = found.rows
-    assert (better.p, better.verdict, undecided.verdict) == (0.0625, "undecided", "undecided")
-    assert better.further > 0
+    assert (better.answer, better.verdict.level, better.verdict.tests) == ("helps", 0.975, 2)
+    assert (undecided.answer, undecided.verdict.level) == ("cannot tell", 0.95)
     (alone,) = compare_settings([BASE, BETTER], "accuracy").rows
-    assert (alone.p, alone.verdict, alone.further) == (0.03125, "better", 0)
-    assert compare_settings([BETTER, BASE], "accuracy").rows[0].verdict == "worse"
+    question = {"question": "settings", "metric": "test/accuracy", "mode": "max"}
+    assert alone.verdict == compare_arms(
+        arm("as written", CE.values()), arm("trial 3", SUPCON.values()), **question
+    )
+    assert compare_settings([BETTER, BASE], "accuracy").rows[0].answer == "hurts"
     less = compare_settings([BASE, BETTER], "hamming_loss")
-    assert (less.mode, less.rows[0].verdict, less.rows[0].paired.difference < 0) == ("min", "better", True)
+    assert (less.mode, less.rows[0].answer, less.rows[0].verdict.difference > 0) == ("min", "helps", True)
+
+
+def test_a_margin_is_that_of_the_job_and_of_metrics_of_an_evaluation():
+    jobs = [{"lr": label, "evaluation.margin": "0.2"} for label in "ab"]
+    pair = [
+        made_up_setting(job["lr"], {k: {"test/accuracy": 0.5 + k / 100 + more, "time/train_seconds": k + more}
+                                    for k in range(6)}, job)
+        for job, more in zip(jobs, (0, 0.1), strict=True)
+    ]  # fmt: skip
+    assert compare_settings(pair, "accuracy").rows[0].answer == "makes no difference"
+    assert compare_settings(pair, "time/train_seconds").rows[0].verdict.margin == 0
 
 
 @pytest.mark.parametrize(
@@ -74,19 +100,20 @@ OWN = frozenset({"misses", "hops_*"})
 @pytest.mark.parametrize(
     ("lower", "metric", "verdict"),
     [
-        (OWN, "test/misses", "worse"), (OWN, "test/misses_at_half", "worse"), (OWN, "test/hops_x", "worse"),
-        (OWN, "test/hits", "better"), (None, "test/misses", "better"), (None, "knn/val/map", "better"),
-        (None, "time/train_seconds", "worse"), (None, "train/loss", "worse"), (None, "train/lr", "higher"),
+        (OWN, "test/misses", "hurts"), (OWN, "test/misses_at_half", "hurts"), (OWN, "test/hops_x", "hurts"),
+        (OWN, "test/hits", "helps"), (None, "test/misses", "helps"), (None, "knn/val/map", "helps"),
+        (None, "time/train_seconds", "hurts"), (None, "train/loss", "hurts"), (None, "train/lr", "higher"),
     ],
 )  # fmt: skip
 def test_runs_say_which_side_of_a_metric_is_better_where_one_is(lower, metric, verdict):
     pair = [
-        made_up_setting(str(n), {seed: {metric: seed + n} for seed in range(6)}, lower_is_better=lower)
+        made_up_setting(str(n), {seed: {metric: seed / 9 + n} for seed in range(6)}, lower_is_better=lower)
         for n in (0, 1)
     ]
     compared = compare_settings(pair, metric)
-    assert compared.rows[0].verdict == verdict
+    assert compared.rows[0].answer == verdict
     assert ("better" in title(compared)) == (verdict != "higher")
+    assert ("1 is higher than 0" in notes(compared)[0].lower()) == (verdict == "higher")
 
 
 @pytest.mark.parametrize(
@@ -94,9 +121,7 @@ def test_runs_say_which_side_of_a_metric_is_better_where_one_is(lower, metric, v
     [
         (None, "accuracy", "needs two settings or more; found: as written"),
         (made_up_setting("o", {0: 0.5, 1: 0.6}, data="data2"), "accuracy",
-         "trained on different data; found: seed 0: as written data1, o data2"),
-        (made_up_setting("o", {8: 0.5, 9: 0.5}), "accuracy", "share no seed, and cannot be paired; found: "
-         "as written: seeds 0 1 2 3 4 5; o: seeds 8 9"),
+         "trained on different data; found: as written data1, o data2"),
         (BETTER, "test/acuracy", "as written has no such metric; did you mean test/accuracy?"),
         (made_up_setting("o", {0: NAN, 1: 0.5}), "accuracy",
          "test/accuracy is no number in some runs; found: o, seed 0: nan"),
@@ -109,43 +134,119 @@ def test_what_cannot_be_compared(other, metric, problem):
 
 
 @pytest.mark.parametrize("key", ["data.subset.seed", "data.label_noise.seed"])
-def test_other_draws_from_the_data_do_not_pair(key):
+def test_other_draws_from_the_data_do_not_compare(key):
     drawn = [made_up_setting(f"s{n}", {1: 0.5}, seeds={key: n, "data.split_seed": n}) for n in ("0", "7")]
-    with pytest.raises(UserError, match=f"key {key}: .*with different seeds.*found: seed 1: s0 0, s7 7"):
+    with pytest.raises(UserError, match=f"key {key}: .*with different seeds.*found: s0 0, s7 7"):
         compare_settings(drawn, "accuracy")
     only_split = [made_up_setting(f"s{n}", {1: 0.5}, seeds={"data.split_seed": n}) for n in ("0", "7")]
-    assert compare_settings(only_split, "accuracy").rows[0].seeds == (1,)
+    assert compare_settings(only_split, "accuracy").rows[0].verdict.difference == 0
+
+
+def drawing(label, values):
+    """A setting of which each seed draws rows of its own."""
+    runs = {
+        k: made_up_setting(label, {k: v}, seeds={"data.subset.seed": str(k)}).runs[k]
+        for k, v in values.items()
+    }
+    return ComparedSetting(label, label, runs, {"lr": label})
+
+
+def test_where_seeds_draw_rows_their_outcomes_are_subtracted_first():
+    one = drawing("one", {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3})
+    other = drawing("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})
+    compared = compare_settings([one, other], "accuracy")
+    (row,) = compared.rows
+    assert row.verdict.difference == pytest.approx(0.05 / 3)
+    assert (row.answer, row.unpaired) == ("helps", (0, 7))
+    assert "other: seeds without a partner, not in the difference: 0, 7." in notes(compared)
+    assert grid(compared)[1][1] == "3 of 4"
+    with pytest.raises(UserError, match=r"share no seed, and cannot.*found: one: .*; other: seeds 8"):
+        compare_settings([one, drawing("other", {8: 0.1, 9: 0.2})], "accuracy")
 
 
 def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_value_without():
     trained = made_up_setting("blend", {n: {"knn_best/test/accuracy": 0.6 + n / 100} for n in range(3)})
     fitted = made_up_setting("svm", dict.fromkeys(range(3), 0.5), {"baseline": "svm"})
     compared = compare_settings([fitted, trained], "knn_best/test/accuracy")
-    assert compared.rows[0].paired.difference == pytest.approx(0.11)
+    assert compared.rows[0].verdict.difference == pytest.approx(0.11)
     assert "svm: without neighbours, which a fitted baseline does not have." in notes(compared)
     with pytest.raises(UserError, match="no such metric"):
         compare_settings([fitted, trained], "test/accuracy")
 
 
-def test_two_fitted_baselines_that_no_seed_changes_are_not_tested():
-    others = {seed: 0.5 + seed / 100 for seed in range(6)}
+def test_two_fitted_baselines_that_no_seed_changes_differ_by_the_test_rows_alone():
     svm, majority = (
         made_up_setting(name, dict.fromkeys(range(6), value), {"baseline": name})
         for name, value in (("svm", 0.4), ("majority", 0.1))
     )
-    noisy = made_up_setting("noisy", others, {"baseline": "noisy"})
-    ours = made_up_setting("ours", {seed: value + 0.1 for seed, value in others.items()})
-    compared = compare_settings([svm, majority, noisy, ours], "accuracy")
-    fixed, *tested = compared.rows
-    assert (fixed.verdict, fixed.p, fixed.further) == ("not tested", None, None)
-    assert [row.p for row in tested] == holm([row.paired.p for row in tested])
-    said = notes(compared)
-    assert said[:2] == [smallest_p_note([6, 6]), "Not tested, for no seed changes them or svm: majority."]
-    assert not any(line.startswith("majority: ") for line in said)
-    assert grid(compared)[1][-3:] == ["", "", "not tested"]
-    assert as_dict(compared)["others"][0]["p_holm"] is None
-    assert notes(compare_settings([svm, majority], "accuracy"))[0].startswith("Not tested")
-    assert compare_settings([ours, svm], "accuracy").rows[0].verdict == "worse"
+    ours = made_up_setting("ours", {seed: 0.6 + seed / 100 for seed in range(6)})
+    unknown, better = compare_settings([svm, majority, ours], "accuracy").rows
+    assert (unknown.answer, unknown.verdict.interval) == ("cannot tell", None)
+    assert (better.answer, better.verdict.tests, better.verdict.single) == ("helps", 1, ("ours",))
+
+    def blocks(setting, step):
+        runs = {
+            seed: replace(run, blocks={"test/accuracy": [0.1 + step * (-1) ** b for b in range(20)]})
+            for seed, run in setting.runs.items()
+        }
+        return replace(setting, runs=runs)
+
+    (row,) = compare_settings([blocks(svm, 0.0), blocks(majority, 0.002)], "accuracy").rows
+    assert (row.answer, row.verdict.shares["rows"], row.verdict.single) == ("hurts", 1, ())
+
+
+def of_arm(arm, search, values, **fields):
+    """The pick of a search in a whole sweep that is compared."""
+    job = {"lr": str(search), "epochs": "3"}
+    role = {"control": Role.BASELINE | Role.CONTROL, "heads": Role.MODEL, "other": Role.BASELINE}[arm]
+    its = {100 * search + len(arm) + k: value for k, value in enumerate(values)}
+    fields = {"optional": True, "sweep": "s", "arm": arm, "search": search, "role": role} | fields
+    return made_up_setting(f"{arm}'s {search}", its, job, **fields)
+
+
+PICKS = [
+    of_arm(arm, s, [value + s / 1000, value - s / 2000])
+    for arm, value in (("other", 0.52), ("heads", 0.56), ("control", 0.5))
+    for s in (1, 2, 3)
+]
+
+
+def test_the_searches_of_an_arm_are_compared_together():
+    compared = compare_settings(PICKS, "accuracy")
+    assert [compared.reference.label, *(row.setting.label for row in compared.rows)] == [
+        "control",
+        "other",
+        "heads",
+    ]
+    other, heads = (row.verdict for row in compared.rows)
+    assert (heads.question, heads.level, heads.tests) == ("heads", 0.95, 1)
+    assert (other.question, other.treated.searches, other.single) == ("settings", 3, ())
+    control, treated = (
+        arm(name, *([value + s / 1000, value - s / 2000] for s in (1, 2, 3)))
+        for name, value in (("control", 0.5), ("heads", 0.56))
+    )
+    expected = compare_arms(control, treated, question="heads", metric="test/accuracy", mode="max")
+    assert heads.sentence == expected.sentence
+    assert compared.rows[1].setting.job == {"epochs": "3"}
+    assert grid(compared)[2][1] == "6 in 3 searches"
+    assert "heads found heads's 1; heads's 2; heads's 3." in notes(compared)
+    assert as_dict(compared)["others"][1]["picks"] == ("heads's 1", "heads's 2", "heads's 3")
+
+
+def test_of_several_settings_of_a_search_the_best_on_validation_counts():
+    def scored(label, val):
+        metrics = {seed: {"test/accuracy": seed / 9, "val/accuracy": val} for seed in range(3)}
+        return made_up_setting(
+            label, metrics, optional=True, sweep="s", arm="heads", score="val/accuracy", role=Role.MODEL
+        )
+
+    worse, best = scored("trial 1", 0.5), scored("trial 2", 0.6)
+    control = of_arm("control", 1, [0.1, 0.2])
+    compared = compare_settings([worse, best, control], "test/accuracy")
+    assert [row.setting.label for row in compared.rows] == ["trial 1", "heads"]
+    assert compared.rows[1].setting.picks == ("trial 2",)
+    named = compare_settings([replace(each, optional=False) for each in (best, worse)], "test/accuracy")
+    assert [named.reference.label, named.rows[0].setting.label] == ["trial 2", "trial 1"]
 
 
 def test_fitted_baselines_of_a_whole_sweep_are_left_out_of_a_metric_that_they_do_not_have():
@@ -191,52 +292,34 @@ def test_on_paper(found):
     text, tex, said = as_markdown(found), as_latex(found), notes(found)
     mean, spread = np.mean(list(CE.values())), np.std(list(CE.values()), ddof=1)
     assert f"| as written | 6 | {mean:.4f} ± {spread:.4f} |" in text
-    assert r"trial 9\_b & 6" in tex
+    assert r"trial 9\_b & 7" in tex
     assert tex.count(r" \\") == 4
     assert r"test/accuracy against as written (higher is better)" in tex
-    never = "never 0.05: more seeds are needed to decide anything."
-    assert said[0] == f"6 pairs can reach p = 0.0625 over 2 tests, {never}"
-    assert "trial 9_b: seeds without a partner, not in the difference: 6." in said
+    assert said[0] == found.rows[0].verdict.sentence
+    assert said[0].startswith(
+        "Trial 3 is better than as written: test/accuracy 0.5567 against 0.5083, +0.0483 (97.5 %"
+    )
+    assert "it speaks of the settings of one search (as written, trial 3)." in said[0]
     assert "trial 3 differs in lr." in said
 
 
-def test_a_mean_is_over_all_seeds_of_its_setting_and_the_difference_over_pairs():
-    values = {0: 0.5, 1: 0.5, 2: 0.9, 3: 0.9}
-    other = made_up_setting("other", {0: 0.6, 1: 0.6, 9: 0.3})
-    rows = grid(compare_settings([made_up_setting("own", values), other], "accuracy"))
-    assert [row[1] for row in rows] == ["4", "2 of 3"]
-    assert [row[2][:6] for row in rows] == ["0.7000", "0.5000"]
-    assert rows[1][3] == "+0.1000"
-    compared = compare_settings([made_up_setting("lost", values | {7: NAN}), other], "accuracy")
-    assert grid(compared)[0][1:3] == ["5", ""]
+def test_a_value_that_is_no_number_is_not_left_out():
+    values = {0: 0.5, 1: 0.5, 2: 0.9, 7: NAN}
+    with pytest.raises(UserError, match="no number in some runs; found: lost, seed 7: nan"):
+        compare_settings([made_up_setting("lost", values), BASE], "accuracy")
+    lost = drawing("lost", values)
+    compared = compare_settings([lost, drawing("own", {0: 0.5, 1: 0.6, 2: 0.8})], "accuracy")
+    assert grid(compared)[0][1:3] == ["4", ""]
     tree = json.loads(json.dumps(as_dict(compared), allow_nan=False))
     assert tree["reference"]["runs"]["7"]["value"] is None
 
 
-NEVER = "never 0.05: more seeds are needed to decide anything."
-
-
-@pytest.mark.parametrize(
-    ("pairs", "said"),
-    [
-        ([1], f"1 pair can reach p = 1, {NEVER}"),
-        ([5, 5], f"5 pairs can reach p = 0.125 over 2 tests, {NEVER}"),
-        ([7, 7], "7 pairs can reach p = 0.0312 over 2 tests."),
-        (
-            [3, 12],
-            "3 to 12 pairs can reach p = 0.000977 to 0.25 over 2 tests; some tests can never reach 0.05.",
-        ),
-    ],
-)
-def test_what_pairs_can_reach_follows_from_holms_correction(pairs, said):
-    assert smallest_p_note(pairs) == said
-
-
 def test_for_programs(found):
     first = json.loads(json.dumps(as_dict(found)))["others"][0]
-    assert first["paired"]["difference"] == found.rows[0].paired.difference
+    assert first["verdict"]["difference"] == found.rows[0].verdict.difference
     assert first["runs"]["0"] == {"run_id": "trial 3-0", "value": 0.55}
-    assert (first["p_holm"], first["verdict"], first["differs"]) == (0.0625, "undecided", ["lr"])
+    assert (first["verdict"]["answer"], first["differs"]) == ("helps", ["lr"])
+    assert first["verdict"]["sentence"] == notes(found)[0]
 
 
 def test_what_each_seed_chose_for_itself_is_no_difference(store, searched):
@@ -252,9 +335,9 @@ def test_the_command(store, monkeypatch, tmp_path):
     store.sweep("commanded", {"as written": CE, "trial 3": SUPCON})
     words = ["compare", "commanded", "--metric", "accuracy", "--home", str(tmp_path)]
     table = CliRunner().invoke(app, words)
-    assert (table.exit_code, "better" in table.stdout) == (0, True)
+    assert (table.exit_code, "helps" in table.stdout) == (0, True)
     tree = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
-    assert tree["others"][0]["paired"]["p"] == 0.03125
+    assert tree["others"][0]["verdict"]["answer"] == "helps"
     assert CliRunner().invoke(app, [*words, "--latex"]).stdout.startswith(r"\begin{table}")
     assert CliRunner().invoke(app, [*words, "--markdown"]).stdout.startswith("**test/accuracy")
     both = CliRunner().invoke(app, [*words, "--latex", "--json"]).exception

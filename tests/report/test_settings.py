@@ -149,9 +149,9 @@ def test_runs_on_other_validation_rows_are_of_one_setting_and_pair_on_equal_rows
     one, other = find_settings(Runs(store.tracker), [ids[0.1][1], ",".join(ids[0.2])])
     assert values_of(one) == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
     (row,) = compare_settings([one, other], "accuracy").rows
-    assert (row.seeds, row.differs) == ((0, 1, 2), ("lr",))
+    assert (row.verdict.treated.trainings, row.differs) == (3, ("lr",))
     (third,) = store.setting("redrawn", {1: 0.5}, data="rows9", params={"data.validation_seed": 9, "lr": 3})
-    with pytest.raises(UserError, match=r"trained on different data; found: seed 1: .* rows2, .* rows9"):
+    with pytest.raises(UserError, match=r"key data.validation_seed: .*with different seeds.*found: .* 9"):
         compare_settings([one, *find_settings(Runs(store.tracker), [third])], "accuracy")
 
 
@@ -198,8 +198,8 @@ def test_a_run_of_a_cell_stands_for_the_cell_though_each_seed_draws_rows_of_its_
     words = ['It\'s, "CE"', "It's, MLCL"]
     found = find_settings(Runs(store.tracker), words)
     (row,) = compare_settings(found, "accuracy").rows
-    assert (row.seeds, row.differs) == ((0, 1, 2), ("loss",))
-    assert row.paired.difference == pytest.approx(0.1)
+    assert (row.verdict.treated.trainings, row.differs) == (3, ("loss",))
+    assert row.verdict.difference == pytest.approx(0.1)
     (same,) = find_settings(Runs(store.tracker), [ids["It's", '"CE"', 1]])
     assert (same.label, same.runs) == (words[0], found[0].runs)
 

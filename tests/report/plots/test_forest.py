@@ -3,7 +3,8 @@
 import pytest
 
 from mlcl.report.plots.comparison_plots import forest_plot
-from mlcl.significance.verdict import Arm, Outcome, compare_arms
+from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.verdict import compare_arms
 
 
 def arm(label, *searches):

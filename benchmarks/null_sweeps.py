@@ -1,0 +1,194 @@
+"""Verdicts of real sweeps in which no head can help, and of some in which one must.
+
+    python benchmarks/null_sweeps.py --minutes 60 [--out outputs/null_sweeps.jsonl] [--summary]
+
+Sets: scikit-learn's digits, scenes of two of them (several labels), texts of examples/diagnoses.csv. Every
+sweep draws train, validation and test anew. `shuffled`: a head reads labels in another order. `twice`: a head
+has weight 1e-6, so that both arms are one. `helps`: 60 % of the classifier's training labels are random, and
+the head reads the right ones; digits have 200 columns of noise besides. The verdict of heads against the
+control is appended to the file as it comes; a later call goes on with the sweeps that the file lacks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from sklearn.datasets import load_digits
+
+ROOT = Path(__file__).parents[1]
+SETS, NULL, EACH = ("digits", "scenes", "diagnoses"), ("shuffled", "twice"), 10
+HELPED, HELPING = ("digits", "diagnoses"), 10
+ROWS = {"train": 200, "val": 150, "test": 300}
+WRONG = 0.6
+NOISE = 0.6, 200
+"""Standard deviation and number of the columns without meaning."""
+# A search has three trials: a wide space would make its error larger than any effect.
+OPTIONS = ("--trials", "9", "--searches", "3", "--seeds", "6", "--confirm", "2", "--no-baselines", "--json")
+
+
+def cases() -> list[tuple[str, str, int]]:
+    """Set, kind and number of each sweep: 60 in which no head can help, 20 in which one must."""
+    null = [(*each, number) for number in range(EACH) for each in itertools.product(SETS, NULL)]
+    helping = [(name, "helps", number) for number in range(HELPING) for name in HELPED]
+    steps = itertools.zip_longest(*[iter(null)] * 3, helping)
+    return [each for step in steps for each in step if each is not None]
+
+
+def pool(name: str, random: np.random.Generator) -> pd.DataFrame:
+    """As many rows as are needed, drawn from a set: `content` and `label`."""
+    count = sum(ROWS.values())
+    if name == "diagnoses":
+        whole = pd.read_csv(ROOT / "examples/diagnoses.csv")
+        rows = whole.iloc[random.permutation(len(whole))[:count]]
+        return pd.DataFrame({"content": rows["diagnosis"].to_numpy(), "label": rows["area"].to_numpy()})
+    digits = load_digits()
+    names = np.array([f"digit {each}" for each in range(10)])
+    one = random.permutation(len(digits.data))[:count]
+    if name == "digits":
+        return pd.DataFrame({"content": list(digits.data[one] / 16), "label": names[digits.target[one]]})
+    other = random.permutation(len(digits.data))[:count]
+    both = [sorted({*names[digits.target[[i, j]]]}) for i, j in zip(one, other, strict=True)]
+    return pd.DataFrame({"content": list((digits.data[one] + digits.data[other]) / 32), "label": both})
+
+
+def table(name: str, kind: str, random: np.random.Generator) -> pd.DataFrame:
+    """The rows with their splits, the classifier's labels and the head's."""
+    found = pool(name, random)
+    found["split"] = np.repeat(list(ROWS), list(ROWS.values()))
+    right = found["label"].to_numpy()
+    order = random.permutation(len(found)) if kind == "shuffled" else np.arange(len(found))
+    found["head"] = right[order]
+    if kind == "helps":
+        wrong = (found["split"] == "train").to_numpy() & (random.random(len(found)) < WRONG)
+        labels = right.copy()
+        labels[wrong] = right[random.integers(len(right), size=int(wrong.sum()))]
+        found["label"] = labels
+        if name != "diagnoses":
+            spread, columns = NOISE
+            found["content"] = [np.append(its, random.normal(0, spread, columns)) for its in found["content"]]
+    return found
+
+
+def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
+    """The job and the space, with the data beside them."""
+    random = np.random.default_rng(zlib.crc32(f"{name} {kind} {number}".encode()))
+    table(name, kind, random).to_parquet(folder / "table.parquet")
+    several, texts = name == "scenes", name == "diagnoses"
+    column = {"kind": "multi_label" if several else "single"}
+    head = {"loss": "mulsupcon" if several else "supcon", "labels": "head", "temperature": 0.2, "weight": 0.1}
+    if kind == "twice":
+        head["weight"] = 1e-6
+    job: dict[str, Any] = {
+        "experiment": "null",
+        "data": {
+            "source": "parquet",
+            "options": {
+                "path": str(folder / "table.parquet"),
+                "text" if texts else "vectors": "content",
+                "split": "split",
+                "labels": {its: column | {"column": its} for its in ("label", "head")},
+            },
+        },
+        "encoder": {
+            "name": "features",
+            "inputs": ["tfidf" if texts else "column"],
+            "out": 128,
+            "dropout": 0.3,
+        },
+        "objective": {
+            "heads": {"extra": head},
+            "classifier": {"loss": "bce" if several else "cross_entropy", "labels": "label", "weight": 1.0},
+        },
+        "train": {"epochs": 15, "batch_size": 100, "lr": 0.003, "threads": 1},
+        "evaluation": {"metric": "val/micro_f1" if several else "val/accuracy", "every": 15},
+    }
+    keys: dict[str, Any] = {
+        "train.lr": {"log_float": [1e-3, 1e-2]},
+        "encoder.dropout": {"float": [0.1, 0.5]},
+    }
+    if kind == "helps":
+        job["encoder"]["wide"], head["weight"] = False, 3.0
+    if kind != "twice":
+        keys["objective.heads.*.temperature"] = {"log_float": [0.05, 1.0]}
+        keys["objective.heads.*.weight"] = {"log_float": [1.0 if kind == "helps" else 0.003, 10.0]}
+    space = {"space": keys, "search": {"sampler": "tpe", "scheduler": "none", "seed": number}}
+    paths = folder / "job.yaml", folder / "space.yaml"
+    for path, tree in zip(paths, (job, space), strict=True):
+        path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return paths
+
+
+def verdict_of(name: str, kind: str, number: int, options: tuple[str, ...] = OPTIONS) -> dict[str, Any]:
+    """Runs a sweep in a folder of its own: its verdict on heads against the control, and its seconds."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        job, space = files(name, kind, number, folder)
+        command = [sys.executable, "-m", "mlcl", "sweep", str(job), str(space), *options]
+        ended = subprocess.run(
+            [*command, "--home", str(folder / "home")], capture_output=True, text=True, check=False
+        )
+        shutil.rmtree(folder / "home", ignore_errors=True)
+    if ended.returncode:
+        raise SystemExit(f"{' '.join(command)}: exit {ended.returncode}\n{ended.stderr[-3000:]}")
+    verdict = next(its for its in json.loads(ended.stdout)["verdicts"] if its["question"] == "heads")
+    return {"set": name, "kind": kind, "number": number, "seconds": time.monotonic() - began} | verdict
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    """The sweeps that the file has."""
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def summary(found: list[dict[str, Any]]) -> str:
+    """The answers of each kind, and how many sweeps in which no head can help were decided."""
+    lines = []
+    for kind in (*NULL, "helps"):
+        answers = Counter(each["answer"] for each in found if each["kind"] == kind)
+        lines.append(
+            f"{kind:9} {sum(answers.values()):3}: " + ", ".join(f"{n} {a}" for a, n in answers.items())
+        )
+    null = [each for each in found if each["kind"] in NULL]
+    decided = sum(each["answer"] in ("helps", "hurts") for each in null)
+    return "\n".join([*lines, f"decided without an effect: {decided} of {len(null)}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no sweep after so many")
+    parser.add_argument("--out", type=Path, default=Path("outputs/null_sweeps.jsonl"))
+    parser.add_argument("--summary", action="store_true", help="only print what the file has")
+    a = parser.parse_args()
+    end = time.monotonic() + 60 * a.minutes
+    done = {(each["set"], each["kind"], each["number"]) for each in read(a.out)}
+    a.out.parent.mkdir(parents=True, exist_ok=True)
+    for case in cases():
+        if a.summary or time.monotonic() > end:
+            break
+        if case in done:
+            continue
+        found = verdict_of(*case)
+        with a.out.open("a") as lines:
+            lines.write(json.dumps(found) + "\n")
+        print(*case, f"{found['seconds']:.0f} s", found["sentence"], flush=True)
+    print(summary(read(a.out)))
+
+
+if __name__ == "__main__":
+    main()

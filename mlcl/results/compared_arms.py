@@ -1,0 +1,135 @@
+"""Compared settings as arms of verdicts: the searches of a sweep's arm together, and what can be compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from mlcl.errors import UserError
+from mlcl.results.compared_setting import ComparedSetting, SeedRun
+from mlcl.results.settings import SPLIT_SEED, VALIDATION_SEED
+from mlcl.significance.arms import Arm, Difference, Outcome, difference_of
+from mlcl.significance.baseline_verdict import Role, figure_name
+
+Draws = tuple[tuple[str, str], ...]
+
+
+def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
+    """Joins the picks of an arm's searches where a whole sweep is compared; the control comes first.
+
+    Of several settings of one search the best on validation counts, as in the sweep's verdicts; the others
+    stay settings of their own.
+    """
+    groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
+    for each in settings:
+        if each.optional and each.arm:
+            groups.setdefault((each.sweep, each.arm), {}).setdefault(each.search, []).append(each)
+    picks = {key: [max(its, key=_validation) for _, its in sorted(groups[key].items())] for key in groups}
+    joined = [_joined(arm, its) for (_, arm), its in picks.items()]
+    counted = {id(each) for its in picks.values() for each in its}
+    rest = [each for each in settings if id(each) not in counted]
+    first = settings.index(next(iter(picks.values()))[0]) if picks else 0
+    found = [*rest[:first], *joined, *rest[first:]]
+    return sorted(found, key=lambda each: not (each.optional and Role.CONTROL in each.role))
+
+
+def _validation(setting: ComparedSetting) -> float:
+    """The mean score on validation, negative where lower is better."""
+    names = (figure_name(setting.score, run.metrics) for run in setting.runs.values())
+    pairs = zip(setting.runs.values(), names, strict=True)
+    mean = fmean(run.metrics.get(name, -math.inf) for run, name in pairs)
+    return -mean if setting.mode == "min" else mean
+
+
+def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
+    """The arm with the runs of all picks, and the keys of the job that they share."""
+    shared = set.intersection(*(set(each.job.items()) for each in picks))
+    return replace(
+        picks[0],
+        label=arm,
+        word=f"{picks[0].sweep}:{arm}",
+        runs={seed: run for each in picks for seed, run in each.runs.items()},
+        searches=tuple(tuple(each.runs) for each in picks),
+        picks=tuple(each.label for each in picks if each.label != arm),
+        job=dict(item for item in picks[0].job.items() if item in shared),
+        names=(),
+    )
+
+
+def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str, mode: str) -> Difference:
+    """The difference of two settings or arms by a metric, with its errors.
+
+    Outcomes of one seed are subtracted first where a seed draws rows of its own for both.
+    Raises UserError for different data and a metric that is not finite.
+    """
+    both = (reference, other)
+    pairs = all(map(_draw_by_seed, both))
+    shared = reference.runs.keys() & other.runs.keys()
+    if pairs and not shared:
+        raise UserError(
+            "these settings share no seed, and cannot be paired",
+            key="WHAT",
+            found="; ".join(f"{each.label}: seeds {' '.join(map(str, each.runs))}" for each in both),
+        )
+    _check_data(reference, other)
+    odd = [
+        f"{each.label}, seed {seed}: {run.metrics[metric]}"
+        for each in both
+        for seed, run in each.runs.items()
+        if not math.isfinite(run.metrics[metric]) and (seed in shared or not pairs)
+    ]
+    if odd:  # without such seeds the setting that failed there would look better
+        raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
+    return difference_of(_arm(reference, metric), _arm(other, metric), metric, mode, pairs=pairs)
+
+
+def _arm(setting: ComparedSetting, metric: str) -> Arm:
+    """The setting's runs by search; a fitted baseline that no seed changes is one outcome."""
+    searches = tuple(
+        tuple(_outcome(setting.runs[seed], metric) for seed in seeds)
+        for seeds in setting.searches or (tuple(setting.runs),)
+    )
+    fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
+    return Arm(setting.label, ((searches[0][0],),) if fixed else searches, fitted=fixed)
+
+
+def _outcome(run: SeedRun, metric: str) -> Outcome:
+    return Outcome(run.seed, run.metrics[metric], tuple(run.blocks.get(metric, ())))
+
+
+def _draws(run: SeedRun) -> Draws:
+    """The seeds of what a run drew from the data; the fingerprint covers that of the split."""
+    return tuple(sorted((key, seed) for key, seed in run.data_seeds.items() if key != SPLIT_SEED))
+
+
+def _draw_by_seed(setting: ComparedSetting) -> bool:
+    """Whether the runs of one search drew different rows from the data, validation apart."""
+    of_train = {
+        tuple(item for item in _draws(run) if item[0] != VALIDATION_SEED) for run in setting.runs.values()
+    }
+    return len(of_train) > 1
+
+
+def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
+    """Raises UserError unless some runs of both drew the same from the data, and had then the same data."""
+    one, other = ({_draws(run): run for run in each.runs.values()} for each in (a, b))
+    clash = [seed for seed in a.runs.keys() & b.runs.keys() if _draws(a.runs[seed]) != _draws(b.runs[seed])]
+    if not one.keys() & other.keys() or (clash and _draw_by_seed(a)):
+        runs = [each.runs[clash[0]] if clash else next(iter(each.runs.values())) for each in (a, b)]
+        first, second = (dict(_draws(run)) for run in runs)
+        key = next(each for each in sorted({*first, *second}) if first.get(each) != second.get(each))
+        raise UserError(
+            "these settings drew from the data with different seeds, and cannot be compared",
+            key=key,
+            found=f"{a.label} {first.get(key, 'none')}, {b.label} {second.get(key, 'none')}",
+        )
+    for draws in one.keys() & other.keys():
+        if one[draws].data != other[draws].data:
+            raise UserError(
+                "these settings were trained on different data",
+                key="WHAT",
+                found=f"{a.label} {one[draws].data}, {b.label} {other[draws].data}",
+                allowed="one data set with one split (the same fingerprint)",
+            )

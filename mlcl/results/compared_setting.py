@@ -1,0 +1,70 @@
+"""A setting that is compared, with its runs by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mlcl.significance.baseline_verdict import Role
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`.
+
+    `blocks` are metrics of test without each block of its rows.
+    """
+
+    run_id: str
+    seed: int
+    data: str
+    metrics: Mapping[str, float]
+    data_seeds: Mapping[str, str] = field(default_factory=dict)
+    blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ComparedSetting:
+    """A setting with its complete runs by seed.
+
+    Attributes:
+        label: The name for people.
+        word: How the user named it.
+        job: The keys of its job as text, without the seeds of training and of validation rows.
+        lower_is_better: Patterns of metrics, None where no run says them.
+        names: The names that a sweep's setting has now.
+        optional: Whether the user named the whole sweep.
+        score: The metric on validation by which it was chosen; `mode` is max or min where that is known.
+        plain: Whether it is of runs outside of sweeps and tables.
+        sweep: The name of its sweep, `arm` and `search` what found it there, and `role` its role.
+        searches: Of a whole arm, the seeds of each search's pick; `picks` are the picks' labels.
+        rows: The number of test rows, 0 where it is unknown.
+    """
+
+    label: str
+    word: str
+    runs: Mapping[int, SeedRun]
+    job: Mapping[str, str] = field(default_factory=dict)
+    lower_is_better: frozenset[str] | None = None
+    names: tuple[str, ...] = ()
+    optional: bool = False
+    score: str = ""
+    mode: str = ""
+    plain: bool = False
+    sweep: str = ""
+    arm: str = ""
+    search: int = 1
+    role: Role = Role.MODEL
+    searches: tuple[tuple[int, ...], ...] = ()
+    picks: tuple[str, ...] = ()
+    rows: int = 0
+
+    @property
+    def metrics(self) -> set[str]:
+        """The metrics that all of its runs have."""
+        return set.intersection(*(set(run.metrics) for run in self.runs.values()))
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
+        return "baseline" in self.job

@@ -1,0 +1,78 @@
+"""The verdicts of a sweep: which arms they compare, over which trainings."""
+
+import math
+
+from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
+from mlcl.results.training_result import SettingResult, TrainingResult
+from mlcl.significance.baseline_verdict import Role
+from mlcl.tracking import State
+
+SCORE = "knn_best/val/accuracy"
+BASELINE, CONTROL = Role.BASELINE, Role.BASELINE | Role.CONTROL
+
+
+def training(seed, val, test, prefix="knn_best/", state=State.COMPLETE, blocks=()):
+    name = f"{prefix}test/accuracy"
+    metrics = {f"{prefix}val/accuracy": val, name: test}
+    return TrainingResult(str(seed), "", state, metrics=metrics, seed=seed, blocks={name: blocks})
+
+
+def setting(arm, role, *seeds, search=1, name=""):
+    name = name or f"{arm} {search}"
+    return SettingResult(name, (name,), State.COMPLETE, {}, seeds, name, role, arm=arm, search=search)
+
+
+def arm(name, role, val, test):
+    """Two searches of two seeds."""
+    return [
+        setting(name, role, *(training(seed, val, test + seed / 1e5) for seed in seeds), search=search)
+        for search, seeds in ((1, (1, 2)), (2, (1001, 1002)))
+    ]
+
+
+def verdicts(*settings, margin=0.001):
+    return sweep_verdicts(settings, SCORE, "max", margin=margin, rows=100)
+
+
+def test_heads_against_control_then_the_best_baseline_by_validation():
+    heads, control = arm("heads", Role.MODEL, 0.6, 0.9), arm("control", CONTROL, 0.5, 0.4)
+    # It is better on validation and worse on test than the control.
+    svm = setting("svm", BASELINE, training(1, 0.7, 0.3, prefix=""))
+    first, second = verdicts(*heads, *control, svm)
+    assert (first.question, first.reference.label, first.treated.label) == ("heads", "control", "heads")
+    assert (second.question, second.reference.label) == ("baseline", "svm")
+    assert (first.treated.searches, first.treated.trainings, first.metric) == (2, 4, "test/accuracy")
+    assert math.isclose(first.difference, 0.5)
+    (alone,) = verdicts(*heads, svm)
+    assert alone.question == "baseline"
+    assert verdicts(*heads) == verdicts(*control) == ()
+
+
+def test_of_several_settings_of_a_search_validation_takes_one():
+    better = setting("heads", Role.MODEL, training(1, 0.9, 0.1), training(2, 0.9, 0.2), name="trial 1")
+    worse = setting("heads", Role.MODEL, training(1, 0.8, 0.7), training(2, 0.8, 0.7), name="trial 2")
+    (heads, _) = verdicts(better, worse, *arm("control", CONTROL, 0.5, 0.4))
+    assert math.isclose(heads.treated.mean, 0.15)
+    assert best_setting([worse, better], SCORE, "max").name == "trial 1"
+    assert best_setting([worse, better], SCORE, "min").name == "trial 2"
+    assert best_setting([worse], SCORE, "max", role=BASELINE) is None
+
+
+def test_failed_trainings_are_left_out_and_blocks_are_counted():
+    failed = training(3, math.nan, math.nan, state=State.FAILED)
+    seeds = [training(seed, 0.6, 0.7 + seed / 100, blocks=(0.7, 0.72, 0.74)) for seed in (1, 2)]
+    control = [training(seed, 0.5, 0.6 + seed / 100, blocks=(0.6, 0.63, 0.62)) for seed in (1, 2)]
+    found, _ = verdicts(setting("heads", Role.MODEL, *seeds, failed), setting("control", CONTROL, *control))
+    assert (found.treated.trainings, found.rows_counted) == (2, True)
+    assert best_seed(setting("heads", Role.MODEL, failed, *seeds), SCORE, "max").seed == 1
+
+
+def test_a_race_says_what_it_picked():
+    written, trial = Entrant("as written", (0.7, 0.72)), Entrant("trial 3", (0.74, 0.76), found=0.8)
+    picked = ArmSearch(1, 8, (written, trial), "trial 3", 0.5)
+    assert picked.sentence == (
+        "trial 3 0.7500 on 2 fresh seeds, as written 0.7100; fresh seeds keep 50% of its lead"
+    )
+    kept = ArmSearch(1, 8, (written, trial), "as written")
+    assert kept.sentence == "use the job as written: 0.7100 on 2 fresh seeds, trial 3 0.7500"
+    assert ArmSearch(1, 8).sentence == ""
