@@ -36,6 +36,7 @@ ROWS = {"train": 200, "val": 150, "test": 300}
 WRONG = 0.6
 NOISE = 0.6, 200
 """Standard deviation and number of the columns without meaning."""
+# A search has three trials: a wide space would make its error larger than any effect.
 OPTIONS = ("--trials", "9", "--searches", "3", "--seeds", "6", "--confirm", "2", "--no-baselines", "--json")
 
 
@@ -116,15 +117,14 @@ def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
         "evaluation": {"metric": "val/micro_f1" if several else "val/accuracy", "every": 15},
     }
     keys: dict[str, Any] = {
-        "train.lr": {"log_float": [3e-4, 3e-2]},
-        "train.weight_decay": {"log_float": [1e-4, 0.5]},
-        "encoder.dropout": {"float": [0.1, 0.8]},
+        "train.lr": {"log_float": [1e-3, 1e-2]},
+        "encoder.dropout": {"float": [0.1, 0.5]},
     }
     if kind == "helps":
         job["encoder"]["wide"], head["weight"] = False, 3.0
     if kind != "twice":
         keys["objective.heads.*.temperature"] = {"log_float": [0.05, 1.0]}
-        keys["objective.heads.*.weight"] = {"log_float": [0.003, 10.0]}
+        keys["objective.heads.*.weight"] = {"log_float": [1.0 if kind == "helps" else 0.003, 10.0]}
     space = {"space": keys, "search": {"sampler": "tpe", "scheduler": "none", "seed": number}}
     paths = folder / "job.yaml", folder / "space.yaml"
     for path, tree in zip(paths, (job, space), strict=True):

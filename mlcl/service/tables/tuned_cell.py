@@ -187,6 +187,8 @@ class TunedCell:
         with command.stop.shielded():
             store.open_all()
             search = Search(plan, ledger, self.scope)
+            if self.control is not None:
+                search.start_at({})  # the job as written has the control's values; then the least weights
             store.close_all()
         if search.left():
             engine.run(SearchSource([search], store))

@@ -64,6 +64,16 @@ def test_rows_hold_and_begin_at_what_the_control_has_found(tables):
         assert cell.settings[HELD] == its[HELD]
 
 
+def test_the_second_trial_has_the_least_weights_of_the_heads(tables):
+    weight, space = "objective.heads.topic.weight", FOLLOWER["tune"]["space"]["space"]
+    tree = rows({"space": {"space": {**space, weight: {"log_float": [0.003, 0.5]}}}})
+    report = tables.run(tables.plan(tree, only=["warm/few"]))
+    first, second, *_ = searched(report, "warm_few")
+    assert (first.settings[weight], second.settings[weight]) == (0.2, pytest.approx(0.003))
+    assert second.settings[START] == pytest.approx(best(searched(report, "base_few")).settings[START])
+    assert second.settings[OWN] == pytest.approx(first.settings[OWN])
+
+
 def test_a_table_that_is_killed_ends_as_an_unbroken_one(world):
     plain, part = world("unbroken"), {"only": ["*/few"]}
     points = plain.points(plain.plan(FOLLOWED, **part))
