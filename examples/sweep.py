@@ -2,8 +2,8 @@
 
     python examples/sweep.py [HOME]
 
-It searches a temperature and a weight in four trials, and trains the best setting and the job as written on
-two fresh seeds. Job and space are files; any key of the job can be overridden behind them.
+It searches a temperature and a weight in four trials, and trains the best setting and the job without heads
+on two fresh seeds. Job and space are files; any key of the job can be overridden behind them.
 """
 
 import json
@@ -20,7 +20,7 @@ space:
   objective.heads.section.weight: {log_float: [0.01, 1.0]}
 """
 SMALL = "data.subset.per_class=1 encoder.out=64 train.epochs=4 evaluation.every=4"
-OPTIONS = "--name example --trials 4 --seeds 2 --no-baselines --json"
+OPTIONS = "--name example --trials 4 --searches 1 --seeds 2 --no-baselines --json"
 
 
 def sweep(home: Path) -> dict[str, Any]:
@@ -36,13 +36,14 @@ def sweep(home: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Prints each trial's score and what fresh seeds say."""
+    """Prints each trial's score, what fresh seeds say, and the verdicts."""
     found = sweep(Path(sys.argv[1] if len(sys.argv) > 1 else "outputs"))
     for trial in found["trials"]:
         print(trial["label"], trial["score"], trial["settings"])
     for setting in found["confirmations"]:
         print(setting["label"], [seed["score"] for seed in setting["seeds"]])
-    print("best:", found["best"])
+    for verdict in found["verdicts"]:
+        print(verdict["sentence"])
 
 
 if __name__ == "__main__":

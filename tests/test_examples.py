@@ -52,11 +52,12 @@ def test_several_heads_and_a_classifier_learn_the_sections(capsys):
 def test_a_sweep_and_its_results_in_pandas(tmp_path):
     swept = command("sweep.py", str(tmp_path))
     assert len(re.findall(r"^trial \d+ 0\.\d+ {'objective", swept, re.MULTILINE)) == 4
-    assert "as written" in swept
+    assert re.search(r"^control \[0\.\d+, 0\.\d+\]$", swept, re.MULTILINE)
+    assert re.search(r"^(The heads|Cannot tell whether the heads) ", swept, re.MULTILINE)
     results = command("results_in_pandas.py", "example", str(tmp_path))
     assert re.search(r"^search +COMPLETE +4$", results, re.MULTILINE)
     assert re.search(r"objective\.heads\.section\.temperature", results)
-    assert re.search(r"^as written.* 2$", results, re.MULTILINE)
+    assert re.search(r"^control.* 2$", results, re.MULTILINE)
 
 
 def test_the_plugin_trains_without_being_installed(tmp_path):

@@ -12,7 +12,7 @@ import yaml
 
 from mlcl.config.job import JobConfig, dump_job
 from mlcl.config.loader import load_job, value_at
-from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.safe_yaml import load_yaml, read_yaml
 from mlcl.config.space.keys import POSTHOC
 from mlcl.config.space.loader import load_space
 from mlcl.config.space.space import Space
@@ -50,7 +50,7 @@ class Tuning:
         trial of a search is its job as written, which has the values of `start`.
         """
         values = {key: value_at(control, key) for key in (*self.hold, *self.start)}
-        own, tree = load_job(dump_job(job), values), yaml.safe_load(self.text)
+        own, tree = load_job(dump_job(job), values), load_yaml(self.text)
         tree["space"] |= {key: {"choice": [values[key]]} for key in self.hold}
         first = json.dumps({key: values[key] for key in self.start})
         text = f"# first trial: {first}\n{yaml.safe_dump(tree, sort_keys=False)}"
@@ -114,7 +114,7 @@ def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:
         if control.control is not None:
             problem, found = "a control follows no other row", f"{tuning.control} follows {control.control}"
             raise UserError(problem, file=file, key="tune.control", found=found)
-        own, its = (yaml.safe_load(each.text)["space"] for each in (tuning, control))
+        own, its = (load_yaml(each.text)["space"] for each in (tuning, control))
         for key in (*tuning.hold, *tuning.start):
             alike = key in own and own[key] == its.get(key)
             if not alike or key in POSTHOC or "simplex" in own[key]:
