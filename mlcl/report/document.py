@@ -83,7 +83,7 @@ class Section:
 class Document:
     """A report. `missing` has the (name, reason) of each plot that could not be drawn.
 
-    `conclusions` say in words how the best models compare with the best baselines.
+    `conclusions` are the verdicts in words.
     """
 
     title: str

@@ -1,9 +1,9 @@
-"""The report of a table: matrices, ranks, tests, searches, every cell and every seed."""
+"""The report of a table: matrices, ranks, verdicts, searches, every cell and every seed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -25,10 +25,11 @@ from mlcl.report.document import (
 )
 from mlcl.report.plots.charts import Plot, PlotCollection
 from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
-from mlcl.report.table_plots import CellGroup, cell_plots, comparable_cells, plot_name
+from mlcl.report.table_plots import cell_plots, plot_name
 from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
 from mlcl.results.table_result import TableResult
-from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm, smallest_p_note
+from mlcl.results.table_verdicts import sentences_of
+from mlcl.significance.verdict import Verdict
 
 RANK = "average rank"
 ABOUT = (
@@ -36,8 +37,13 @@ ABOUT = (
     "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
     "that is left on fresh seeds; below 0 the best was no better than the median."
 )
-TEST_HEADS = (
-    *("cells", "of", "against", "pairs", "difference", f"{LEVEL:.0%} interval", "p", "p (Holm)", "over all"),
+VERDICTS = (
+    "Cells that saw the same rows are compared with the control, or else with the best baseline or the first "
+    "cell. Values are those of the metric, positive differences are better; levels are corrected for the "
+    "cells of a metric with the same rows. Seeds and rows are shares of the variance."
+)
+VERDICT_HEADS = (
+    *("cells", "metric", "of", "against", "difference", "interval", "level", "seeds", "rows", "verdict"),
 )
 HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds", "kept", "found")
 
@@ -52,7 +58,7 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
     sections = [
         Section("Result", (*said, *matrices)),
         *rank_sections(table.ranks),
-        Section("Tests", paired_test_blocks(table)),
+        Section("Verdicts", verdict_blocks(table.verdicts)),
         *search_sections(table),
         Section("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
         Section("Every seed", (_seeds(table),)),
@@ -155,58 +161,21 @@ def _value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def paired_test_blocks(table: TableResult) -> tuple[Block, ...]:
-    """Each cell against the control of its group, or else the first one, with p after Holm twice.
-
-    The corrections are over the tests of a figure in the group, and over those of the whole table.
-    """
-    control = table.ranks[0].get("control", "") if table.ranks else ""
-    tests = [test for group in comparable_cells(table) for test in _tests(group, control)]
-    if not tests:
-        return (Text("No two cells that saw the same rows share two seeds: there is nothing to test."),)
-    frame = pd.DataFrame([(each.group, each.figure.name, each.paired.p) for each in tests])
-    families = frame.groupby([0, 1])[2]
-    corrected = families.transform(lambda ps: pd.Series(holm(ps.tolist()), ps.index))
-    adjusted = zip(tests, corrected, holm(frame[2].tolist()), strict=True)
-    rows = [_test_row(test, ps, several=len(table.figure_names) > 1) for test, *ps in adjusted]
-    about = (
-        f"Cells whose seeds saw the same rows, each against {control or 'the first of them'}, over the seeds "
-        "that both have. Holm's correction is over the rows with the same cells, in the last column over all."
-    )
-    said = smallest_p_note([test.paired.n for test in tests])
-    return (Text(about), Table(TEST_HEADS, tuple(rows), left=(0, 1, 2)), Text(said))
+def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]:
+    """A row for each verdict, then their sentences."""
+    if not verdicts:
+        return (Text("No two cells that saw the same rows have values: there is nothing to compare."),)
+    rows = tuple(_verdict_row(shared, its) for shared, its in verdicts)
+    sentences = tuple(map(Text, sentences_of(verdicts)))
+    return (Text(VERDICTS), Table(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)), Details("In words", sentences))
 
 
-class _Test(NamedTuple):
-    """A figure of a cell compared with that of its name in the cell `against` of its group."""
-
-    group: str
-    against: str
-    of: str
-    figure: FigureResult
-    paired: Paired
-
-
-def _tests(group: CellGroup, control: str) -> Iterator[_Test]:
-    against = control if control in group.cells else next(iter(group.cells))
-    for name, cell in group.cells.items():
-        if name == against:
-            continue
-        for reference, figure in zip(group.cells[against].figures, cell.figures, strict=True):
-            seeds = sorted(reference.by_seed.keys() & figure.by_seed.keys())
-            if len(seeds) > 1:
-                values = ([each.by_seed[seed] for seed in seeds] for each in (reference, figure))
-                yield _Test(group.title, against, name, figure, compare_paired(*values))
-
-
-def _test_row(test: _Test, adjusted: Sequence[float], *, several: bool) -> tuple[Cell, ...]:
-    paired, digits = test.paired, test.figure.digits + 1
-    interval = paired.interval
-    between = "" if interval is None else f"{interval[0]:+.{digits}f} to {interval[1]:+.{digits}f}"
-    cells = test.group + (f", {test.figure.name}" if several else "")
-    difference = f"{paired.difference:+.{digits}f}"
-    ps = (f"{each:.3g}" for each in (paired.p, *adjusted))
-    return text_row(cells, test.of, test.against, str(paired.n), difference, between, *ps)
+def _verdict_row(shared: str, its: Verdict) -> tuple[Cell, ...]:
+    low_high = "" if its.interval is None else " to ".join(f"{end:+.4f}" for end in its.interval)
+    parts = ("" if its.interval is None else f"{its.shares[part]:.0%}" for part in ("seeds", "rows"))
+    names = (shared, its.metric, its.treated.label, its.reference.label)
+    level = f"{its.level * 100:.3g} %"
+    return text_row(*names, f"{its.difference:+.4f}", low_high, level, *parts, its.answer.value)
 
 
 def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[Section]:

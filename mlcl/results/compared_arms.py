@@ -8,10 +8,9 @@ from dataclasses import replace
 from statistics import fmean
 
 from mlcl.errors import UserError
-from mlcl.results.compared_setting import ComparedSetting, SeedRun
-from mlcl.results.settings import SPLIT_SEED, VALIDATION_SEED
+from mlcl.results.compared_setting import SPLIT_SEED, VALIDATION_SEED, ComparedSetting, SeedRun
 from mlcl.significance.arms import Arm, Difference, Outcome, difference_of
-from mlcl.significance.baseline_verdict import Role, figure_name
+from mlcl.significance.roles import Role, figure_name
 
 Draws = tuple[tuple[str, str], ...]
 
@@ -92,7 +91,8 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
         for seeds in setting.searches or (tuple(setting.runs),)
     )
     fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
-    return Arm(setting.label, ((searches[0][0],),) if fixed else searches, fitted=fixed)
+    counted = ((searches[0][0],),) if fixed else searches
+    return Arm(setting.label, counted, fitted=fixed, searched=setting.searched)
 
 
 def _outcome(run: SeedRun, metric: str) -> Outcome:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from mlcl.significance.baseline_verdict import Role
+from mlcl.config import MARGIN
+from mlcl.significance.roles import Role
+
+SEED, SPLIT_SEED, VALIDATION_SEED = "train.seed", "data.split_seed", "data.validation_seed"
+SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
+"""Keys that seed random draws from the data: the split, validation, a subset, label noise."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class ComparedSetting:
         sweep: The name of its sweep, `arm` and `search` what found it there, and `role` its role.
         searches: Of a whole arm, the seeds of each search's pick; `picks` are the picks' labels.
         rows: The number of test rows, 0 where it is unknown.
+        searched: Whether a search chose it.
     """
 
     label: str
@@ -58,6 +66,7 @@ class ComparedSetting:
     searches: tuple[tuple[int, ...], ...] = ()
     picks: tuple[str, ...] = ()
     rows: int = 0
+    searched: bool = True
 
     @property
     def metrics(self) -> set[str]:
@@ -68,3 +77,11 @@ class ComparedSetting:
     def is_fitted(self) -> bool:
         """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
         return "baseline" in self.job
+
+
+def margin_of(job: Mapping[str, Any], metric: str) -> float:
+    """The margin of the reference's job, for metrics of an evaluation but the loss; else 0."""
+    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
+    if not evaluated or metric.rpartition("/")[2] == "loss" or metric.endswith("seconds"):
+        return 0.0
+    return float(job.get("evaluation.margin", MARGIN))

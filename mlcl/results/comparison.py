@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from mlcl.config import MARGIN, default_mode
+from mlcl.config import default_mode
 from mlcl.config.section import metric_name
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.compared_arms import compare_pair, join_searches
-from mlcl.results.compared_setting import ComparedSetting
+from mlcl.results.compared_setting import ComparedSetting, margin_of
 from mlcl.significance.arms import Difference
-from mlcl.significance.baseline_verdict import Role, figure_name
+from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
@@ -118,7 +118,7 @@ def _verdicts(
         control and each.sweep == reference.sweep and bool(each.arm) and Role.MODEL in each.role
         for each in others
     ]
-    margin = _margin(reference, metric) if mode else 0.0
+    margin = margin_of(reference.job, metric) if mode else 0.0
     found: dict[int, Verdict] = {}
     for heads in (True, False):
         places = [place for place, each in enumerate(asked) if each == heads]
@@ -130,14 +130,6 @@ def _verdicts(
         )  # fmt: skip
         found |= dict(zip(places, family, strict=True))
     return [found[place] for place in range(len(others))]
-
-
-def _margin(reference: ComparedSetting, metric: str) -> float:
-    """The margin of the reference's job, for metrics of an evaluation but the loss; else 0."""
-    evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
-    if not evaluated or metric.rpartition("/")[2] == "loss" or metric.endswith("seconds"):
-        return 0.0
-    return float(reference.job.get("evaluation.margin", MARGIN))
 
 
 def _goal(settings: Sequence[ComparedSetting]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlcl.config import POSTHOC
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult
-from mlcl.results.compared_setting import ComparedSetting, SeedRun
+from mlcl.results.compared_setting import SEED, SEEDS, VALIDATION_SEED, ComparedSetting, SeedRun
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SweepResult
@@ -23,9 +22,6 @@ from mlcl.tracking.params import param_text, without_derived
 if TYPE_CHECKING:
     from mlflow.entities import Run
 
-SEED, SPLIT_SEED, VALIDATION_SEED = "train.seed", "data.split_seed", "data.validation_seed"
-SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
-"""Keys that seed random draws from the data: the split, validation, a subset, label noise."""
 FORMS = (
     "names, ids, their beginnings or @last: a sweep, SWEEP:SETTING, a run, RUN,RUN or a cell 'ROW, COLUMN'"
 )
@@ -80,7 +76,8 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
     """The setting of a table's cell: each seed may draw rows of its own."""
     seeds = [key for key in cell.params if SEEDS.fullmatch(key)]
     found = _of_trainings(cell.label, word, cell.trainings, cell.params, without=seeds)
-    return replace(found, lower_is_better=frozenset(lower_is_better) or None)
+    searched = cell.search is not None
+    return replace(found, lower_is_better=frozenset(lower_is_better) or None, searched=searched)
 
 
 def _of_trainings(

@@ -12,7 +12,7 @@ from pydantic import PlainSerializer
 
 from mlcl.results.training_result import Number, RoleField, SettingResult, TrainingResult
 from mlcl.significance.arms import Arm, Outcome
-from mlcl.significance.baseline_verdict import Role, figure_name
+from mlcl.significance.roles import Role, figure_name
 from mlcl.significance.verdict import Question, Verdict, compare_arms
 from mlcl.tracking import State
 

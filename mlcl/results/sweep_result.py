@@ -13,7 +13,7 @@ from pydantic import PlainSerializer, computed_field
 from mlcl.config import MARGIN, Goal
 from mlcl.results.sweep_arms import ArmResult, Verdicts, sweep_verdicts
 from mlcl.results.training_result import RunId, SettingResult, TrainingResult
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
 

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from pydantic import PlainSerializer, computed_field
 
 from mlcl.results.cell_result import Agreement, CellResult
-from mlcl.results.table_tests import table_verdicts
-from mlcl.significance.baseline_verdict import BaselineVerdict
+from mlcl.results.table_verdicts import conclusions_of, table_verdicts
+from mlcl.significance.verdict import Verdict
 from mlcl.tracking import State
 
 Verdicts = Annotated[
-    list[tuple[str, BaselineVerdict]],
+    list[tuple[str, Verdict]],
     PlainSerializer(lambda verdicts: [{"cells": shared, **its.as_dict()} for shared, its in verdicts]),
 ]
 """Verdicts after the row or column that the compared cells share."""
@@ -41,6 +41,7 @@ class TableResult:
         lower_is_better: Patterns of metrics that are better where they are lower.
         notes: The notes on the data sets of the cells, by the data set's name.
         provenance: Code, libraries and data, of the table and all of its trainings, by title.
+        control: The row with which others are compared; empty where the table names none.
 
     Example:
         >>> runs = Runs(Tracker.existing(Path("outputs")))
@@ -67,6 +68,7 @@ class TableResult:
     lower_is_better: tuple[str, ...] = ()
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provenance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    control: str = ""
 
     @property
     def rows(self) -> list[str]:
@@ -102,13 +104,13 @@ class TableResult:
     @computed_field
     @property
     def verdicts(self) -> Verdicts:
-        """Whether the best cells beat the best baselines: a verdict for each figure of comparable cells."""
-        return table_verdicts(self.cells, self.higher)
+        """Each cell against the control of its data, by each figure; see `table_verdicts`."""
+        return table_verdicts(self.cells, self.higher, self.control, self.unit)
 
     @property
     def conclusions(self) -> list[str]:
-        """The verdicts in words."""
-        return [f"{shared}: {its.sentence}" if shared else its.sentence for shared, its in self.verdicts]
+        """The verdicts in words, or their counts where they are many."""
+        return conclusions_of(self.verdicts)
 
     @property
     def printed(self) -> bool:

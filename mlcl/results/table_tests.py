@@ -1,4 +1,4 @@
-"""Tests of a table's figures: the best cell against the best baseline, and methods over data sets."""
+"""Tests of a table's figures: methods over data sets."""
 
 from __future__ import annotations
 
@@ -6,54 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcl.config.table.schema import RankTests
-from mlcl.results.cell_result import CellResult, FigureResult
-from mlcl.significance.baseline_verdict import BaselineVerdict, Contender, Role, compare_baselines
+from mlcl.results.cell_result import CellResult
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
 from mlcl.significance.rank_tests import LEAST
-
-
-def table_verdicts(
-    cells: Sequence[CellResult], higher: Mapping[str, bool]
-) -> list[tuple[str, BaselineVerdict]]:
-    """Compares the best cell with the best baseline, in each group of cells with the same data.
-
-    Returns a verdict for each figure of each group, after the row or column that the group's cells share.
-    Groups without a baseline, or of baselines alone, have no verdict.
-
-    Args:
-        cells: The cells of a table.
-        higher: Whether more is better, by the name of a figure.
-    """
-    groups: dict[str, list[CellResult]] = {}
-    for cell in cells:
-        groups.setdefault(cell.data, []).append(cell)
-    found = []
-    for group in groups.values():
-        shared = _shared(group)
-        for name in dict.fromkeys(figure.name for cell in group for figure in cell.figures):
-            its = _named(group, name)
-            contenders = [_contender(*each, shared) for each in its]
-            mode = "max" if higher[name] else "min"
-            verdict = compare_baselines(contenders, name, mode, its[0][1].digits)
-            found += [] if verdict is None else [(shared, verdict)]
-    return found
-
-
-def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, FigureResult]]:
-    return [(cell, figure) for cell in cells for figure in cell.figures if figure.name == name]
-
-
-def _shared(cells: Sequence[CellResult]) -> str:
-    """The column that all cells are in, or else the row; empty where they share neither."""
-    columns, rows = ({getattr(each, side) for each in cells} for side in ("column", "row"))
-    return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
-
-
-def _contender(cell: CellResult, figure: FigureResult, shared: str) -> Contender:
-    label = ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
-    role = Role.BASELINE if cell.baseline else Role.MODEL
-    return Contender(label, role, figure.validation_by_seed, figure.by_seed)
 
 
 def ranked_figures(
@@ -80,8 +36,9 @@ def _ranked(cells: Sequence[CellResult], name: str, ranks: RankTests, *, higher:
     kept = {row for row in rows if len({cell.column for cell in cells if cell.row == row}) < len(columns)}
     whole = [
         (cell, figure)
-        for cell, figure in _named(cells, name)
-        if None not in figure.values and cell.row not in kept
+        for cell in cells
+        for figure in cell.figures
+        if figure.name == name and None not in figure.values and cell.row not in kept
     ]
     found = compare_methods(
         name,

@@ -14,7 +14,7 @@ from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
 from mlcl.training.context import pick_device

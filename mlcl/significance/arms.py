@@ -27,11 +27,13 @@ class Arm:
     """The confirmed trainings of an arm, one tuple for each search's pick.
 
     A fitted baseline (`fitted`) is one search of one outcome, without an error of searches and seeds.
+    `searched` says whether a search chose its settings.
     """
 
     label: str
     searches: tuple[tuple[Outcome, ...], ...]
     fitted: bool = False
+    searched: bool = True
 
     @property
     def complete(self) -> tuple[tuple[Outcome, ...], ...]:

@@ -132,19 +132,6 @@ def holm(p: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def smallest_p_note(pairs: Sequence[int]) -> str:
-    """A sentence on the smallest p that tests over so many pairs can reach after Holm's correction."""
-    risk, count = 1 - LEVEL, f" over {len(pairs)} tests" if len(pairs) > 1 else ""
-    p = holm([smallest_p(n) for n in pairs])
-    few, many = (f"{n} pair{'' if n == 1 else 's'}" for n in (min(pairs), max(pairs)))
-    low, high = f"{min(p):.3g}", f"{max(p):.3g}"
-    said = few if few == many else f"{min(pairs)} to {many}"
-    said += f" can reach p = {low if low == high else f'{low} to {high}'}{count}"
-    if min(p) > risk:
-        return f"{said}, never {risk:.2g}: more seeds are needed to decide anything."
-    return f"{said}; some tests can never reach {risk:.2g}." if max(p) > risk else f"{said}."
-
-
 def _deviation(x: Array) -> float | None:
     return float(x.std(ddof=1)) if x.size > 1 else None
 

@@ -201,7 +201,7 @@ def _verdict(
     tests: int = 1,
 ) -> Verdict:
     before, after = found.summaries
-    pairs = zip(found.arms, (before, after), strict=True)
+    pairs = [*zip(found.arms, (before, after), strict=True)]
     trained = [each for arm, each in pairs if not (arm.fitted or found.same)]
     return Verdict(
         question=question,
@@ -215,7 +215,9 @@ def _verdict(
         interval=found.interval(level),
         shares=found.errors.shares(),
         rows_counted=found.same or found.errors.blocks > 0,
-        single=tuple(each.label for each in trained if each.searches == 1),
+        single=tuple(
+            each.label for arm, each in pairs if arm.searched and each in trained and each.searches == 1
+        ),
         decider=_decider(found, trained, margin, rows, level) if found.is_known else None,
         level=level,
         tests=tests,

@@ -16,7 +16,7 @@ from mlcl.results.documents import document
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.training_result import SettingResult, TrainingResult
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 

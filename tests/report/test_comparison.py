@@ -16,8 +16,8 @@ from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, n
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
 from mlcl.significance.arms import Arm, Outcome, difference_of
-from mlcl.significance.baseline_verdict import Role
 from mlcl.significance.paired_tests import holm
+from mlcl.significance.roles import Role
 from mlcl.significance.verdict import compare_arms
 
 CE = {0: 0.50, 1: 0.52, 2: 0.49, 3: 0.51, 4: 0.53, 5: 0.50}

@@ -16,7 +16,7 @@ from mlcl.results.settings import confirmed_arms, find_settings
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.training_result import SettingResult, TrainingResult
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import State, Tracker
 

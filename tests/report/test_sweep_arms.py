@@ -4,7 +4,7 @@ import math
 
 from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
 from mlcl.results.training_result import SettingResult, TrainingResult
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
 SCORE = "knn_best/val/accuracy"

@@ -16,7 +16,7 @@ from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
 from mlcl.results.stored import read_sweep
 from mlcl.service.export_run import model_run
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.significance.verdict import Answer
 
 SPACE = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_force, scheduler: none}"

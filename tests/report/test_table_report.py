@@ -1,5 +1,6 @@
 """A table's report: its figures are those of the runs, its tests those of the pairs."""
 
+import itertools
 import re
 import statistics
 
@@ -9,9 +10,10 @@ from mlcl.errors import UserError
 from mlcl.report.report import make_report
 from mlcl.results.cell_result import SearchResult
 from mlcl.results.runs import Runs
+from mlcl.significance.arms import Arm, Outcome, difference_of
 from mlcl.significance.method_comparison import compare_methods
 from mlcl.significance.method_comparison_text import as_dict
-from mlcl.significance.paired_tests import compare_paired, holm
+from mlcl.significance.verdict import compare_family
 from mlcl.tracking.uri import pages_address
 
 CELLS = {
@@ -72,44 +74,41 @@ def test_every_seed_leads_to_its_run(text, ids):
         assert f"/runs/{id}?workflowType=machine_learning)" in text
 
 
-def test_cells_of_the_same_rows_are_tested_in_pairs(text):
-    paired = compare_paired(*([100 * value for value in CELLS["Hotel", column]] for column in ("CE", "MLCL")))
-    low, high = paired.interval
-    ps = " | ".join([f"{paired.p:.3g}"] * 3)
-    assert f"| Hotel | MLCL | CE | 6 | {paired.difference:+.3f} | {low:+.3f} to {high:+.3f} | {ps} |" in text
-    tests = text.partition("## Tests\n")[2].partition("\n## ")[0]
-    assert "| Beer | " not in tests  # other data: nothing of it is tested
-    assert "6 pairs can reach p = 0.0312." in text
+def test_cells_of_the_same_rows_have_verdicts(text):
+    arms = (
+        Arm(column, (tuple(itertools.starmap(Outcome, enumerate(CELLS["Hotel", column]))),))
+        for column in ("CE", "MLCL")
+    )
+    (its,) = compare_family(
+        [difference_of(*arms, "test/accuracy", "max")], ["settings"], metric="test/accuracy", mode="max"
+    )
+    low, high = its.interval
+    between = f"| {its.difference:+.4f} | {low:+.4f} to {high:+.4f} | 95 % | 100% | 0% | {its.answer} |"
+    verdicts = text.partition("## Verdicts\n")[2].partition("\n## ")[0]
+    assert f"| Hotel | test/accuracy | MLCL | CE {between}" in verdicts
+    assert "| Beer | " not in verdicts  # other data: nothing of it is compared
+    said = "Hotel: MLCL is better than CE: test/accuracy 0.7450 against 0.7150, "
+    assert said in verdicts
+    assert said in text.partition("## Result\n")[2].partition("\n## ")[0]
 
 
-def test_cells_are_tested_against_the_control_and_corrected_within_their_data_and_over_all(store, tmp_path):
+def test_cells_are_compared_with_the_control_and_corrected_within_their_data(store, tmp_path):
     columns = [f"set{j}" for j in range(3)]
-    values = {
-        (m, column): [50.0 + k + (seed * (k + 2) + j) % 5 for seed in range(6)]
+    cells = {
+        (m, column): [
+            {"metrics": {"test/accuracy": 0.5 + (k + (seed * (k + 2) + j) % 5) / 100}, "data": column}
+            for seed in range(6)
+        ]
         for k, m in enumerate("abc")
         for j, column in enumerate(columns)
     }
-    cells = {
-        place: [
-            {"metrics": {"test/accuracy": each / 100}, "data": f"{place[1]}{n}"} for n, each in enumerate(its)
-        ]
-        for place, its in values.items()
-    }
-    store.table("controlled", cells, ranks=({"metric": "accuracy", "sentences": [], "control": "b"},))
-    tests = reported(store, "controlled", tmp_path)[0].partition("## Tests\n")[2].partition("\n## ")[0]
-    found = {
-        (m, column): compare_paired(values["b", column], values[m, column]).p
-        for column in columns
-        for m in "ac"
-    }
-    over_all = dict(zip(found, holm(list(found.values())), strict=True))
+    store.table("controlled", cells, control="b")
+    text = reported(store, "controlled", tmp_path)[0].partition("## Verdicts\n")[2].partition("\n## ")[0]
     for column in columns:
-        family = holm([found[m, column] for m in "ac"])
-        for m, p in zip("ac", family, strict=True):
-            line = next(line for line in tests.splitlines() if line.startswith(f"| {column} | {m} | b | 6 |"))
-            ps = (found[m, column], p, over_all[m, column])
-            assert line.endswith(" | ".join(["", *(f"{each:.3g}" for each in ps)]) + " |")
-    assert len({*found.values()}) > 1
+        lines = [line for line in text.splitlines() if line.startswith(f"| {column} | test/accuracy |")]
+        assert [line.split(" | ")[2:4] for line in lines] == [["a", "b"], ["c", "b"]]
+        assert "97.5 %" in "".join(lines)
+    assert text.count("corrected for 2 comparisons") == 6
 
 
 def test_a_table_that_is_not_written_yet(store, tmp_path):
@@ -155,8 +154,8 @@ def test_a_tuned_cell_shows_its_search_also_where_mlflow_lacks_its_runs(store, t
         section = text.partition("## Searches")[2].partition("\n## ")[0]
         assert row + "train.lr=0.003123 |" in section
         assert "Cold" not in section
-        # The cells saw the same rows, so they are tested in pairs, also where the runs are gone.
-        assert "| All | Warm | Cold | 2 |" in text
+        # The cells saw the same rows, so they are compared, also where the runs are gone.
+        assert "| All | test/accuracy | Warm | Cold | +0.0000 |" in text
         assert ("no run is complete" in text) == lost
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from mlcl.significance.paired_tests import Paired, compare_paired, holm, smallest_p, smallest_p_note
+from mlcl.significance.paired_tests import Paired, compare_paired, holm, smallest_p
 
 A = [0.50, 0.52, 0.49, 0.51, 0.53, 0.50]
 B = [0.53, 0.54, 0.53, 0.50, 0.56, 0.55]
@@ -193,22 +193,3 @@ def test_without_an_effect_the_tests_err_no_more_often_than_they_say(n):
     most = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
     assert max(sign, rank) / 200 <= most
     assert (n < 6) == (max(sign, rank) == 0)
-
-
-NEVER = "never 0.05: more seeds are needed to decide anything."
-
-
-@pytest.mark.parametrize(
-    ("pairs", "said"),
-    [
-        ([1], f"1 pair can reach p = 1, {NEVER}"),
-        ([5, 5], f"5 pairs can reach p = 0.125 over 2 tests, {NEVER}"),
-        ([7, 7], "7 pairs can reach p = 0.0312 over 2 tests."),
-        (
-            [3, 12],
-            "3 to 12 pairs can reach p = 0.000977 to 0.25 over 2 tests; some tests can never reach 0.05.",
-        ),
-    ],
-)
-def test_what_pairs_can_reach_follows_from_holms_correction(pairs, said):
-    assert smallest_p_note(pairs) == said

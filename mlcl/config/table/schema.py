@@ -207,6 +207,19 @@ class Table(Section):
             found = {**metrics, **found}
         return found
 
+    @property
+    def control(self) -> str:
+        """The row with which others are compared: that of `ranks`, or of the first search that follows one.
+
+        Empty for a table without either.
+        """
+        if self.ranks is not None:
+            first = next(row for row in self.rows if row not in self.ranks.leave_out)
+            return self.ranks.control or first
+        changes: list[Change] = [*self.rows.values(), *self.columns.values()]
+        tunes = (self.tune, *(change.tune for change in changes))
+        return next((tune.control for tune in tunes if tune and tune.control is not None), "")
+
     def pairs(self, rows: Iterable[str], columns: Collection[str]) -> list[tuple[str, str]]:
         """The cells of these rows and columns, row by row, without those that a row leaves out."""
         kept = [(row, self.rows[row].columns) for row in rows]

@@ -18,7 +18,7 @@ from typing import Any
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
 from mlcl.service.ray.folder import enter_workdir
-from mlcl.significance.baseline_verdict import figure_name
+from mlcl.significance.roles import figure_name
 from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
 from mlcl.training.checkpoint import UnreadableCheckpointError

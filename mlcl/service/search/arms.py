@@ -12,7 +12,7 @@ from mlcl.config.space.keys import nodes
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
 from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 
 CONTROL = "control"
 """The name of the control's arm."""

@@ -11,7 +11,7 @@ from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.sampling import agree
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 
 AS_WRITTEN = "as written"
 """The name of the job that is searched, as it was written."""

@@ -23,7 +23,7 @@ from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.search.arms import search_plans
 from mlcl.service.search.confirmation import AS_WRITTEN
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.tracking import State, typed_params
 from mlcl.tracking.names import Tag
 

@@ -31,7 +31,7 @@ from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity
 from mlcl.service.search.sweep_run import SweepRun
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
 from mlcl.tracking.leaderboard import describe_experiment

@@ -26,6 +26,7 @@ from mlcl.tracking import State, typed_params
 from mlcl.tracking.names import Tag
 from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
+from mlcl.training.row_predictions import blocks_of
 from mlcl.training.run_files import RESULT
 from mlcl.training.stored_run import StoredRun
 
@@ -82,6 +83,7 @@ class CellResults:
             label=f"{cell.row}, {cell.column}, seed {seed}",
             state=State.COMPLETE,
             metrics=metrics,
+            blocks=_blocks(cell, folder.path),
             seed=job.train.seed,
             changes=changes(shared, typed_params(cell.asked(seed))),
             job_hash=job_hash(job),
@@ -178,3 +180,9 @@ class CellResults:
         if name not in self._job_data_cache:
             self._job_data_cache[name] = JobData.of(cell.jobs[seed], self._home, verify=False)
         return self._job_data_cache[name]
+
+
+def _blocks(cell: Cell, folder: Path) -> dict[str, tuple[float, ...]]:
+    """The metrics of test without each block; those of neighbours only where the run's settings hold."""
+    found = blocks_of(folder)
+    return {name: its for name, its in found.items() if not (cell.neighbours and name.startswith("knn/"))}

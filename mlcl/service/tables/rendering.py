@@ -10,6 +10,7 @@ from mlcl import markup
 from mlcl.markup import one_line
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.table_result import TableResult
+from mlcl.results.table_verdicts import MOST_SENTENCES, sentences_of
 
 MAX_REASONS = 500
 """Characters of a cell's reasons below a table; the log of its run has them whole."""
@@ -60,6 +61,9 @@ def markdown(report: TableResult) -> str:
     lines += _missing(report)
     for ranks in report.ranks:
         lines += ["", *_ranks(ranks)]
+    if len(report.verdicts) > MOST_SENTENCES:
+        said = (f"- {markup.markdown(sentence)}" for sentence in sentences_of(report.verdicts))
+        lines += ["", "### Verdicts", "", *said]
     return "\n".join(lines) + "\n"
 
 

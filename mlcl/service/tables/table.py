@@ -137,6 +137,7 @@ def _result(
         lower_is_better=lower_is_better(tags),
         notes=data_notes(tags),
         provenance=provenance_of(own, tags),
+        control=its.control,
     )
     if its.ranks is not None:
         report = replace(report, ranks=ranked_figures(report.cells, report.higher, its.ranks))

@@ -6,7 +6,7 @@ from sweeps import World
 
 from mlcl.config import dump_job, load_job, load_space
 from mlcl.service.search.arms import scope_of, search_plans, shared_space
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
 SPACE = """

@@ -12,7 +12,7 @@ from mlcl.service.engine.entries import Entry
 from mlcl.service.search.arms import search_plans
 from mlcl.service.search.confirmation import confirmed_candidates, entrants, picked
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.significance.baseline_verdict import Role
+from mlcl.significance.roles import Role
 from mlcl.tracking import State
 from mlcl.training.baselines.jobs import baseline_job
 

@@ -1,7 +1,7 @@
 """A table as Markdown and LaTeX: the text, also of missing cells and special signs, and ranks of its rows."""
 
 import json
-from dataclasses import replace
+import re
 from pathlib import Path
 
 import pytest
@@ -208,31 +208,36 @@ def test_the_document_has_every_seeds_figure_with_its_run():
     assert (tree["outside"], tree["missing"]) == (["mlcl/all Acc"], ["ce/few Acc"])
 
 
-def method(row, validation, *values, baseline=False):
-    shown = FigureResult("Acc", "test/acc", None, values, 0.5, 2, (validation,) * len(values))
-    runs = tuple(f"mlcl-{seed}" for seed in range(len(values)))
-    return CellResult(row, "All", row, (shown,), runs, data="d", baseline=baseline)
-
-
-def test_the_first_lines_say_whether_the_best_row_beats_the_best_baseline():
-    cells = [method("CE", 60.0, 71.0, 72.0), method("MLCL", 70.0, 75.0, 77.0)]
-    assert "baseline" not in markdown(report(*cells))
-    svm = method("SVM", 65.0, 80.0, 80.0, baseline=True)
-    text = markdown(report(*cells, svm, method("kNN", 5.0, 90.0, 90.0, baseline=True)))
-    said = (
-        "All: Not decided whether the best model, MLCL, beats the best baseline, SVM: Acc 76.00 against "
-        "80.00, difference -4.00, 95% interval -16.71 to +8.71, p = 0.5 over 2 seeds, which can never reach "
-        "0.05."
+def method(row, *values):
+    shown = FigureResult("Acc", "test/acc", None, values, 0.5)
+    return CellResult(
+        row, "All", row, (shown,), tuple(f"mlcl-{seed}" for seed in range(len(values))), data="d"
     )
-    assert text.splitlines()[2] == said
-    assert said.replace("%", "\\%") in latex(report(*cells, svm))
-    (verdict,) = document(report(*cells, svm))["verdicts"]
-    assert (verdict["cells"], verdict["result"], verdict["baseline"]) == ("All", "undecided", "SVM")
 
 
-def test_a_baseline_on_other_rows_is_no_baseline():
-    other = replace(method("SVM", 65.0, 80.0, baseline=True), data="e")
-    assert document(report(method("CE", 60.0, 71.0), other))["verdicts"] == []
+def test_the_first_lines_are_the_verdicts():
+    cells = method("CE", 71.0, 72.0), method("MLCL", 75.0, 77.0)
+    its = report(*cells)
+    (said,) = its.conclusions
+    means = "test/acc 0.7600 against 0.7150, +0.0450"
+    assert said.startswith(f"All: Cannot tell whether MLCL is better than CE: {means} (95 % interval ")
+    assert markdown(its).splitlines()[2] == said
+    assert said.replace("%", "\\%") in latex(its)
+    (verdict,) = document(its)["verdicts"]
+    assert (verdict["cells"], said) == ("All", f"All: {verdict['sentence']}")
+    assert markdown(its).count(said) == 1
+
+
+def test_many_verdicts_are_counted_first_and_written_below():
+    rows = [method(f"row {n}", 70.0 + n, 71.0 + n) for n in range(10)]
+    its = report(method("CE", 71.0, 72.0), *rows)
+    (counts,) = its.conclusions
+    assert counts.startswith("test/acc, 10 verdicts against CE: ")
+    assert sum(map(int, re.findall(r"(\d+) (?:better|worse|without|undecided)", counts))) == 10
+    text = markdown(its)
+    assert text.splitlines()[2] == counts
+    below = text.partition("### Verdicts\n\n")[2].splitlines()
+    assert below == [f"- All: {verdict.sentence}" for _, verdict in its.verdicts]
 
 
 ROWS, COLUMNS = ("BCE", "ASL", "simdis"), ("Reuters", "AAPD", "CodiEsp")

@@ -1,0 +1,133 @@
+"""The verdicts of a table: its cells against the control, or else against the best baseline or first cell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from mlcl.results.cell_result import CellResult, FigureResult
+from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
+from mlcl.significance.arms import Arm, Outcome, difference_of
+from mlcl.significance.verdict import Answer, Verdict, compare_family
+
+MOST_SENTENCES = 8
+"""The largest number of verdicts that are written one by one above a table."""
+COUNTED = {
+    Answer.HELPS: "better",
+    Answer.HURTS: "worse",
+    Answer.NO_DIFFERENCE: "without a difference",
+    Answer.CANNOT_TELL: "undecided",
+}
+
+
+def table_verdicts(
+    cells: Sequence[CellResult], higher: Mapping[str, bool], control: str = "", unit: str = "percent"
+) -> list[tuple[str, Verdict]]:
+    """Compares the cells that saw the same data with one of them, by each figure.
+
+    Returns each verdict after the row or column that its cells share. Verdicts speak of metrics as trainings
+    have them, not in the table's unit. Holm's correction is over the cells of a figure with the same data.
+
+    Args:
+        cells: The cells of a table. Those whose `data` is empty are left out.
+        higher: Whether more is better, by the name of a figure.
+        control: The row or column with which others are compared. Empty for none: then it is the best fitted
+            baseline on validation, or else the first cell with a value.
+        unit: The unit of the figures, `percent` or `share`.
+    """
+    groups: dict[str, list[CellResult]] = {}
+    for cell in cells:
+        if cell.data:
+            groups.setdefault(cell.data, []).append(cell)
+    return [
+        (shared, verdict)
+        for group in groups.values()
+        for shared in [_shared(group)]
+        for name in dict.fromkeys(figure.name for cell in group for figure in cell.figures)
+        for verdict in _family(_named(group, name), shared, control, unit, higher=higher[name])
+    ]
+
+
+def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
+    """The sentences of verdicts; of more than `MOST_SENTENCES` the counts of answers by metric."""
+    if len(verdicts) <= MOST_SENTENCES:
+        return sentences_of(verdicts)
+    counts: dict[tuple[str, str], Counter[Answer]] = {}
+    for _, its in verdicts:
+        counts.setdefault((its.metric, its.reference.label), Counter())[its.answer] += 1
+    return [
+        f"{metric}, {found.total()} verdicts against {reference}: "
+        + ", ".join(f"{found[answer]} {word}" for answer, word in COUNTED.items())
+        + "."
+        for (metric, reference), found in counts.items()
+    ]
+
+
+def sentences_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
+    """A sentence for each verdict, after the row or column that its cells share."""
+    return [f"{shared}: {its.sentence}" if shared else its.sentence for shared, its in verdicts]
+
+
+def _family(
+    found: Sequence[tuple[CellResult, FigureResult]], shared: str, control: str, unit: str, *, higher: bool
+) -> tuple[Verdict, ...]:
+    """The verdicts on the cells of one figure and data set; none without a reference."""
+    known = {_label(cell, shared): (cell, figure) for cell, figure in found if figure.by_seed}
+    against = control or _reference(known, higher=higher)
+    if against not in known:
+        return ()
+    cell, figure = known.pop(against)
+    mode = "max" if higher else "min"
+    reference, paired = _arm(against, cell, figure, unit), _draw_by_seed(cell)
+    pairs = [
+        difference_of(reference, _arm(label, *its, unit), figure.metric, mode, pairs=paired)
+        for label, its in known.items()
+    ]
+    margin = margin_of(cell.params, figure.metric)
+    return compare_family(pairs, ["settings"] * len(pairs), metric=figure.metric, mode=mode, margin=margin)
+
+
+def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, FigureResult]]:
+    return [(cell, figure) for cell in cells for figure in cell.figures if figure.name == name]
+
+
+def _shared(cells: Sequence[CellResult]) -> str:
+    """The column that all cells are in, or else the row; empty where they share neither."""
+    columns, rows = ({getattr(each, side) for each in cells} for side in ("column", "row"))
+    return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
+
+
+def _label(cell: CellResult, shared: str) -> str:
+    return ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
+
+
+def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
+    """The label of the best fitted baseline on validation, or else of the first cell; empty for none."""
+    scores = {
+        label: fmean(figure.validation_by_seed.values()) * (1 if higher else -1)
+        for label, (cell, figure) in known.items()
+        if cell.baseline and figure.validation_by_seed
+    }
+    return max(scores, key=lambda label: scores[label], default=next(iter(known), ""))
+
+
+def _arm(label: str, cell: CellResult, figure: FigureResult, unit: str) -> Arm:
+    """The seeds of a cell as one search; a fitted baseline that no seed changes is one outcome."""
+    scale = 100.0 if unit == "percent" else 1.0
+    trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
+    own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
+    outcomes = []
+    for seed, value in figure.by_seed.items():
+        training = trainings.get(cell.runs[seed] or "")
+        blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
+        outcomes.append(Outcome(seed, value / scale, tuple(blocks)))
+    fixed = cell.baseline and len({each.value for each in outcomes}) == 1
+    its = tuple(outcomes[:1] if fixed else outcomes)
+    return Arm(label, (its,), fitted=fixed, searched=cell.search is not None)
+
+
+def _draw_by_seed(cell: CellResult) -> bool:
+    """Whether the seeds of a cell drew different rows from the data, validation apart."""
+    keys = {key for each in cell.trainings for key in each.changes if SEEDS.fullmatch(key)}
+    return bool(keys - {VALIDATION_SEED})

@@ -1,0 +1,141 @@
+"""The verdicts of a table: with which cell the others are compared, and what is counted as error."""
+
+import numpy as np
+import pytest
+
+from mlcl.config.table.schema import load_table
+from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
+from mlcl.results.table_verdicts import COUNTED, conclusions_of, table_verdicts
+from mlcl.results.training_result import TrainingResult
+from mlcl.significance.verdict import Answer
+from mlcl.tracking import State
+
+FIRST, SECOND = (70.0, 71.0, 72.0), (80.0, 81.5, 82.0)
+
+
+def cell(row, values, *, column="All", data="d", validation=(), blocks=None, changes=(), **more):
+    """A cell of accuracy in percent. `blocks` are of every training, `changes` of all but the first."""
+    logs = [f"{row}-{column}-{seed}" for seed in range(len(values))]
+    trainings = tuple(
+        TrainingResult(
+            log, log, State.COMPLETE, seed=seed, log=log, blocks={"test/accuracy": blocks} if blocks else {},
+            changes=dict.fromkeys(changes, seed) if seed else {},
+        )
+        for seed, log in enumerate(logs)
+    )  # fmt: skip
+    shown = FigureResult("Acc", "test/accuracy", None, values, None, 2, validation)
+    names = tuple(None if value is None else log for log, value in zip(logs, values, strict=True))
+    return CellResult(row, column, row, (shown,), names, data=data, trainings=trainings, **more)
+
+
+def verdicts(*cells, control="", higher=True, unit="percent"):
+    return table_verdicts(cells, {"Acc": higher}, control, unit)
+
+
+def pairs(found):
+    return [(its.treated.label, its.reference.label) for _, its in found]
+
+
+def test_the_control_is_the_reference_of_each_column_that_has_it():
+    cells = [cell(row, FIRST, column=c, data=c) for c in ("x", "y") for row in ("a", "CE", "b")]
+    found = verdicts(*cells, cell("a", FIRST, data="z"), cell("b", FIRST, data="z"), control="CE")
+    assert pairs(found) == [("a", "CE"), ("b", "CE")] * 2
+    assert [shared for shared, _ in found] == ["x", "x", "y", "y"]
+
+
+def test_without_a_control_the_best_baseline_on_validation_is_the_reference_or_else_the_first_cell():
+    weak = cell("kNN", (90.0,) * 3, validation=(5.0,) * 3, baseline=True)
+    strong = cell("SVM", (60.0,) * 3, validation=(6.0,) * 3, baseline=True)
+    models = cell("a", FIRST), cell("b", SECOND)
+    assert pairs(verdicts(*models, weak, strong)) == [("a", "SVM"), ("b", "SVM"), ("kNN", "SVM")]
+    assert pairs(verdicts(*models, weak, strong, higher=False))[0] == ("a", "kNN")
+    assert pairs(verdicts(*models)) == [("b", "a")]
+    assert pairs(verdicts(cell("lost", (None, None, None)), *models)) == [("b", "a")]
+
+
+def test_values_are_those_of_the_trainings():
+    ((_, its),) = verdicts(cell("a", FIRST), cell("b", SECOND))
+    assert (its.metric, its.margin, its.answer) == ("test/accuracy", 0.005, Answer.HELPS)
+    assert (its.treated.mean, its.reference.mean) == pytest.approx((np.mean(SECOND) / 100, 0.71))
+    ((_, share),) = verdicts(cell("a", (0.70, 0.71)), cell("b", (0.80, 0.815)), unit="share")
+    assert share.difference == pytest.approx(0.1025)
+    ((_, lower),) = verdicts(cell("a", FIRST), cell("b", SECOND), higher=False)
+    assert (lower.answer, lower.difference) == (Answer.HURTS, pytest.approx(-its.difference))
+
+
+def test_the_margin_is_that_of_the_reference():
+    ((_, its),) = verdicts(cell("a", FIRST, params={"evaluation.margin": 0.2}), cell("b", SECOND))
+    assert (its.margin, its.answer) == (0.2, Answer.NO_DIFFERENCE)
+
+
+def test_rows_of_test_are_counted_where_their_blocks_are_known():
+    first, second = cell("a", FIRST, blocks=(0.7, 0.71, 0.72)), cell("b", SECOND, blocks=(0.8, 0.9, 0.7))
+    ((_, its),) = verdicts(first, second)
+    assert its.rows_counted
+    assert its.shares["rows"] > 0
+    ((_, without),) = verdicts(first, cell("b", SECOND))
+    assert not without.rows_counted
+    assert "the error of the test rows is not counted" in without.sentence
+
+
+def test_other_test_rows_for_each_seed_have_no_blocks_and_are_paired():
+    noise = (0.0, 10.0, -5.0, 20.0)
+    how = {"blocks": (0.7, 0.71, 0.72), "changes": ("train.seed", "data.split_seed")}
+    cells = (cell(row, tuple(base + n for n in noise), **how) for row, base in (("a", 50.0), ("b", 52.0)))
+    ((_, its),) = verdicts(*cells)
+    assert not its.rows_counted
+    ((_, steady),) = verdicts(
+        cell("a", (50.0, 60.0, 55.0), changes=("data.subset.seed",)), cell("b", (52.0, 62.1, 57.0))
+    )
+    assert (its.difference, steady.answer) == (pytest.approx(0.02), Answer.HELPS)
+    ((_, apart),) = verdicts(
+        cell("a", (50.0, 60.0, 55.0), changes=("data.validation_seed",)), cell("b", (52.0, 62.1, 57.0))
+    )
+    assert apart.answer is Answer.CANNOT_TELL
+
+
+def test_the_settings_of_a_cell_as_written_are_of_no_search():
+    search = SearchResult("val/accuracy", "max", {}, None, None, None)
+    ((_, its),) = verdicts(cell("a", FIRST), cell("b", SECOND, search=search))
+    assert its.single == ("b",)
+    assert "it speaks of the settings of one search (b)" in its.sentence
+    assert verdicts(cell("a", FIRST), cell("b", SECOND))[0][1].single == ()
+
+
+def test_a_fitted_baseline_has_no_error_of_seeds():
+    ((_, its),) = verdicts(cell("SVM", (70.0,) * 3, baseline=True), cell("b", SECOND))
+    assert (its.reference.trainings, its.treated.trainings) == (1, 3)
+
+
+def test_few_verdicts_are_sentences_and_many_are_counted():
+    few = verdicts(cell("a", FIRST), cell("b", SECOND))
+    assert conclusions_of(few) == [f"All: {few[0][1].sentence}"]
+    (counts,) = conclusions_of(few * 9)
+    zeros = {answer: f"0 {word}" for answer, word in COUNTED.items()} | {Answer.HELPS: "9 better"}
+    assert counts == f"test/accuracy, 9 verdicts against a: {', '.join(zeros.values())}."
+
+
+HEAD = """
+title: t
+experiment: e
+source: s
+job: job.yaml
+metrics: {Acc: test/accuracy}
+tolerance: 1.0
+rows: {guess: {}, CE: {}, MLCL: {}}
+columns: {All: {}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "control"),
+    [
+        ("", ""),
+        ("ranks: {leave_out: [guess]}", "CE"),
+        ("ranks: {control: MLCL}", "MLCL"),
+        ("tune: {space: s.yaml, trials: 2, control: CE, hold: [train.lr]}", "CE"),
+    ],
+)
+def test_the_control_that_a_table_names(tmp_path, more, control):
+    (tmp_path / "t.yaml").write_text(HEAD + more)
+    assert load_table(tmp_path / "t.yaml").control == control
