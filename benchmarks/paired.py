@@ -1,4 +1,4 @@
-"""How often the interval of `mlcl compare` holds a known effect, beside the percentile bootstrap.
+"""How often the interval of `compare_paired` holds a known effect, beside the percentile bootstrap.
 
     python benchmarks/paired.py [--experiments 1000]
 

@@ -176,7 +176,7 @@ class EvaluationConfig(Section):
         MARGIN,
         ge=0,
         exclude_if=lambda value: value == MARGIN,
-        description="of a sweep's verdicts: differences of the metric up to this do not matter",
+        description="of verdicts: differences of the metric up to this do not matter",
     )
     bands: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
         (20, 100),
