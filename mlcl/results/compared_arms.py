@@ -18,6 +18,8 @@ Draws = tuple[tuple[str, str], ...]
 def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
     """Joins the picks of an arm's searches where a whole sweep is compared; the control comes first.
 
+    An arm that is joined already stays as it is.
+
     Of several settings of one search the best on validation counts, as in the sweep's verdicts; the others
     stay settings of their own.
     """
@@ -50,8 +52,8 @@ def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
         label=arm,
         word=f"{picks[0].sweep}:{arm}",
         runs={seed: run for each in picks for seed, run in each.runs.items()},
-        searches=tuple(tuple(each.runs) for each in picks),
-        picks=tuple(each.label for each in picks if each.label != arm),
+        searches=tuple(seeds for each in picks for seeds in each.searches or (tuple(each.runs),)),
+        picks=tuple(name for each in picks for name in each.picks or (each.label,) if name != arm),
         job=dict(item for item in picks[0].job.items() if item in shared),
         names=(),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlcl.config import POSTHOC
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult
+from mlcl.results.compared_arms import join_searches
 from mlcl.results.compared_setting import SEED, SEEDS, VALIDATION_SEED, ComparedSetting, SeedRun
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
@@ -50,26 +51,6 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
         role=setting.role,
         rows=sweep.data.test_rows if sweep.data else 0,
     )
-
-
-def confirmed_arms(sweep: SweepResult, name: str) -> list[ComparedSetting]:
-    """The arms of a sweep with several searches, under the words `NAME:ARM`; none for one search.
-
-    An arm has the seeds of the picks of all its searches, and the keys that these share.
-    """
-    arms: dict[str, list[ComparedSetting]] = {}
-    for each in sweep.settings:
-        if each in sweep.confirmations:
-            arm = each.arm or each.name
-            arms.setdefault(arm, []).append(confirmed_setting(sweep, each, f"{name}:{arm}"))
-    if all(len(picks) == 1 for picks in arms.values()):
-        return []
-    found = []
-    for arm, picks in arms.items():
-        runs = {seed: run for pick in picks for seed, run in pick.runs.items()}
-        shared = set.intersection(*(set(pick.job.items()) for pick in picks))
-        found.append(replace(picks[0], label=arm, names=(arm,), runs=runs, job=dict(sorted(shared))))
-    return found
 
 
 def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
@@ -213,7 +194,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
         labels = sorted(cell.label for cell in read_table(runs, group, only="").cells)
         raise UserError("name the cells of a table", key=WHAT, found=word, allowed="; ".join(labels))
     sweep, label = read_sweep(runs, group), word[len(name) + 1 :]
-    found, arms = confirmed_settings(sweep, name), confirmed_arms(sweep, name)
+    found = confirmed_settings(sweep, name)
     if not found:
         raise UserError(
             "this sweep has confirmed no setting on fresh seeds",
@@ -221,12 +202,16 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
             found=word,
             allowed="the same sweep with --seeds 5, or trials by their run ids",
         )
-    chosen = [each for each in (*found, *arms) if each.label == label] if label else arms or found
+    several = any(each.search > 1 for each in found)
+    whole = [replace(each, optional=True) for each in found]
+    whole = join_searches(whole) if several else whole
+    arms = [replace(each, optional=False) for each in whole if each.searches]
+    chosen = [each for each in (*found, *arms) if each.label == label] if label else whole
     if not chosen:
         raise UserError(
             "no such setting of the sweep", key=WHAT, found=word, allowed=[each.label for each in found]
         )
-    return chosen if label else [replace(each, optional=True) for each in chosen]
+    return chosen
 
 
 def _cell(runs: Runs, word: str) -> list[ComparedSetting]:

@@ -1,6 +1,5 @@
 """Settings named by the words of a command: sweeps, their settings, runs, lists of runs and cells."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.comparison import compare_settings
 from mlcl.results.runs import Runs
-from mlcl.results.settings import confirmed_arms, find_settings
+from mlcl.results.settings import find_settings
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.training_result import SettingResult, TrainingResult
@@ -96,27 +95,43 @@ def test_a_run_of_a_sweep_stands_for_its_setting_there(store):
     assert (found.label, found.runs, values_of(found)) == ("as written", whole.runs, {1: 0.5, 2: 0.5})
 
 
-def picks_of(arm, role, lr):
-    """Two picks of an arm, of two searches with a seed each."""
-    for search, seed in ((1, 1), (2, 1001)):
+def picks_of(arm, role, lr, values):
+    """The picks of an arm's searches, each with the test values of its seeds."""
+    for search, its in enumerate(values, start=1):
         name = f"{arm} {search}"
-        training = TrainingResult(name, name, State.COMPLETE, metrics={"test/accuracy": 0.5}, seed=seed)
+        seeds = []
+        for seed, value in enumerate(its, start=1000 * search):
+            metrics, log = {"test/accuracy": value, "val/accuracy": value}, f"{name}-{seed}"
+            seeds.append(TrainingResult(log, name, State.COMPLETE, metrics=metrics, seed=seed, log=log))
         params = {"lr": lr * search, "epochs": 3}
         yield SettingResult(
-            name, (name,), State.COMPLETE, {}, (training,), name, role, params=params, arm=arm, search=search
+            name, (name,), State.COMPLETE, {}, tuple(seeds), name, role, params=params, arm=arm, search=search
         )
 
 
-def test_a_sweep_of_several_searches_is_compared_by_its_arms():
-    picks = (*picks_of("heads", Role.MODEL, 0.1), *picks_of("control", Role.CONTROL | Role.BASELINE, 0.2))
+def test_a_sweep_of_several_searches_is_compared_by_its_arms_with_the_sweeps_verdict(store):
+    picks = (
+        *picks_of("heads", Role.MODEL, 0.1, [(0.70, 0.71), (0.60, 0.61), (0.80, 0.81)]),
+        *picks_of("control", Role.CONTROL | Role.BASELINE, 0.2, [(0.50, 0.51), (0.40, 0.42), (0.60, 0.61)]),
+    )
     goals, how = (Goal("val/accuracy", "max"),), ("val/accuracy", "max", ())
-    sweep = SweepResult("id", "mine", State.COMPLETE, "", Path(), goals, *how, confirmations=picks)
-    control, heads = confirmed_arms(sweep, "mine")
-    assert (control.label, heads.word) == ("control", "mine:heads")
-    assert list(heads.runs) == [1, 1001]
+    sweep = SweepResult("id-of-arms", "arms", State.COMPLETE, "", Path(), goals, *how, picks)
+    tags = {"mlcl.name": "arms", "mlcl.id": "id-of-arms", "mlcl.log": "id-of-arms"}
+    parent = store.add("sweeps", "sweep", name="arms", tags=tags)
+    for each in picks:
+        for its in each.seeds:
+            store.add("sweeps", "confirmation", seed=its.seed, parent=parent, tags={"mlcl.log": its.log})
+    store.store(parent, sweep)
+    control, heads = found = find_settings(Runs(store.tracker), ["arms"])
+    assert (control.label, heads.word) == ("control", "arms:heads")
+    assert heads.searches == ((1000, 1001), (2000, 2001), (3000, 3001))
     assert heads.job == {"epochs": "3"}
-    one = replace(sweep, confirmations=picks[:1])
-    assert confirmed_arms(one, "mine") == []
+    (row,) = compare_settings(found).rows
+    assert row.verdict == sweep.verdicts[0]
+    assert row.verdict.treated.searches == 3
+    assert heads.picks == ("heads 1", "heads 2", "heads 3")
+    (arm, pick) = find_settings(Runs(store.tracker), ["arms:control", "arms:heads 2"])
+    assert (arm.searches, pick.searches) == (control.searches, ())
 
 
 def test_a_run_stands_for_its_setting_the_latest_of_each_seed(store):
