@@ -346,6 +346,9 @@ def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkey
     assert values[0] == pytest.approx(values[1], abs=1e-12)
     assert values[0][:2] != values[2][:2]
     assert values[0][2] == values[2][2]
+    blocks, own = jobs.trainings[0].blocks, rows.trainings[0].blocks
+    assert len(blocks["test/accuracy"]) == len(blocks["knn/test/accuracy"]) > 1
+    assert own == {name: its for name, its in blocks.items() if not name.startswith("knn/")}
     (tables.home / "runs" / jobs.runs[0] / EMBEDDINGS).unlink()
     again, asked = run(both).cells
     assert again == jobs
