@@ -73,6 +73,14 @@ def test_a_label_of_one_block_alone_cannot_be_scored_without_it():
     assert found["labels_scored"].tolist() == [0, 1, 1]
 
 
+@pytest.mark.parametrize("predicted", [[0, 1, 1, 0], [0, 0, 0, 2], [1, 1, 0, 0]])
+def test_without_all_rows_of_a_class_every_model_is_averaged_over_the_other_classes(predicted):
+    p, targets = torch.nn.functional.one_hot(torch.tensor(predicted), 3).float(), torch.tensor([0, 0, 1, 1])
+    found = values_without_blocks("single", p, targets, np.array([0, 0, 1, 1]), only=["macro_f1"])["macro_f1"]
+    right = [predicted[2:].count(1), predicted[:2].count(0)]  # without block 0 class 1 alone has rows
+    assert found == pytest.approx([2 * n / (n + 2) for n in right])
+
+
 def test_blocks_are_whole_groups_of_about_equal_size():
     group_N = np.random.default_rng(0).integers(0, 300, size=2000)
     block_N = blocks_of_groups(group_N)
