@@ -113,18 +113,19 @@ def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: 
 
 
 def _arm(label: str, cell: CellResult, figure: FigureResult, unit: str) -> Arm:
-    """The seeds of a cell as one search; a fitted baseline that no seed changes is one outcome."""
+    """The seeds of a cell by search; a fitted baseline that no seed changes is one outcome."""
     scale = 100.0 if unit == "percent" else 1.0
     trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
     own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
-    outcomes = []
+    outcomes = {}
     for seed, value in figure.by_seed.items():
         training = trainings.get(cell.runs[seed] or "")
         blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
-        outcomes.append(Outcome(seed, value / scale, tuple(blocks)))
-    fixed = cell.baseline and len({each.value for each in outcomes}) == 1
-    its = tuple(outcomes[:1] if fixed else outcomes)
-    return Arm(label, (its,), fitted=fixed, searched=cell.search is not None)
+        outcomes[seed] = Outcome(seed, value / scale, tuple(blocks))
+    if cell.baseline and len({each.value for each in outcomes.values()}) == 1:
+        return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
+    searches = [tuple(outcomes[seed] for seed in its if seed in outcomes) for its in cell.searches]
+    return Arm(label, tuple(its for its in searches if its), searched=cell.search is not None)
 
 
 def _draw_by_seed(cell: CellResult) -> bool:

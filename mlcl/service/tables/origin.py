@@ -64,6 +64,8 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     search = None if its is None else [its.text, its.trials]
     if its is not None and its.control is not None:
         search = [its.text, its.trials, its.control, its.hold, its.start]
+    if search is not None and its is not None and (its.searches, its.race_seeds) != (1, 0):
+        search += [its.searches, its.race_seeds, its.confirm if its.race_seeds else 0]
     return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
 
 

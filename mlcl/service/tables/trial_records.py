@@ -21,6 +21,7 @@ SCHEMA = pa.schema(
         "row": TEXT,
         "column": TEXT,
         "data": TEXT,
+        "search": pa.int64(),
         "stage": TEXT,
         "number": pa.int64(),
         "seed": pa.int64(),
@@ -45,17 +46,20 @@ def write_trials(file: Path, searches: Mapping[TunedCell, Ledger]) -> None:
 
 
 def _rows(cell: TunedCell, ledger: Ledger) -> Iterator[dict[str, Any]]:
-    for stage, entries in (("search", ledger.counted(cell.scope)), ("confirmation", cell.seeds(ledger))):
-        for entry in entries:
-            if entry.ended:
-                yield _row(cell, stage, entry)
+    for each in cell.searches(ledger):
+        stages = {"search": each.trials, "race": each.race_trainings, "confirmation": each.seeds}
+        for stage, entries in stages.items():
+            for entry in entries:
+                if entry.ended:
+                    yield _row(cell, each.search.number, stage, entry)
 
 
-def _row(cell: TunedCell, stage: str, entry: Entry) -> dict[str, Any]:
+def _row(cell: TunedCell, search: int, stage: str, entry: Entry) -> dict[str, Any]:
     return {
         "row": cell.cell.row,
         "column": cell.cell.column,
         "data": cell.data.fingerprint,
+        "search": search,
         "stage": stage,
         "number": entry.number,
         "seed": entry.job["train"]["seed"],
