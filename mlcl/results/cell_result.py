@@ -143,6 +143,7 @@ class CellResult:
         settings: The pick of a tuned cell, of several searches the best one on validation.
         search: The searches of a tuned cell.
         data: A text that is equal for cells that saw the same rows and labels.
+        test_rows: The number of test rows, 0 where it is unknown.
         baseline: Whether the others are compared with this cell.
         origin: The setting, data and code of the values.
         params: The parameters of the jobs of all seeds.
@@ -159,6 +160,7 @@ class CellResult:
     settings: Annotated[Mapping[str, Any] | None, UNLESS_NONE] = None
     search: Annotated[SearchResult | None, UNLESS_NONE] = None
     data: str = ""
+    test_rows: int = 0
     baseline: bool = False
     origin: Annotated[Origin | None, UNLESS_NONE] = None
     params: Mapping[str, Any] = field(default_factory=dict)

@@ -61,7 +61,8 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
         without.update(key for each in cell.trainings for key in each.changes)
     found = _of_trainings(cell.label, word, cell.trainings, cell.params, without)
     lower, searched = frozenset(lower_is_better) or None, cell.search is not None
-    return replace(found, lower_is_better=lower, searched=searched, searches=searches)
+    rows = cell.test_rows
+    return replace(found, lower_is_better=lower, searched=searched, searches=searches, rows=rows)
 
 
 def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:

@@ -9,7 +9,7 @@ from statistics import fmean
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
 from mlcl.significance.arms import Arm, Outcome, difference_of
-from mlcl.significance.verdict import Answer, Verdict, compare_family
+from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
 
 MOST_SENTENCES = 8
 """The largest number of verdicts that are written one by one above a table."""
@@ -85,7 +85,10 @@ def _family(
         for label, its in known.items()
     ]
     margin = margin_of(cell.params, figure.metric)
-    return compare_family(pairs, ["settings"] * len(pairs), metric=figure.metric, mode=mode, margin=margin)
+    questions: list[Question] = ["settings"] * len(pairs)
+    return compare_family(
+        pairs, questions, metric=figure.metric, mode=mode, margin=margin, rows=cell.test_rows
+    )
 
 
 def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, FigureResult]]:

@@ -149,6 +149,7 @@ class CellResults:
             runs=tuple(names),
             reasons=tuple(dict.fromkeys([*reasons, *lacking])),
             data=rows_seen(cell.jobs[0], origin.fingerprint),
+            test_rows=data.rows.get("test", 0),
             baseline=cell.jobs[0].baseline is not None,
             origin=origin,
             params=params,
