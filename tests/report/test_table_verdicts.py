@@ -104,7 +104,8 @@ def test_other_test_rows_for_each_seed_have_no_blocks_and_are_paired():
     ((_, steady),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.subset.seed",)), cell("b", (52.0, 62.1, 57.0))
     )
-    assert (its.difference, steady.answer) == (pytest.approx(0.02), Answer.HELPS)
+    assert (its.difference, its.paired) == (pytest.approx(0.02), True)
+    assert (steady.answer, steady.paired) == (Answer.HELPS, True)
     ((_, apart),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.validation_seed",)), cell("b", (52.0, 62.1, 57.0))
     )
