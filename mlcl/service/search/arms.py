@@ -88,9 +88,15 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """The searches of a control or baseline; one without trials where it has no key of the space."""
+    """The searches of a control or baseline; one without trials where it has no key of the space.
+
+    A fitted baseline has one seed: its result does not depend on it.
+    """
     own, space = plan.with_grid(job), shared_space(plan.space, job)
-    its = replace(plan, job=own, space=space, name=name, baselines=(), control=None, warm_start=None)
+    seeds = plan.seeds if job.baseline is None else 1
+    its = replace(
+        plan, job=own, space=space, seeds=seeds, name=name, baselines=(), control=None, warm_start=None
+    )
     searched = job.baseline is None and bool(space.parameters)
     if searched and job_hash(own) != job_hash(plan.search_job()):
         return [arm_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
