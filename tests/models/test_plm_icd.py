@@ -64,10 +64,3 @@ def test_chunks_of_padding_are_not_computed(folders):
     encoder(*token_batch([13, 2, 8], 13))
     encoder(*token_batch([3, 2], 3))
     assert seen == [(4 + 1 + 2, 4, DIM), (2, 3, DIM)]
-
-
-def test_a_later_chunk_begins_at_the_first_position_and_sees_no_other(folders):
-    encoder = make(folders["bert"], labels=1).eval()
-    ids, mask = token_batch([4], 4)
-    once = encoder(ids, mask)
-    torch.testing.assert_close(encoder(ids.repeat(1, 3), mask.repeat(1, 3)), once)

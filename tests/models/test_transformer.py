@@ -41,15 +41,6 @@ def test_pooling(folders, kind):
         torch.testing.assert_close(TextTransformer(encoder.network, pooling)(ids, mask), expected[pooling])
 
 
-def test_the_last_token_of_a_decoder_alone_sees_the_whole_text(folders):
-    ids, mask = token_batch([5], 5)
-    other = ids.clone()
-    other[0, 4] = ids[0, 4] % 4 + 5
-    first, last = (make(folders["llama"], pooling).eval() for pooling in ("cls", "last"))
-    assert torch.equal(first(ids, mask), first(other, mask))
-    assert not torch.allclose(last(ids, mask), last(other, mask))
-
-
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 def test_the_embedding_is_float32(folders, precision):
     encoder = make(folders["llama"], lora=LoraConfig(r=2), weights=precision).eval()
