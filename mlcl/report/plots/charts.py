@@ -157,25 +157,24 @@ def to_svg(figure: Figure) -> str:
     return _INDENT.sub("\n", image)
 
 
-def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
+def _draw_marks(axes: Axes, series: Series, look: dict[str, Any]) -> None:
     line = series.kind == "line"
     axes.plot(
         series.x,
         series.y,
-        color=look.colour,
-        linestyle=look.dashes if line else "none",
+        **(look if line else look | {"linestyle": "none"}),
         linewidth=style.LINE_WIDTH,
-        marker=look.marker,
         markersize=6 if line or len(series.x) < style.CLOUD else 3,
         markevery=max(1, len(series.x) // _MARKS) if line else None,
         label=style.as_text(series.name),
     )
     if series.low is None or series.high is None:
         return
+    band, colour = (series.x, series.low, series.high), look["color"]
     if line:
-        axes.fill_between(series.x, series.low, series.high, color=look.colour, alpha=style.BAND, linewidth=0)
+        axes.fill_between(*band, color=colour, alpha=style.BAND, linewidth=0)
     else:
-        axes.vlines(series.x, series.low, series.high, color=look.colour, linewidth=style.LINE_WIDTH)
+        axes.vlines(*band, color=colour, linewidth=style.LINE_WIDTH)
 
 
 def _scale(axes: Axes, chart: Chart) -> None:

@@ -231,9 +231,8 @@ def _draw(maps: Mapping[str, pd.DataFrame], metric: str) -> Figure:
 
 def _draw_map(axes: Axes, plane: pd.DataFrame, metric: str) -> None:
     values = plane.pivot(index="lambda", columns="k", values=metric)
-    image = axes.imshow(
-        values, origin="lower", aspect="auto", cmap=style.score_colormap(default_mode(metric))
-    )
+    colours = "cividis_r" if default_mode(metric) == "max" else "cividis"  # better scores are darker
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap=colours)
     for kept, marker, size in (("near", ".", 40), ("best", "*", 160)):
         its = plane[plane[kept]]
         x = values.columns.get_indexer(pd.Index(its["k"]))

@@ -57,7 +57,7 @@ def test_a_series_with_a_meaning_has_its_colour_wherever_it_stands():
 
 def test_looks_repeat_late():
     looks = [style.series_style(position) for position in range(60)]
-    assert len({(look.colour, look.marker, look.dash) for look in looks}) == 60
+    assert len({str(look) for look in looks}) == 60
 
 
 def test_logarithmic_axis_writes_its_numbers_out():
