@@ -21,7 +21,14 @@ from pydantic import Field
 
 from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import Distribution, Release
-from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
+from mlcl.data.sources.common.reviews import (
+    Review,
+    ReviewOptions,
+    ReviewSet,
+    decode_western,
+    draw_reviews,
+    join_lines,
+)
 
 FILES = tuple(
     f"{name}.{ending}"
@@ -55,7 +62,7 @@ def read(options: BeerOptions, split_seed: int, work: Workspace) -> NewDataset:
     """
     files = work.enter_context(RELEASE.open(options.path))
     kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
-    return drawn_reviews(options, split_seed, kind, partial(_reviews, files, options))
+    return draw_reviews(options, split_seed, kind, partial(_reviews, files, options))
 
 
 def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
@@ -75,25 +82,25 @@ def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, 
     with files.open(name) as lines:
         first, key, values = 0, "", dict[str, list[str]]()
         for number, line in enumerate(lines, 1):
-            text = western(line).rstrip("\r\n")
+            text = decode_western(line).rstrip("\r\n")
             start, colon, value = text.partition(":")
             if start == "beer/name":
                 if values:
-                    yield first, joined(values)
+                    yield first, join_lines(values)
                 first, values = number, {}
             if colon and start.startswith(("beer/", "review/")) and " " not in start:
                 key, values[start] = start, [value.strip(" ")]
             elif values:
                 values[key].append(text)
         if values:
-            yield first, joined(values)
+            yield first, join_lines(values)
 
 
 def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with files.open(name) as lines:
         for number, line in enumerate(lines, 1):
             try:
-                values = ast.literal_eval(western(line))
+                values = ast.literal_eval(decode_western(line))
                 if not isinstance(values, dict):
                     raise ValueError("not a dictionary")
             except (ValueError, SyntaxError, MemoryError, RecursionError) as error:

@@ -19,7 +19,14 @@ from typing import Any, NamedTuple
 
 from mlcl.data.source import NewDataset, Source, Workspace
 from mlcl.data.sources.common.distribution import hash_of_files
-from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
+from mlcl.data.sources.common.reviews import (
+    Review,
+    ReviewOptions,
+    ReviewSet,
+    decode_western,
+    draw_reviews,
+    join_lines,
+)
 from mlcl.errors import UserError
 
 TAGS = {
@@ -61,7 +68,7 @@ def read(options: ReviewOptions, split_seed: int, _work: Workspace) -> NewDatase
 
     Raises UserError with file and review.
     """
-    return drawn_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
+    return draw_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 
 
 def hotels(path: Path) -> list[Path]:
@@ -87,7 +94,7 @@ def _once(files: list[Path]) -> list[Path]:
 def _reviews(path: Path) -> Iterator[Review]:
     for file in hotels(path):
         try:
-            text = western(file.read_bytes())
+            text = decode_western(file.read_bytes())
         except OSError as error:
             raise UserError("cannot be read", file=file, found=error) from None
         written = _from_json(text, file) if file.suffix == ".json" else _from_tags(text)
@@ -110,13 +117,13 @@ def _from_tags(text: str) -> Iterator[Fields]:
             tag = found[1]
             if tag == "Author":
                 if place:
-                    yield Fields(place, joined(values))
+                    yield Fields(place, join_lines(values))
                 place, values = f"line {number}", {}
             values[tag] = [found[2]]
         elif tag == "Content" and not MARKUP.match(line):
             values[tag].append(line)
     if place:
-        yield Fields(place, joined(values))
+        yield Fields(place, join_lines(values))
 
 
 def _from_json(text: str, file: Path) -> Iterator[Fields]:
