@@ -27,25 +27,8 @@ from pydantic import Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.source import NewDataset, Source, Workspace
-from mlcl.data.sources.common.clinical import (
-    LICENCE,
-    ClinicalOptions,
-    Lists,
-    NoteStore,
-    notes_dataset,
-    records,
-)
+from mlcl.data.sources.common import clinical, icd_codes
 from mlcl.data.sources.common.distribution import Release
-from mlcl.data.sources.common.icd_codes import (
-    Codes,
-    CodeTable,
-    icd9_diagnosis,
-    icd9_diagnosis_chapter,
-    icd9_procedure,
-    icd9_procedure_chapter,
-    icd10_diagnosis_chapter,
-    icd10_procedure_section,
-)
 
 COUNTED = ("train", "validation", "test", "codes", "codes a row")
 """The published counts, in the order of the tables below."""
@@ -63,8 +46,8 @@ def _published(*counts: float) -> dict[str, float]:
 TITLE_3 = "MIMIC-III v1.4 (PhysioNet)"
 NOTES_3 = _names("NOTEEVENTS")
 TABLES_3 = (
-    CodeTable(_names("DIAGNOSES_ICD"), icd9_diagnosis, icd9_diagnosis_chapter),
-    CodeTable(_names("PROCEDURES_ICD"), icd9_procedure, icd9_procedure_chapter),
+    icd_codes.CodeTable(_names("DIAGNOSES_ICD"), icd_codes.icd9_diagnosis, icd_codes.icd9_diagnosis_chapter),
+    icd_codes.CodeTable(_names("PROCEDURES_ICD"), icd_codes.icd9_procedure, icd_codes.icd9_procedure_chapter),
 )
 RELEASE_3 = Release(TITLE_3, [NOTES_3, *(table.names for table in TABLES_3)])
 PUBLISHED_3 = {
@@ -79,38 +62,40 @@ TOP_50 = """
 """The labels of MIMIC-III-50 as CAML prints them; counted anew they differ (Edin et al. 2023)."""
 
 
-def state_3(options: ClinicalOptions) -> list[Any]:
+def state_3(options: clinical.ClinicalOptions) -> list[Any]:
     """Plain data that changes when one of the files of MIMIC-III does."""
     return [RELEASE_3.state(options), *_lists_3(options).state()]
 
 
-def read_3(options: ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
+def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
     """Reads MIMIC-III. Raises UserError with file and line, and for counts that are not the published."""
-    files, notes = work.enter_context(RELEASE_3.open(options.path)), NoteStore(work)
-    codes = Codes()
+    files, notes = work.enter_context(RELEASE_3.open(options.path)), clinical.NoteStore(work)
+    codes = icd_codes.Codes()
     for table in TABLES_3:
-        codes.add(table, records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")))
+        codes.add(table, clinical.records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")))
     splits, _ = _lists_3(options).read(codes, split_seed)
     columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
-    for admission, date, category, description, text in records(files, NOTES_3, columns):
+    for admission, date, category, description, text in clinical.records(files, NOTES_3, columns):
         if category.strip() == "Discharge summary" and admission in splits:
             # A summary goes before an addendum of its day.
             notes.add(admission, (date, description.strip() != "Report"), text)
     name, published = f"mimic3-{options.codes}", PUBLISHED_3[options.codes]
-    return notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
+    return clinical.notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
 
 
-def _lists_3(options: ClinicalOptions) -> Lists:
-    return Lists(options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3")
+def _lists_3(options: clinical.ClinicalOptions) -> clinical.Lists:
+    return clinical.Lists(
+        options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3"
+    )
 
 
 MIMIC3 = Source(
     name="mimic3",
     title="MIMIC-III v1.4: discharge summaries with ICD-9 codes",
     origin=TITLE_3,
-    licence=LICENCE,
+    licence=clinical.LICENCE,
     version="2",
-    options=ClinicalOptions,
+    options=clinical.ClinicalOptions,
     read=read_3,
     state=state_3,
 )
@@ -122,12 +107,12 @@ PROCEDURES_4 = _names("hosp/procedures_icd", "procedures_icd")
 RELEASE_4, NOTE_RELEASE_4 = Release(TITLE_4, [DIAGNOSES_4, PROCEDURES_4]), Release(NOTE_TITLE_4, [NOTES_4])
 TABLES_4 = {
     9: (
-        CodeTable(DIAGNOSES_4, icd9_diagnosis, icd9_diagnosis_chapter),
-        CodeTable(PROCEDURES_4, icd9_procedure, icd9_procedure_chapter),
+        icd_codes.CodeTable(DIAGNOSES_4, icd_codes.icd9_diagnosis, icd_codes.icd9_diagnosis_chapter),
+        icd_codes.CodeTable(PROCEDURES_4, icd_codes.icd9_procedure, icd_codes.icd9_procedure_chapter),
     ),
     10: (
-        CodeTable(DIAGNOSES_4, str, icd10_diagnosis_chapter),
-        CodeTable(PROCEDURES_4, str, icd10_procedure_section),
+        icd_codes.CodeTable(DIAGNOSES_4, str, icd_codes.icd10_diagnosis_chapter),
+        icd_codes.CodeTable(PROCEDURES_4, str, icd_codes.icd10_procedure_section),
     ),
 }
 PUBLISHED_4 = {
@@ -138,7 +123,7 @@ PUBLISHED_4 = {
 }
 
 
-class Mimic4Options(ClinicalOptions):
+class Mimic4Options(clinical.ClinicalOptions):
     """Options of the tables, and of the codes and the split."""
 
     version: Literal[9, 10] = Field(10, description="of the codes")
@@ -156,32 +141,32 @@ def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDatas
     """Reads MIMIC-IV. Raises UserError with file and line, and for counts that are not the published."""
     tables = work.enter_context(RELEASE_4.open(options.path))
     files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
-    notes, codes = NoteStore(work), Codes()
+    notes, codes = clinical.NoteStore(work), icd_codes.Codes()
     for table in TABLES_4[options.version]:
-        rows = records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
+        rows = clinical.records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
         codes.add(table, (row[:3] for row in rows if row[3] == str(options.version)))
     splits, top = _lists_4(options).read(codes, split_seed)
     # The lists of the other version name other admissions.
     splits = {row: split for row, split in splits.items() if row in codes.of}
     columns = ("hadm_id", "note_type", "charttime", "text")
-    for admission, kind, time, text in records(files, NOTES_4, columns):
+    for admission, kind, time, text in clinical.records(files, NOTES_4, columns):
         if admission in splits:
             notes.add(admission, (time, kind != "DS"), text)
     name = f"mimic4-icd{options.version}-{options.codes}"
     published = PUBLISHED_4[options.version, options.codes]
-    return notes_dataset(options, splits, codes, top, notes, name, published)
+    return clinical.notes_dataset(options, splits, codes, top, notes, name, published)
 
 
-def _lists_4(options: Mimic4Options) -> Lists:
+def _lists_4(options: Mimic4Options) -> clinical.Lists:
     title = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_icd9 and mimic4_icd10"
-    return Lists(options, title, f"mimic4_icd{options.version}", top=True)
+    return clinical.Lists(options, title, f"mimic4_icd{options.version}", top=True)
 
 
 MIMIC4 = Source(
     name="mimic4",
     title="MIMIC-IV v2.2: discharge summaries with ICD-9 or ICD-10 codes",
     origin=f"{TITLE_4}, {NOTE_TITLE_4}",
-    licence=LICENCE,
+    licence=clinical.LICENCE,
     version="2",
     options=Mimic4Options,
     read=read_4,
