@@ -25,7 +25,8 @@ import torch
 
 from mlcl.data import Dataset, Split, decode_all
 from mlcl.data.cache_entries import ABOUT, read_cached
-from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
+from mlcl.models.encoder import FeatureInput, InputName
+from mlcl.models.encoders.features import ColumnInput, ImageInput
 from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, precision
 from mlcl.training.features.image import IMAGE
 from mlcl.training.features.tfidf import TFIDF
