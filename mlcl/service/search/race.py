@@ -11,7 +11,7 @@ from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.confirmation import Candidate, picked
 from mlcl.tracking import State
 
 
@@ -33,6 +33,17 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
             Entrant(each.name, tuple(math.nan if s is None else s for s in scores), found.get(each.trial))
         )
     return field
+
+
+def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
+    """Returns the entrant that a race picks, as it is confirmed: a single one without a race.
+
+    None until each training of the race has ended.
+    """
+    if len(raced) == 1:
+        return picked(raced[0])
+    race = race_results(search, raced, ledger)
+    return picked(raced[race.index(race_pick(race, search.plan.space.mode))]) if race else None
 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
