@@ -150,10 +150,10 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
-    metrics = headline_metrics(data.confirmation, data.score)
+    metrics = headline_metrics(data.confirmation, data.fresh_score)
     groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
-        settings_table(data.confirmation, [data.score, *metrics], groups),
+        settings_table(data.confirmation, [data.fresh_score, *metrics], groups),
         *_called(data, best),
         *_shrinkage(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),

@@ -168,7 +168,7 @@ class Ledger:
         entry.values = [float(value) for value in event["values"]]
         entry.metrics = {name: float(value) for name, value in event["metrics"].items()}
         entry.blocks = {name: tuple(map(float, values)) for name, values in event["blocks"].items()}
-        entry.chosen = event["chosen"]
+        entry.chosen, entry.neighbours = event["chosen"], event.get("neighbours", {})
         if entry.ended:
             self.history.append(("close", entry.key, 0))
 

@@ -15,6 +15,7 @@ from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
+from mlcl.training.neighbour_grid import read_neighbours
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,11 @@ class ConfirmationSource(TrainingSource):
         return self._waiting.pop(0) if self._waiting else None
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a seed, as that of a trial."""
-        return score_training(self._plan, entry, self.store.folder(entry), values)
+        """Returns the end of a seed, as that of a trial; in a race with the grid of its neighbours."""
+        folder = self.store.folder(entry)
+        end = score_training(self._plan, entry, folder, values)
+        keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE
+        return replace(end, neighbours=read_neighbours(folder)) if keeps_grid else end
 
     def end(self, state: State, reason: str) -> None:
         """Closes the confirmations, with the means over their seeds."""
@@ -144,4 +148,4 @@ def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Con
     if candidate is None:
         return replace(confirmation, labels=())
     roles = tuple(str(role.name).lower() for role in candidate.role)
-    return replace(confirmation, labels=candidate.labels, roles=roles)
+    return replace(confirmation, labels=candidate.labels, roles=roles, trial=candidate.trial)

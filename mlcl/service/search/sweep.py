@@ -29,7 +29,7 @@ from mlcl.service.search.race import race_pick, race_results, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
-from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity
+from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity, with_scores
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
@@ -46,6 +46,7 @@ def run_sweep(
 ) -> SweepResult:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     job_data = check_plan(plan, home)
+    plan = with_scores(plan, home)
     identity = sweep_identity(plan, job_data, home)
     plan = replace(plan, redraws=redraws_validation(job_data.dataset))
     if plan.warm_start is not None:
@@ -114,7 +115,8 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
         score=plan.score,
         best=lambda: next(iter(ranked(own.counted(ledger), plan.space.mode)), None),
     )
-    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
+    late = "; races choose k, lambda and temperature" if plan.knn_races else ""
+    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
     for note in data.notes:
         reporter.note(f"data: {note}")
     store = NestedTrials(
@@ -201,10 +203,11 @@ class Sweep:
         ledger, mode = self.command.ledger, self.plan.space.mode
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
+        least = 1 if self.plan.knn_races else 2
         fields = [
             ChosenSettings(raced[each.scope], each.race_seeds, each.scope)
             for each in plans
-            if len(raced.get(each.scope, ())) > 1
+            if len(raced.get(each.scope, ())) >= least
         ]
         known = all(
             scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings
@@ -217,10 +220,11 @@ class Sweep:
             race = race_results(each, its, ledger)
             if each.scope not in raced:
                 self.chosen[each.scope] = confirmed_candidates(each, found[each.scope])
-            elif len(its) == 1:
-                self.chosen[each.scope] = [picked(its[0])]
             elif race:
-                self.chosen[each.scope] = [picked(its[race.index(race_pick(race, mode))])]
+                best = race_pick(race, mode)
+                self.chosen[each.scope] = [picked(its[race.index(best)], best.knn)]
+            elif len(its) < least:
+                self.chosen[each.scope] = [picked(its[0], {})]
 
     def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
         """Makes the control's best setting, with the least weights of heads, a first trial of each search."""
@@ -290,7 +294,8 @@ class Sweep:
     def model(self) -> Entry | None:
         """The training whose model is registered: of the best pick of a race, else the best trial.
 
-        A job as written that was no trial is registered by its first training in the race.
+        A job as written that was no trial is registered by its first training in the race. Where races choose
+        neighbours, the first confirmed training is: it alone has their choice.
         """
         ledger, mode = self.command.ledger, self.plan.space.mode
         picks = []
@@ -304,6 +309,10 @@ class Sweep:
         if not sound:
             return self.best
         _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
+        chosen = self.chosen[scope] if self.plan.knn_races else []
+        seeds = [seed for its in chosen for seed in ledger.seeds_of(scoped(scope, its.key))]
+        if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
+            return fresh[0]
         trials = [each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial]
         return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
