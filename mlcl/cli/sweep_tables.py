@@ -45,9 +45,9 @@ def trials_table(report: SweepResult, console: Console = results) -> Table:
 
 
 def failures(report: SweepResult) -> list[str]:
-    """A line for each of the first failed trainings, seeds of confirmations among them."""
+    """A line for each of the first failed trainings, seeds of races and confirmations among them."""
     seeds = (seed for group in report.confirmations for seed in group.seeds)
-    trainings = [*report.trials, *report.baseline_trials, *seeds]
+    trainings = [*report.trials, *report.baseline_trials, *report.race_trainings, *seeds]
     failed = [t for t in trainings if t.state is State.FAILED]
     lines = [f"{t.label} FAILED: {t.reason}" for t in failed[:FAILURES_SHOWN]]
     more = len(failed) - len(lines)

@@ -193,6 +193,7 @@ def _search(data: SweepData) -> tuple[Block, ...]:
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),
         trials_table(data.best_first.head(TOP), *columns),
+        *(Text(f"{line}.") for arm in data.result.arms for line in arm.stops),
         *_races(data),
         Details("All trials", (trials_table(data.search, *columns),)),
         *_failures(data.search),

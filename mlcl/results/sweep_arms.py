@@ -62,6 +62,7 @@ class ArmSearch:
         race: The entrants of its race, the job as written first; empty without a race.
         pick: The name of the entrant with the best mean; empty where the race has not ended.
         kept: The share of the pick's lead over the median trial that the fresh seeds keep, see `kept_share`.
+        stopped: How many trials were left out and why, where the search stopped early.
     """
 
     number: int
@@ -69,6 +70,7 @@ class ArmSearch:
     race: tuple[Entrant, ...] = ()
     pick: str = ""
     kept: float | None = None
+    stopped: str = ""
 
     @property
     def sentence(self) -> str:
@@ -104,9 +106,18 @@ class ArmResult:
     @property
     def sentences(self) -> list[str]:
         """A line for each race."""
-        name = self.name if len(self.searches) < 2 else f"{self.name}, search "
-        told = [(its.number, its.sentence) for its in self.searches if its.sentence]
-        return [f"{name}{number if len(self.searches) > 1 else ''}: {sentence}" for number, sentence in told]
+        return self._lines([its.sentence for its in self.searches])
+
+    @property
+    def stops(self) -> list[str]:
+        """A line for each search that stopped early."""
+        return self._lines([its.stopped for its in self.searches])
+
+    def _lines(self, told: Sequence[str]) -> list[str]:
+        """The texts of the searches that have one, each after the name of its search."""
+        several = len(self.searches) > 1
+        names = [f"{self.name}, search {each.number}" if several else self.name for each in self.searches]
+        return [f"{name}: {text}" for name, text in zip(names, told, strict=True) if text]
 
 
 def sweep_verdicts(

@@ -199,3 +199,18 @@ class SpaceVersion:
     kept: Mapping[str, EarlierTrial]
     dropped: Mapping[str, str]
     warm: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SearchStop:
+    """The early end of a search: of `asked` trials of a space `version`, `left_out` are not drawn."""
+
+    version: int
+    asked: int
+    left_out: int
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The end in words."""
+        return f"{self.left_out} of {self.asked} trials are left out: {self.reason}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mlcl.config import dump_job, load_job
@@ -87,10 +87,7 @@ class ConfirmationSource(TrainingSource):
         for its in list(ledger.confirmations.values()):
             if (its.scope, its.race) != (chosen.scope, self._race):
                 continue
-            now = _with_labels(its, present.get(its.key))
-            if now != its:
-                ledger.open_confirmation(now)
-            self.store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
+            _relabel(its, present.get(its.key), ledger, self.store)
 
     def _open(self, confirmation: str, seed: int) -> Entry:
         held, key = self._ledger.confirmations[confirmation], f"{confirmation}-seed{seed}"
@@ -141,6 +138,21 @@ class ConfirmationSource(TrainingSource):
     def finished(self) -> bool:
         """Whether every seed has ended."""
         return all(entry.ended for entry in self._entries)
+
+
+def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) -> None:
+    """Takes the labels from the settings of searches that are not among `scopes` any more."""
+    for its in list(ledger.confirmations.values()):
+        if its.scope not in scopes:
+            _relabel(its, None, ledger, store)
+
+
+def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
+    """Writes the labels that a setting has now to ledger and log; None is no candidate any more."""
+    now = _with_labels(its, candidate)
+    if now != its:
+        ledger.open_confirmation(now)
+    store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:

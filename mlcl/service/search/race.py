@@ -13,6 +13,7 @@ from mlcl.service.engine.entries import scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.evidence import stop_of
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.training.neighbour_grid import Grid, best_mean
@@ -60,13 +61,13 @@ def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger
     """Returns the result of a search with the entrants of its race."""
     counted, mode = ledger.counted(search.scope), search.plan.space.mode
     scores = [each.score for each in ranked(counted, mode) if each.score is not None]
-    race = race_results(search, raced, ledger)
+    race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
+    found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence)
     if not race:
         alone = len(raced) == 1 and not search.plan.knn_races
-        return ArmSearch(search.number, len(scores), pick=raced[0].name if alone else "")
+        return replace(found, pick=raced[0].name if alone else "")
     pick = race_pick(race, mode)
-    kept = kept_share(pick, scores, mode)
-    return ArmSearch(search.number, len(scores), tuple(race), pick.name, kept)
+    return replace(found, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:

@@ -23,7 +23,7 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants, picked
-from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource
+from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.race import race_pick, race_results, search_result
 from mlcl.service.search.search_source import Search, SearchSource
@@ -124,12 +124,14 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     )
     store.open_all()
     plans, searches = search_plans(plan), {}
+    if plan.seeds:
+        drop_settings(ledger, store, {each.scope for each in plans})
     for each in plans:
         if each.is_searched:
             version = open_version(each.plan, ledger, home, reporter.note, each.scope)
             if each.role is Role.MODEL and version.number > 0:
                 _tag_dropped(ledger, version, store, each.scope)
-            searches[each.scope] = Search(each.plan, ledger, each.scope)
+            searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
     store.close_all()
     own.log_request(ledger.versions()[-1].number)
     own.curve(ledger)
