@@ -311,7 +311,7 @@ class Sweep:
         if not sound:
             return self.best
         _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
-        chosen = self.chosen[scope] if self.plan.knn_races else []
+        chosen = self.chosen.get(scope, []) if self.plan.knn_races else []
         seeds = [seed for its in chosen for seed in ledger.seeds_of(scoped(scope, its.key))]
         if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
             return fresh[0]
