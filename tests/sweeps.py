@@ -112,7 +112,7 @@ class World:
         patch.setattr(database, "SYNCHRONOUS", "OFF")
         patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
-        patch.setattr(packing, "nodes", lambda: [{"CPU": 2.0}])
+        patch.setattr(packing.ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
         patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(summary, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)

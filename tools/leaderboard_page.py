@@ -20,6 +20,7 @@ Figures are percentages of test, with nearest neighbours unless it says without:
 trained methods, the standard deviation. A difference is in points, to the table's control unless it names
 another; in brackets p of the paired sign-flip test over the seeds, after Holm's correction over the rows of
 the data set unless it says otherwise. **Bold**: p at most .05. `figures/` has the figures of each seed.
+Macro-F1 of classes and aspects was computed as `macro_f1_predicted`.
 """
 SHORT = {"supcon and global (MLCL)": "MLCL", "supcon, sections": "supcon on sections",
          "supcon, fine classes": "supcon on fine classes"}  # fmt: skip

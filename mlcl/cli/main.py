@@ -16,7 +16,6 @@ import typer
 
 from mlcl import __version__
 from mlcl.cli import (
-    baseline,
     compare,
     data,
     init,
@@ -68,7 +67,7 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "Train": {
         "init": (init.init, "mlcl init texts.csv"),
         "run": (run.run, "mlcl run job.yaml train.epochs=30"),
-        "baseline": (baseline.baseline, "mlcl baseline job.yaml"),
+        "baseline": (run.baseline, "mlcl baseline job.yaml"),
         "sweep": (sweep.sweep, "mlcl sweep job.yaml space.yaml --trials 24 --seeds 5"),
         "reproduce": (reproduce.reproduce, "mlcl reproduce mlcl-table4 --dry-run"),
     },

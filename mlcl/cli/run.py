@@ -1,18 +1,40 @@
-"""`mlcl run`: one experiment."""
+"""`mlcl run` and `mlcl baseline`: one experiment, and the baselines on its data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json, Overrides, PrintConfig
-from mlcl.cli.output import finish, metrics_table, print_job, print_json, print_tree, results, say, tell
-from mlcl.config import job_hash, load_job
+from mlcl.cli.output import (
+    boxed_table,
+    finish,
+    metrics_table,
+    print_job,
+    print_json,
+    print_tree,
+    results,
+    say,
+    tell,
+)
+from mlcl.config import JobConfig, default_mode, job_hash, load_job
+from mlcl.errors import UserError
+
+if TYPE_CHECKING:
+    from mlcl.service.run_baselines import BaselinePlan
+    from mlcl.service.run_job import RunReport
 
 REPORTED = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
 """The fields of a report in the JSON document, beside the job's hash and the address of the dashboard."""
+REPORTED_BASELINE = ("id", "state", "reason", "folder", "mlflow_run_id", "metrics")
+FIGURES = ("micro_f1", "macro_f1", "accuracy")
+"""Metrics that are shown beside the one that selects, where the task has them."""
+OPTIONS = "baseline/"
+"""Begins the metrics that are the chosen options of a baseline, and what its fit took."""
 
 
 def run(
@@ -51,3 +73,87 @@ def run(
         results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
         tell(f"mlcl report {report.id}; dashboard: {pages}")
     finish(report, report.id, home)
+
+
+def baseline(
+    what: Annotated[
+        Path, typer.Argument(metavar="JOB|DATA", help="A job file, or the folder of a prepared data set.")
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME...] [KEY=VALUE...]", help="Which baselines; overrides of the job."),
+    ] = None,
+    labels: Annotated[str | None, typer.Option(help="Label space, with a folder that has several.")] = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+    home: Home = DEFAULT_HOME,
+) -> None:
+    """Fit baselines on a job's data: all that fit, or those named. C, threshold and k by validation."""
+    from mlcl.service.run_baselines import BaselinePlan
+
+    names = [word for word in words or () if "=" not in word]
+    job = baseline_job(what, [word for word in words or () if "=" in word], labels)
+    given = [] if names or job.baseline is None else [job.baseline]
+    plan = BaselinePlan.of(job, names or given, home)
+    if dry_run:
+        print_tree(plan.described(home), as_json=json)
+    else:
+        _run_baselines(plan, home, as_json=json)
+
+
+def baseline_job(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
+    """Loads a job file, or makes a job of baselines for the folder of a prepared data set."""
+    from mlcl.training.baselines.jobs import dataset_job
+
+    if what.is_dir():
+        return load_job(dataset_job(what, labels), overrides)
+    if labels is not None:
+        raise UserError("goes with the folder of a data set", key="--labels", found=labels)
+    return load_job(what, overrides)
+
+
+def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
+    from mlcl.cli.progress import RunProgress
+    from mlcl.service.run_baselines import run_baselines
+
+    with RunProgress() as progress:
+        reports = run_baselines(plan, home=home, listener=progress, announce=say)
+    metric = next(iter(plan.jobs.values())).evaluation.metric
+    best = best_of(reports, metric)
+    if as_json:
+        found = {name: {key: getattr(its, key) for key in REPORTED_BASELINE} for name, its in reports.items()}
+        print_json({"metric": metric, "best": best, "baselines": found, "left_out": plan.left_out})
+    else:
+        results.print(_table(reports, metric))
+        for name, reason in plan.left_out.items():
+            typer.echo(f"{name} left out: {reason}")
+        if best is not None:
+            both = (metric, metric.replace("val/", "test/"))
+            figures = ", ".join(f"{each} {reports[best].metrics[each]:.4f}" for each in both)
+            typer.echo(f"best on validation: {best}, {figures}")
+    last = list(reports.values())[-1]
+    finish(last, last.id, home, failed=len(reports) < len(plan.jobs))
+
+
+def best_of(reports: Mapping[str, RunReport], metric: str) -> str | None:
+    """The baseline with the best score on validation; None where none has one."""
+    sign = 1 if default_mode(metric) == "max" else -1
+    known = [name for name, report in reports.items() if metric in report.metrics]
+    return max(known, key=lambda name: sign * reports[name].metrics[metric], default=None)
+
+
+def _table(reports: Mapping[str, RunReport], metric: str) -> Table:
+    known = {name for report in reports.values() for name in report.metrics}
+    lead = metric.rpartition("/")[2]
+    names = [lead, *(name for name in FIGURES if name != lead and f"val/{name}" in known)]
+    columns = [f"{split}/{name}" for name in names for split in ("val", "test")]
+    rows = []
+    for name, report in reports.items():
+        its = report.metrics
+        fitted = {key[len(OPTIONS) :]: value for key, value in its.items() if key.startswith(OPTIONS)}
+        seconds = fitted.pop("fit_cpu_seconds", None)
+        figures = (f"{its[column]:.4f}" if column in its else "" for column in columns)
+        chosen = ", ".join(f"{key} {value:g}" for key, value in fitted.items())
+        rows.append([name, *figures, chosen, "" if seconds is None else f"{seconds:.1f}", str(report.state)])
+    heads = ("baseline", *columns, "chosen", "CPU s", "state")
+    return boxed_table(heads, rows, "Baselines", right=(*columns, "CPU s"))

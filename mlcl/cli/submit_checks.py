@@ -11,8 +11,8 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from mlcl.cli import baseline
 from mlcl.cli.options import is_typed
+from mlcl.cli.run import baseline_job
 from mlcl.config import JobConfig, load_job, load_space, read_job
 from mlcl.config.cluster import ClusterConfig, TrialShare
 from mlcl.config.table.cells import cells_of
@@ -86,7 +86,7 @@ def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobC
         return [file], [job for cell in cells for job in cell.jobs]
     if command == "baseline":
         what = given["what"]
-        job = baseline.read(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
+        job = baseline_job(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
         return [what] if what.is_dir() else list(read_job(what).files), [job]
     jobs, sources, spaces = [load_job(given["job"], given["overrides"] or [])], [given["job"]], []
     if command == "sweep":

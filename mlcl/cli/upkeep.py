@@ -53,7 +53,7 @@ def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> N
 def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Remove the cache, and checkpoints of ended trainings. Results, models and reports stay."""
     from mlcl.data.cache_entries import CacheEntry, cache_entries
-    from mlcl.service.engine.checkpoints import left_checkpoints
+    from mlcl.service.engine.closing import left_checkpoints
 
     left = [
         CacheEntry(file, "checkpoint", f"checkpoint of a training that is {state}", file.stat().st_size)

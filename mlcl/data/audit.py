@@ -1,6 +1,6 @@
 """Notes on suspicious labels and contents of a sound data set. All rows of all splits are read.
 
-Shapes: N rows, S splits, L labels, E stored entries, H names found in texts.
+Shapes: N rows, S splits, L labels, E stored entries.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,25 +275,30 @@ class Names:
 
 @dataclass(frozen=True)
 class ReadTexts:
-    """A hash of the words and of the twin form of each text of a split; the row and number of each name."""
+    """A hash of the words and of the twin form of each text of a split, and the names in it.
+
+    `named` is a sparse array (N, names) of 0 and 1.
+    """
 
     copies: NDArray[np.int64]
     twins: NDArray[np.int64]
-    row_H: NDArray[np.int64]
-    name_H: NDArray[np.int64]
+    named: Any
 
     @classmethod
-    def of(cls, texts: Iterable[str], names: Names) -> ReadTexts:
+    def of(cls, texts: Sequence[str], names: Names) -> ReadTexts:
         """Reads each text once."""
-        copies, twins, rows, found = (array("q") for _ in range(4))
-        for row, text in enumerate(texts):
+        from scipy.sparse import csr_array
+
+        copies, twins, found, offsets = (array("q") for _ in range(4))
+        offsets.append(0)
+        for text in texts:
             words = words_of(text)
             copies.append(hash(words))
             twins.append(hash(twin_of_words(words)))
-            for number in names.within(words):
-                rows.append(row)
-                found.append(number)
-        return cls(*(np.array(values, dtype=np.int64) for values in (copies, twins, rows, found)))
+            found.extend(names.within(words))
+            offsets.append(len(found))
+        named = csr_array((np.ones(len(found)), found, offsets), shape=(len(texts), names.first[-1]))
+        return cls(np.array(copies, dtype=np.int64), np.array(twins, dtype=np.int64), named)
 
 
 def twins(read: dict[str, ReadTexts]) -> list[str]:
@@ -322,22 +328,15 @@ def leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
 
 def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
     """Each such class, the share of its rows with its name, and the share of the others."""
+    from scipy.sparse import csr_array
+
     width, sizes = table.space.n_classes, int(table.sizes.sum())
     has_L, named_L, inside_L = table.counts.sum(0), np.zeros(width), np.zeros(width)
     for split, rows in table.rows.items():
-        own_H = (read[split].name_H >= first) & (read[split].name_H < first + width)
-        row_H, label_H = read[split].row_H[own_H], read[split].name_H[own_H] - first
-        named_L += np.bincount(label_H, minlength=width)
-        inside_L += np.bincount(label_H[_has(rows, row_H, label_H)], minlength=width)
+        named_NL = read[split].named[:, first : first + width]
+        has_NL = csr_array((np.ones(len(rows.columns)), rows.columns, rows.offsets), shape=(len(rows), width))
+        named_L += named_NL.sum(0)
+        inside_L += named_NL.multiply(has_NL).sum(0)
     own_L, other_L = inside_L / np.maximum(has_L, 1), (named_L - inside_L) / np.maximum(sizes - has_L, 1)
     told_L = (has_L >= ENOUGH) & (has_L < sizes) & (own_L >= OFTEN) & (other_L < SELDOM)
     return [(table.space.classes[i], own_L[i], other_L[i]) for i in np.flatnonzero(told_L)]
-
-
-def _has(rows: LabelRows, row_H: NDArray[np.int64], label_H: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether each of these rows has the label named."""
-    key_E = (rows.row_index() * rows.width + rows.columns).numpy()  # ascending
-    key_H = row_H * rows.width + label_H
-    place_H = np.searchsorted(key_E, key_H)
-    has_H: NDArray[np.bool_] = np.append(key_E, -1)[place_H] == key_H
-    return has_H

@@ -16,6 +16,9 @@ from zipfile import BadZipFile
 
 from filelock import FileLock, Timeout
 
+from mlcl.errors import UserError
+from mlcl.files import new_file, new_folder, remove_partial
+
 ABOUT = "about.json"
 """A file in which an entry may describe itself."""
 DAMAGED = (OSError, ValueError, EOFError, KeyError, BadZipFile)
@@ -34,17 +37,28 @@ class CacheEntry:
     bytes: int
 
 
-def cached(path: Path, make: Callable[[], None], read: Callable[[Path], T]) -> T:
-    """Reads a file or folder of the cache; `make` writes it first where it is missing or damaged.
+def cached(
+    path: Path, write: Callable[[Path], None], read: Callable[[Path], T], *, is_folder: bool = False
+) -> T:
+    """Reads an entry of the cache. If it is missing or damaged, `write` first writes it at the path it gets.
 
-    A value that changed inside of a file is not noticed.
+    Of several processes that need an entry, one writes it and the others wait. A value that changed inside
+    of a file is not noticed. Raises UserError if the entry cannot be written.
     """
     if path.exists():
         with suppress(*DAMAGED):
             return read(path)
         with suppress(FileNotFoundError):  # another process found the same
             _remove(path)
-    make()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(_lock_of(path)):
+            if not path.exists():
+                remove_partial(path.parent, path.name)
+                with new_folder(path) if is_folder else new_file(path) as work:
+                    write(work)
+    except OSError as error:
+        raise UserError("cannot be written", file=path, found=error) from None
     return read(path)
 
 
@@ -57,16 +71,16 @@ def cache_entries(home: Path) -> list[CacheEntry]:
 
 def remove_entry(entry: CacheEntry) -> bool:
     """Removes an entry; returns False where another process is writing it. Its open readers lose nothing."""
-    lock = entry.path.with_name(f".{entry.path.name}.lock")
-    if not lock.exists():
-        _remove(entry.path)
-        return True
     try:
-        with FileLock(lock, blocking=False):
+        with FileLock(_lock_of(entry.path), blocking=False):
             _remove(entry.path)
     except Timeout:
         return False
     return True
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
 
 
 def _remove(path: Path) -> None:

@@ -5,9 +5,9 @@ Shapes: N rows, A aspects, H levels, E stored entries.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, overload
 
@@ -97,7 +97,7 @@ class ImageColumn(Sequence[bytes]):
         self._places = [(shard, i) for shard, it in enumerate(footers) for i in range(it.num_row_groups)]
         sizes = [footers[shard].row_group(i).num_rows for shard, i in self._places]
         self._first = np.cumsum([0, *sizes])
-        self._groups: OrderedDict[int, Any] = OrderedDict()
+        self._group = lru_cache(ROW_GROUPS_KEPT)(self._read)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -113,17 +113,13 @@ class ImageColumn(Sequence[bytes]):
 
     def _image(self, row: int) -> bytes:
         group = int(np.searchsorted(self._first, row, side="right")) - 1
-        if group not in self._groups:
-            self._groups[group] = self._read(*self._places[group])
-            if len(self._groups) > ROW_GROUPS_KEPT:
-                self._groups.popitem(last=False)
-        self._groups.move_to_end(group)
-        image: bytes = self._groups[group][row - int(self._first[group])].as_py() or b""
+        image: bytes = self._group(group)[row - int(self._first[group])].as_py() or b""
         return image
 
-    def _read(self, shard: int, group: int) -> Any:
+    def _read(self, group: int) -> Any:
+        shard, number = self._places[group]
         with self._reader.reading(shard):
-            return self._reader.parquet(shard).read_row_group(group, columns=["image"]).column(0)
+            return self._reader.parquet(shard).read_row_group(number, columns=["image"]).column(0)
 
 
 def single_classes(column: Any) -> Tensor:

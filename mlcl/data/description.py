@@ -6,7 +6,7 @@ The other splits are counted, not read: no choice may depend on held-out labels.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,9 +68,8 @@ def describe(place: str | Path) -> Description:
     """Counts of every split; label spaces and contents of the training split (or else the first there is).
 
     `content` holds quantiles of words a text, of the width and height of up to 1,000 images, or of the
-    vectors' length (Euclidean norm). An aspects
-    space is described aspect by aspect, a hierarchy by its levels' spaces. Raises UserError as `Dataset.open`
-    does.
+    vectors' length (Euclidean norm). An aspects space is described aspect by aspect, a hierarchy by its
+    levels' spaces. Raises UserError as `Dataset.open` does.
     """
     data = Dataset.open(place)
     info = data.info
@@ -88,7 +87,7 @@ def describe(place: str | Path) -> Description:
         len(info.shards),
         {name: _describe_labels(split, name, space) for name, space in info.class_spaces().items()},
         levels,
-        CONTENTS[info.modality](split),
+        _describe_content(split),
         info.notes,
     )
 
@@ -154,24 +153,18 @@ def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescrip
     )
 
 
-def _texts(split: Split) -> dict[str, float]:
-    return _quantiles("words", [len(text.split()) for text in split.texts()])
-
-
-def _images(split: Split) -> dict[str, float]:
-    sizes = []
-    for data in split.images()[:IMAGES_MEASURED]:
-        with Image.open(io.BytesIO(data)) as image:
-            sizes.append(image.size)
-    return _quantiles("width", [w for w, _ in sizes]) | _quantiles("height", [h for _, h in sizes])
-
-
-def _vectors(split: Split) -> dict[str, float]:
-    return _quantiles("norm", np.linalg.norm(split.vectors(), axis=1).tolist())
-
-
-CONTENTS = {"text": _texts, "image": _images, "vectors": _vectors}
-
-
-def _quantiles(what: str, values: Sequence[float]) -> dict[str, float]:
-    return {f"{what}_q{q * 100:g}": float(np.quantile(values, q)) for q in QUANTILES}
+def _describe_content(split: Split) -> dict[str, float]:
+    """Quantiles of the sizes of a split's texts, images or vectors."""
+    if split.info.modality == "text":
+        sizes = {"words": [len(text.split()) for text in split.texts()]}
+    elif split.info.modality == "vectors":
+        sizes = {"norm": np.linalg.norm(split.vectors(), axis=1).tolist()}
+    else:
+        sizes = {"width": [], "height": []}
+        for data in split.images()[:IMAGES_MEASURED]:
+            with Image.open(io.BytesIO(data)) as image:
+                sizes["width"].append(image.width)
+                sizes["height"].append(image.height)
+    return {
+        f"{name}_q{q * 100:g}": float(np.quantile(its, q)) for name, its in sizes.items() for q in QUANTILES
+    }

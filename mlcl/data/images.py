@@ -27,7 +27,6 @@ from torch.nn import functional
 from mlcl.data.cache_entries import cached
 from mlcl.data.split import Split
 from mlcl.errors import UserError
-from mlcl.files import new_file
 
 MAX_PIXELS = 64_000_000
 """An image that claims more is refused before it is decoded: a decompression bomb."""
@@ -80,17 +79,14 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
     key = hashlib.sha256(f"{split.fingerprint}/{size}".encode()).hexdigest()[:24]
     file = cache / "images" / f"{key}.npy"
 
-    def make() -> None:
+    def write(work: Path) -> None:
         shape = (len(split), 3, size, size)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(file) as work:
-            array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
-            for row, pixels in enumerate(decoded_split(split, size)):
-                array[row] = pixels
-            array.flush()
-            del array
+        array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
+        for row, pixels in enumerate(decoded_split(split, size)):
+            array[row] = pixels
+        array.flush()
 
-    return ImageRows(cached(file, make, partial(np.load, mmap_mode="r")))
+    return ImageRows(cached(file, write, partial(np.load, mmap_mode="r")))
 
 
 def decoded_split(split: Split, size: int) -> Iterator[Pixels]:

@@ -230,7 +230,7 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
     stratified; other rows go by a hash of their key, so that more rows do not move them. Raises UserError for
     a group in two splits, and for no training row.
     """
-    keys = _keys(rows)
+    keys = least_names(rows.groups or rows.ids, rows.contents, rows.twins)
     if rows.splits:
         return _complete(rows, keys, classes, fractions, seed)
     rows.splits = stratify(classes, keys, fractions, seed)
@@ -316,10 +316,6 @@ def _complete(
         held_out = f"{rows.splits.count(split):,} of {trained:,} training rows are held out for it"
         notes.append(f"no {split} rows are given: {held_out}")
     return notes + copies_between(rows.contents, rows.splits)
-
-
-def _keys(rows: RowKeys) -> list[str]:
-    return least_names(rows.groups or rows.ids, rows.contents, rows.twins)
 
 
 def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:

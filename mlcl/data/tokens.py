@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from torch import Tensor
 from mlcl.data.cache_entries import cached
 from mlcl.data.split import Split
 from mlcl.errors import UserError
-from mlcl.files import new_folder
 
 __all__ = ["PAD", "UNK", "Tokenizer", "hugging_face_tokenizer", "load_tokenizer", "train_word_tokenizer"]
 
@@ -120,18 +118,16 @@ def encode(
     key = texts.fingerprint if isinstance(texts, Split) else _hash(*texts)
     folder = cache / "tokens" / _hash(tokenizer.to_str(), key, str(max_length))
 
-    def make() -> None:
+    def write(work: Path) -> None:
         rows = _encode(tokenizer, _texts(texts), max_length)
-        # Another process may have been as quick; what it wrote is the same.
-        with suppress(FileExistsError), new_folder(folder) as work:
-            np.save(work / "offsets.npy", rows.offsets)
-            np.save(work / "tokens.npy", rows.tokens)
+        np.save(work / "offsets.npy", rows.offsets)
+        np.save(work / "tokens.npy", rows.tokens)
 
     def read(folder: Path) -> TokenRows:
         tokens = np.load(folder / "tokens.npy", mmap_mode="r")
         return TokenRows(np.load(folder / "offsets.npy"), tokens, pad_id(tokenizer))
 
-    return cached(folder, make, read)
+    return cached(folder, write, read, is_folder=True)
 
 
 def pad_id(tokenizer: Tokenizer) -> int:

@@ -28,7 +28,6 @@ from mlcl.data.split_assignment import (
     train_every_class,
 )
 from mlcl.errors import UserError
-from mlcl.files import new_file
 
 KEY = "data.validation_seed"
 SMALL = 1_000
@@ -63,13 +62,11 @@ def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Da
         return data.with_validation(seed, _draw(data, seed))
     file = cache / "validation" / f"{data.info.stored_fingerprint}-{seed}.npz"
 
-    def make() -> None:
-        drawn = _draw(data, seed)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(file) as work, work.open("wb") as target:
-            np.savez(target, **drawn)  # type: ignore[arg-type]
+    def write(work: Path) -> None:
+        with work.open("wb") as target:
+            np.savez(target, **_draw(data, seed))  # type: ignore[arg-type]
 
-    return data.with_validation(seed, cached(file, make, _read))
+    return data.with_validation(seed, cached(file, write, _read))
 
 
 def _read(file: Path) -> dict[str, NDArray[np.int64]]:

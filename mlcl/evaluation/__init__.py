@@ -8,6 +8,7 @@ from mlcl.evaluation.knn_search import PosthocResult, QueryRows, Setting, search
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
 from mlcl.evaluation.probe import ProbeGrid, ProbeResult, ProbeRows, linear_probe, predict
+from mlcl.evaluation.rankings_without import LabelBlocks
 from mlcl.evaluation.retrieval import Neighbours, retrieve
 from mlcl.evaluation.scores import (
     AT_HALF,
@@ -30,6 +31,7 @@ __all__ = [
     "EmbeddedRows",
     "EmbeddingMetric",
     "FewShot",
+    "LabelBlocks",
     "LabelFacts",
     "LabelPrediction",
     "Metric",

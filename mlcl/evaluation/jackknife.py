@@ -8,7 +8,7 @@ Shapes: N rows, B blocks, C classes, L labels, A aspects, P true entries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from mlcl.evaluation.decision import Decision
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import Counts
-from mlcl.evaluation.rankings_without import auc_without, average_precision_without
+from mlcl.evaluation.rankings_without import LabelBlocks
 from mlcl.evaluation.scores import AT_HALF, evaluate, metric_of
 from mlcl.evaluation.tasks import (
     NO_FACTS,
@@ -99,8 +99,8 @@ def values_without_blocks(
         >>> values_without_blocks("single", p, torch.tensor([0, 1, 1, 1]), blocks, only=["accuracy"])
         {'accuracy': array([0.5, 1. ])}
     """
-    checked = [name for name in only if task != "multi_label" or name not in RANKED]
-    evaluate(task, probabilities, targets, decision, aspects, checked, facts)  # raises for bad input
+    slow = [name for name in only if name not in METRICS or METRICS[name].without_blocks is None]
+    evaluate(task, probabilities, targets, decision, aspects, slow, facts)  # raises for bad input
     rows = _Rows(task, probabilities, targets, block_N, decision, aspects, facts)
     return {name: rows.values(name) for name in only}
 
@@ -128,9 +128,10 @@ class _Rows:
             if self.task == "multi_label":
                 assert metric is not None
                 if metric.counts is not None:
-                    return np.asarray(metric.counts(self.label_counts), dtype=np.float64)
-                if name in RANKED:
-                    return RANKED[name](self)
+                    return np.asarray(metric.counts(self._label_counts), dtype=np.float64)
+                blocks = self._label_blocks
+                if metric.without_blocks is not None and (blocks.known is None or metric.masked):
+                    return metric.without_blocks(blocks)
             elif self._quick(name):
                 return self._of_classes(name)
         return self._slow(name)
@@ -183,7 +184,7 @@ class _Rows:
         return _without(cells.reshape(self.blocks, n_labels))
 
     @cached_property
-    def label_counts(self) -> Counts:
+    def _label_counts(self) -> Counts:
         """The counts of labels without each block (B, L)."""
         p_NL, rows = array(self.probabilities), as_rows(self.targets)
         predicted_NL, known_NL = self.decision.predict(p_NL), known_entries(rows)
@@ -200,23 +201,11 @@ class _Rows:
             cells=_without(np.bincount(self.block_N, known_N, self.blocks)),
         )
 
-    def by_label(self, without: Callable[[Array, Array, Array, int], Array]) -> Array:
-        """A value of each label's ranking without each block (B, L)."""
-        p_NL, rows = array(self.probabilities), as_rows(self.targets)
-        true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
-        columns = []
-        for p_N, true_N, label in zip(p_NL.T, true_NL.T, range(rows.width), strict=True):
-            known_N = slice(None) if known_NL is None else known_NL[:, label]
-            columns.append(without(p_N[known_N], true_N[known_N], self.block_N[known_N], self.blocks))
-        return np.stack(columns, axis=1)
-
-    def pooled_auc(self) -> Array:
-        """The AUC of all known cells without each block (B,)."""
-        p_NL, rows = array(self.probabilities), as_rows(self.targets)
-        true_NL, known_NL = rows.dense().numpy() > 0, known_entries(rows)
-        known_NL = np.ones_like(true_NL) if known_NL is None else known_NL
-        block_NL = np.broadcast_to(self.block_N[:, None], p_NL.shape)
-        return auc_without(p_NL[known_NL], true_NL[known_NL], block_NL[known_NL], self.blocks)
+    @cached_property
+    def _label_blocks(self) -> LabelBlocks:
+        rows = as_rows(self.targets)
+        true_NL = rows.dense().numpy() > 0
+        return LabelBlocks(array(self.probabilities), true_NL, self.block_N, self.blocks, known_entries(rows))
 
     def _slow(self, name: str) -> Array:
         """The metric of the remaining rows, for one block after the other."""
@@ -236,23 +225,3 @@ class _Rows:
 def _without(value_B: Array) -> Array:
     """Sums over all blocks but one, from the sums of each block, the first axis."""
     return np.asarray(value_B.sum(0) - value_B)
-
-
-def _mean(value_BL: Array) -> Array:
-    """The means over the labels that have a value; NaN for none."""
-    there = np.isfinite(value_BL)
-    return np.asarray(np.where(there, value_BL, 0).sum(-1) / there.sum(-1))
-
-
-def _count(value_BL: Array) -> Array:
-    return np.asarray(np.isfinite(value_BL).sum(-1), dtype=np.float64)
-
-
-RANKED: dict[str, Callable[[_Rows], Array]] = {
-    "map": lambda rows: _mean(rows.by_label(average_precision_without)),
-    "macro_auc": lambda rows: _mean(rows.by_label(auc_without)),
-    "micro_auc": _Rows.pooled_auc,
-    "labels_scored": lambda rows: _count(rows.by_label(average_precision_without)),
-    "labels_scored_auc": lambda rows: _count(rows.by_label(auc_without)),
-}
-"""The metrics of rankings of rows that are computed for all blocks at once."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from mlcl.evaluation.embedded_rows import EmbeddedRows
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
+from mlcl.evaluation.rankings_without import LabelBlocks
 from mlcl.evaluation.tasks import Array, Task
 from mlcl.plugins import Registry
 
@@ -40,13 +41,15 @@ class Metric:
         ranks: Whether `labels` reads the probabilities alone, whatever is predicted from them.
         masked: Whether `labels` leaves out the entries that are not `known`; otherwise it is NaN where there
             are any.
+        without_blocks: Takes `LabelBlocks` and gives the values (B,) of `labels` without each block of rows,
+            NaN where it is. By default `labels` is computed once for each block.
         hits: Takes the numbers of right and of all known rows (...), and is scored like `counts`. Each
             aspect's own value is given besides, as `<name>_<aspect>`.
         class_counts: Takes the `Counts` (..., C) of classes and gives (...).
         classes: Takes a `ClassPrediction`.
 
     Raises:
-        ValueError: For no function, or for two for one kind of task.
+        ValueError: For no function, for two for one kind of task, or for `without_blocks` without `labels`.
 
     Example:
         >>> ERRORS = Metric(name="errors", summary="share of wrong rows", source="an example", mode="min",
@@ -64,6 +67,7 @@ class Metric:
     depth: int = 1
     ranks: bool = False
     masked: bool = False
+    without_blocks: Callable[[LabelBlocks], Array] | None = field(default=None, repr=False)
     hits: Callable[[Array, Array], Array] | None = field(default=None, repr=False)
     class_counts: Callable[[Counts], Array] | None = field(default=None, repr=False)
     classes: Callable[[ClassPrediction], float] | None = field(default=None, repr=False)
@@ -72,6 +76,8 @@ class Metric:
         of_classes = [each for each in (self.hits, self.class_counts, self.classes) if each]
         if (self.counts and self.labels) or len(of_classes) > 1:
             raise ValueError(f"metric {self.name} is computed in two ways; allowed: one for a kind of task")
+        if self.without_blocks and not self.labels:
+            raise ValueError(f"metric {self.name} has without_blocks; allowed: beside labels")
         if not self.tasks:
             raise ValueError(f"metric {self.name} needs one of counts, labels, hits, class_counts, classes")
 

@@ -1,9 +1,12 @@
-"""Average precision and AUC of one ranking without each block of its rows, from one sort.
+"""Average precision and AUC of a ranking without each block of its rows, from one sort.
 
-Shapes: n rows, P positives, B blocks.
+Shapes: N rows, L labels, n rows or cells of one ranking, P positives, B blocks.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +14,43 @@ from mlcl.evaluation.tasks import Array
 
 CELLS = 1 << 22
 """The largest number of counts (P, blocks) that are held at once."""
+
+Without = Callable[[Array, Array, Array, int], Array]
+"""Takes the scores (n,), truths (n,) bool and blocks (n,) of one ranking and B; gives its values (B,)."""
+
+
+@dataclass(frozen=True)
+class LabelBlocks:
+    """A multi-label prediction whose rows are in blocks.
+
+    Args:
+        probabilities: (N, L) float.
+        true: Whether each label is true (N, L) bool.
+        block: The block of each row (N,), 0 to B - 1.
+        blocks: B.
+        known: Whether each entry is known (N, L) bool; None for all.
+    """
+
+    probabilities: Array
+    true: Array
+    block: Array
+    blocks: int
+    known: Array | None = None
+
+    def by_label(self, value: Without) -> Array:
+        """The value of each label's ranking of the rows in which it is known, without each block (B, L)."""
+        columns = []
+        for label in range(self.true.shape[1]):
+            rows = slice(None) if self.known is None else self.known[:, label]
+            p, true = self.probabilities[rows, label], self.true[rows, label]
+            columns.append(value(p, true, self.block[rows], self.blocks))
+        return np.stack(columns, axis=1)
+
+    def pooled(self, value: Without) -> Array:
+        """The value of the ranking of all known cells without each block (B,)."""
+        cells = np.ones_like(self.true) if self.known is None else self.known
+        block = np.broadcast_to(self.block[:, None], self.true.shape)
+        return value(self.probabilities[cells], self.true[cells], block[cells], self.blocks)
 
 
 def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> Array:

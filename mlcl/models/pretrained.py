@@ -118,11 +118,27 @@ def load_pretrained(
         UserError: For a model that is missing, damaged, pickled, quantized or not of text, for an option that
             it does not have, and where transformers or peft is not installed.
     """
-    network: nn.Module = _load(model_folder(model), dropout, DTYPES[weights])
+    folder = model_folder(model)
+    config, auto_model = _configuration(folder, dropout)
+    with _loading(folder):
+        network, report = auto_model.from_pretrained(
+            folder,
+            config=config,
+            dtype=DTYPES[weights],
+            use_safetensors=True,
+            output_loading_info=True,
+            **SAFE,
+        )
+        words = network.get_input_embeddings()
+    if not isinstance(words, nn.Embedding):
+        raise _no_text(config, folder)
+    # Weights that are not in the file start at random, and would train unnoticed.
+    if missing := sorted(name for name in report["missing_keys"] if "pooler" not in name):
+        raise UserError("weights are missing", file=folder, key="encoder.model", found=missing[:5])
     _fit(network, lora)
     if gradient_checkpointing:
         _recompute_layers(network)
-    return network
+    return cast(nn.Module, network)
 
 
 def rebuild_pretrained(
@@ -239,22 +255,6 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
         longest = module.num_embeddings - max(first, int(getattr(module, "offset", 0)))
         if tokens > longest:
             raise UserError("more tokens than this model reads", key=key, found=tokens, allowed=longest)
-
-
-def _load(folder: Path, dropout: float | None, dtype: torch.dtype) -> Any:
-    config, auto_model = _configuration(folder, dropout)
-    with _loading(folder):
-        network, report = auto_model.from_pretrained(
-            folder, config=config, dtype=dtype, use_safetensors=True, output_loading_info=True, **SAFE
-        )
-        words = network.get_input_embeddings()
-    if not isinstance(words, nn.Embedding):
-        raise _no_text(config, folder)
-    # Weights that are not in the file start at random, and would train unnoticed.
-    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise UserError("weights are missing", file=folder, key="encoder.model", found=missing[:5])
-    return network
 
 
 @contextlib.contextmanager

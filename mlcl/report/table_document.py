@@ -27,15 +27,17 @@ from mlcl.report.plots.charts import Plot, PlotCollection
 from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
 from mlcl.report.table_plots import cell_plots, plot_name
 from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
+from mlcl.results.sweep_arms import ArmResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import sentences_of
+from mlcl.significance.roles import Role
 from mlcl.significance.verdict import Verdict
 
 RANK = "average rank"
 ABOUT = (
     "Scores are on validation: of the median and the best complete trial, which have one seed, and the mean "
-    "of the best setting over fresh seeds. Kept is the share of the best trial's lead over the median one "
-    "that is left on fresh seeds; below 0 the best was no better than the median."
+    "of the pick over fresh seeds; of several searches the means. Kept is the share of the best trial's lead "
+    "over the median one that is left on fresh seeds; below 0 the best was no better than the median."
 )
 VERDICTS = (
     "Cells that saw the same rows are compared with the control, or else with the best baseline or the first "
@@ -142,7 +144,9 @@ def search_sections(table: TableResult) -> list[Section]:
     if not rows:
         return []
     blocks: tuple[Block, ...] = (Text(ABOUT), Table(HEADS, rows, left=(0, 1, 2, 7)))
-    return [Section("Searches", blocks)]
+    arms = [ArmResult(its.label, Role.MODEL, its.search.searches) for its in table.cells if its.search]
+    races = tuple(Text(sentence) for arm in arms for sentence in arm.sentences)
+    return [Section("Searches", (*blocks, *([Details("Races", races)] if races else [])))]
 
 
 def _search_row(cell: CellResult, search: SearchResult) -> tuple[Cell, ...]:

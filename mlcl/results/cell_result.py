@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, computed_field
 
+from mlcl.results.sweep_arms import ArmSearch
 from mlcl.results.training_result import TrainingResult
 
 Agreement = Literal["within", "outside", "not judged", "missing"]
@@ -83,13 +84,14 @@ class FigureResult:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The search of a tuned cell, with scores on validation.
+    """The searches of a tuned cell, with scores on validation, of several searches their means.
 
     Attributes:
         metric: The score; `mode` says whether the `max` or the `min` is best.
         trials: How many trials ended in each state.
         median: The median score of the complete trials, `best` their best one; None without one.
-        fresh: The mean score of the best setting over fresh seeds, None without one.
+        fresh: The mean score of the pick over fresh seeds, None without one.
+        searches: Each search with its race and its pick.
     """
 
     metric: str
@@ -98,6 +100,7 @@ class SearchResult:
     median: float | None
     best: float | None
     fresh: float | None
+    searches: tuple[ArmSearch, ...] = ()
 
     @computed_field
     @property
@@ -134,11 +137,13 @@ class CellResult:
         row: The name of its row; `column` that of its column.
         id: `ROW/COLUMN` in letters that file names may have.
         figures: The numbers of the cell.
-        runs: The run of each seed, None where it is missing: its folder's name, of a tuned cell its log.
+        runs: The run of each seed, None where it is missing: its folder's name, of a tuned cell its log. The
+            seeds of a tuned cell stand search by search, as many of each.
         reasons: Why runs or their numbers are missing.
-        settings: The best settings that the search of a tuned cell found.
-        search: The search of a tuned cell.
+        settings: The pick of a tuned cell, of several searches the best one on validation.
+        search: The searches of a tuned cell.
         data: A text that is equal for cells that saw the same rows and labels.
+        test_rows: The number of test rows, 0 where it is unknown.
         baseline: Whether the others are compared with this cell.
         origin: The setting, data and code of the values.
         params: The parameters of the jobs of all seeds.
@@ -155,6 +160,7 @@ class CellResult:
     settings: Annotated[Mapping[str, Any] | None, UNLESS_NONE] = None
     search: Annotated[SearchResult | None, UNLESS_NONE] = None
     data: str = ""
+    test_rows: int = 0
     baseline: bool = False
     origin: Annotated[Origin | None, UNLESS_NONE] = None
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -165,6 +171,13 @@ class CellResult:
     def label(self) -> str:
         """`ROW, COLUMN`, by which the command line names the cell."""
         return f"{self.row}, {self.column}"
+
+    @property
+    def searches(self) -> list[range]:
+        """The positions of the seeds of each search; a cell that is not tuned counts as one."""
+        count = max(1, len(self.search.searches)) if self.search is not None else 1
+        each = len(self.runs) // count
+        return [range(number * each, (number + 1) * each) for number in range(count)]
 
     def run_id(self, seed: int) -> str | None:
         """The id in MLflow of the run at the position of a seed; None where it is missing."""

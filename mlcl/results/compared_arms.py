@@ -88,8 +88,9 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
     """The setting's runs by search; a fitted baseline that no seed changes is one outcome."""
+    own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
     searches = tuple(
-        tuple(_outcome(setting.runs[seed], metric) for seed in seeds)
+        tuple(_outcome(setting.runs[seed], metric, blocks=not own_rows) for seed in seeds)
         for seeds in setting.searches or (tuple(setting.runs),)
     )
     fixed = setting.is_fitted and len({each.value for its in searches for each in its}) == 1
@@ -97,8 +98,9 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
     return Arm(setting.label, counted, fitted=fixed, searched=setting.searched)
 
 
-def _outcome(run: SeedRun, metric: str) -> Outcome:
-    return Outcome(run.seed, run.metrics[metric], tuple(run.blocks.get(metric, ())))
+def _outcome(run: SeedRun, metric: str, *, blocks: bool) -> Outcome:
+    """The outcome of a run; without its blocks of test rows where other seeds have other test rows."""
+    return Outcome(run.seed, run.metrics[metric], tuple(run.blocks.get(metric, ())) if blocks else ())
 
 
 def _draws(run: SeedRun) -> Draws:
@@ -107,19 +109,22 @@ def _draws(run: SeedRun) -> Draws:
 
 
 def _draw_by_seed(setting: ComparedSetting) -> bool:
-    """Whether the runs of one search drew different rows from the data, validation apart."""
-    of_train = {
-        tuple(item for item in _draws(run) if item[0] != VALIDATION_SEED) for run in setting.runs.values()
-    }
-    return len(of_train) > 1
+    """Whether the runs drew different splits or rows from the data, validation apart."""
+    drawn = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
+    return len({tuple(sorted(each.items())) for each in drawn}) > 1
 
 
 def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
-    """Raises UserError unless some runs of both drew the same from the data, and had then the same data."""
+    """Raises UserError unless some runs of both drew the same from the data, and had then the same data.
+
+    Where seeds have splits of their own, runs of one seed must have the same.
+    """
     one, other = ({_draws(run): run for run in each.runs.values()} for each in (a, b))
-    clash = [seed for seed in a.runs.keys() & b.runs.keys() if _draws(a.runs[seed]) != _draws(b.runs[seed])]
+    both = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]
+    alike = [pair for pair in both if _draws(pair[0]) == _draws(pair[1])]
+    clash = [pair for pair in both if pair not in alike]
     if not one.keys() & other.keys() or (clash and _draw_by_seed(a)):
-        runs = [each.runs[clash[0]] if clash else next(iter(each.runs.values())) for each in (a, b)]
+        runs = clash[0] if clash else [next(iter(each.runs.values())) for each in (a, b)]
         first, second = (dict(_draws(run)) for run in runs)
         key = next(each for each in sorted({*first, *second}) if first.get(each) != second.get(each))
         raise UserError(
@@ -127,11 +132,13 @@ def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
             key=key,
             found=f"{a.label} {first.get(key, 'none')}, {b.label} {second.get(key, 'none')}",
         )
-    for draws in one.keys() & other.keys():
-        if one[draws].data != other[draws].data:
+    if not all(map(_draw_by_seed, (a, b))):
+        alike += [(one[draws], other[draws]) for draws in one.keys() & other.keys()]
+    for one_run, other_run in alike:
+        if one_run.data != other_run.data:
             raise UserError(
                 "these settings were trained on different data",
                 key="WHAT",
-                found=f"{a.label} {one[draws].data}, {b.label} {other[draws].data}",
+                found=f"{a.label} {one_run.data}, {b.label} {other_run.data}",
                 allowed="one data set with one split (the same fingerprint)",
             )

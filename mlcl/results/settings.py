@@ -55,10 +55,23 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
 
 def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
     """The setting of a table's cell: each seed may draw rows of its own."""
-    seeds = [key for key in cell.params if SEEDS.fullmatch(key)]
-    found = _of_trainings(cell.label, word, cell.trainings, cell.params, without=seeds)
-    searched = cell.search is not None
-    return replace(found, lower_is_better=frozenset(lower_is_better) or None, searched=searched)
+    without = {key for key in cell.params if SEEDS.fullmatch(key)}
+    searches = _by_search(cell)
+    if searches:  # the picks differ
+        without.update(key for each in cell.trainings for key in each.changes)
+    found = _of_trainings(cell.label, word, cell.trainings, cell.params, without)
+    lower, searched = frozenset(lower_is_better) or None, cell.search is not None
+    rows = cell.test_rows
+    return replace(found, lower_is_better=lower, searched=searched, searches=searches, rows=rows)
+
+
+def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
+    """The seeds of the complete trainings of each search, where there are several."""
+    if len(cell.searches) == 1:
+        return ()
+    seeds = {each.log: each.seed for each in cell.trainings if each.seed is not None}
+    found = (tuple(seeds[log] for place in its if (log := cell.runs[place])) for its in cell.searches)
+    return tuple(its for its in found if its)
 
 
 def _of_trainings(

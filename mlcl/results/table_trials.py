@@ -12,9 +12,10 @@ from mlcl.errors import UserError
 
 
 def read_trials(file: Path) -> pd.DataFrame:
-    """Reads `trials.parquet` of a table: search trials and fresh seeds, a row for each.
+    """Reads `trials.parquet` of a table: trials, races and fresh seeds, a row for each.
 
     `settings` and `metrics` hold a dict in each row; `epochs` and `intermediate` hold lists of equal length.
+    The frame's `attrs` have the table's name and id, the commits that trained and whether all were clean.
     Raises UserError where the file is missing or damaged.
 
     Example:
@@ -22,9 +23,12 @@ def read_trials(file: Path) -> pd.DataFrame:
         >>> trials[trials.stage == "search"].groupby(["row", "column"]).score.max()
     """
     try:
-        rows = pq.read_table(file).to_pylist()
+        stored = pq.read_table(file)
+        rows = stored.to_pylist()
     except (OSError, ValueError) as error:
         raise UserError("the trials of a table cannot be read", file=file, found=error) from None
     for row in rows:
         row["settings"], row["metrics"] = json.loads(row["settings"]), dict(row["metrics"])
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    frame.attrs |= {key.decode(): its.decode() for key, its in (stored.schema.metadata or {}).items()}
+    return frame

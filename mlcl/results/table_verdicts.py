@@ -9,7 +9,7 @@ from statistics import fmean
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
 from mlcl.significance.arms import Arm, Outcome, difference_of
-from mlcl.significance.verdict import Answer, Verdict, compare_family
+from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
 
 MOST_SENTENCES = 8
 """The largest number of verdicts that are written one by one above a table."""
@@ -85,7 +85,10 @@ def _family(
         for label, its in known.items()
     ]
     margin = margin_of(cell.params, figure.metric)
-    return compare_family(pairs, ["settings"] * len(pairs), metric=figure.metric, mode=mode, margin=margin)
+    questions: list[Question] = ["settings"] * len(pairs)
+    return compare_family(
+        pairs, questions, metric=figure.metric, mode=mode, margin=margin, rows=cell.test_rows
+    )
 
 
 def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, FigureResult]]:
@@ -113,18 +116,19 @@ def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: 
 
 
 def _arm(label: str, cell: CellResult, figure: FigureResult, unit: str) -> Arm:
-    """The seeds of a cell as one search; a fitted baseline that no seed changes is one outcome."""
+    """The seeds of a cell by search; a fitted baseline that no seed changes is one outcome."""
     scale = 100.0 if unit == "percent" else 1.0
     trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
     own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
-    outcomes = []
+    outcomes = {}
     for seed, value in figure.by_seed.items():
         training = trainings.get(cell.runs[seed] or "")
         blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
-        outcomes.append(Outcome(seed, value / scale, tuple(blocks)))
-    fixed = cell.baseline and len({each.value for each in outcomes}) == 1
-    its = tuple(outcomes[:1] if fixed else outcomes)
-    return Arm(label, (its,), fitted=fixed, searched=cell.search is not None)
+        outcomes[seed] = Outcome(seed, value / scale, tuple(blocks))
+    if cell.baseline and len({each.value for each in outcomes.values()}) == 1:
+        return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
+    searches = [tuple(outcomes[seed] for seed in its if seed in outcomes) for its in cell.searches]
+    return Arm(label, tuple(its for its in searches if its), searched=cell.search is not None)
 
 
 def _draw_by_seed(cell: CellResult) -> bool:

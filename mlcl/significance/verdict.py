@@ -33,7 +33,8 @@ class Verdict:
     `difference` and `interval` are positive where the treated arm is better, also for a `mode` of min.
     `interval` is None where no error can be estimated. `shares` of its variance come from searches, seeds and
     test rows. `rows_counted`: whether test rows are part of it. `single`: labels of arms with one search.
-    `tests`: the number of comparisons for which `level` is corrected.
+    `tests`: the number of comparisons for which `level` is corrected. `paired`: whether outcomes of one seed
+    were subtracted from each other first.
 
     Example:
         >>> verdict = compare_arms(control, heads, question="heads", metric="test/f1", mode="max")
@@ -56,6 +57,7 @@ class Verdict:
     decider: Decider | None
     level: float = LEVEL
     tests: int = 1
+    paired: bool = False
 
     @property
     def answer(self) -> Answer:
@@ -75,6 +77,8 @@ class Verdict:
         parts = [f"{self._claim()}: {self.metric} {self._means()}, {self._interval()}"]
         if self.answer is Answer.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
+        if self.paired:
+            parts.append("outcomes of one seed were subtracted first")
         if self.interval is not None and self.difference == 0 == self.interval[1] - self.interval[0]:
             parts.append("both are the same trainings")
         elif not self.rows_counted:
@@ -221,6 +225,7 @@ def _verdict(
         decider=_decider(found, trained, margin, rows, level) if found.is_known else None,
         level=level,
         tests=tests,
+        paired=found.paired,
     )
 
 

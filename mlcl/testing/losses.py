@@ -29,10 +29,12 @@ from mlcl.losses import LOSSES, ContrastiveLoss, LearnedTemperature, build_loss,
 from mlcl.losses.loss import Engine, Reduction
 from mlcl.testing import PluginTestCase, registered
 from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_batch, take
-from mlcl.testing.ranks import TAU, losses_on_ranks
+from mlcl.testing.ranks import run_ranks
 
 SPLIT = (9, 5)
 """Rows of each of two processes."""
+TAU = 0.3
+"""Their temperature."""
 
 
 class LossTestCase(PluginTestCase):
@@ -189,15 +191,14 @@ class LossTestCase(PluginTestCase):
     def test_two_processes_equal_one(self) -> None:
         """In value and gradient; all cases in one group of processes (gloo)."""
         batch, cases = self._batch(), cases_of(self.names, self.more)
-        ranks = losses_on_ranks(cases, batch, SPLIT, self.modules)
+        ranks = run_ranks(_on_rank, (cases, batch, self.modules), len(SPLIT))
         for number, case in enumerate(cases):
             value, gradient, _ = value_and_gradients(case, batch, "auto", TAU)
-            answers = [rank[number] for rank in ranks]
+            shares, gradients, _ = zip(*(rank[number] for rank in ranks), strict=True)
             # The mean over processes, which DDP takes, of values and of gradients is that of one process.
-            shares = torch.stack([answer["value"] for answer in answers])
-            own = torch.cat([answer["gradient"] for answer in answers]) / len(answers)
+            own = torch.cat(gradients) / len(ranks)
             named = _naming(case_id(case))
-            torch.testing.assert_close(shares.mean(), value, rtol=1e-12, atol=1e-12, msg=named)
+            torch.testing.assert_close(torch.stack(shares).mean(), value, rtol=1e-12, atol=1e-12, msg=named)
             torch.testing.assert_close(own, gradient, rtol=1e-11, atol=1e-12, msg=named)
 
     def _batch(self, **size: int) -> LossBatch:
@@ -220,17 +221,30 @@ def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
     return value
 
 
-def value_and_gradients(case: Case, batch: LossBatch, engine: Engine, tau: float, **how: Any) -> list[Tensor]:
-    """The value, and the gradients of embeddings and of the temperature's logarithm."""
+def value_and_gradients(
+    case: Case, batch: LossBatch, engine: Engine, tau: float, rows: Tensor | None = None, **how: Any
+) -> list[Tensor]:
+    """The value, and the gradients of embeddings and of the temperature's logarithm; of all rows or some."""
     name, options = case
     temperature = LearnedTemperature(tau).double()
     loss = build_loss(name, temperature=temperature, engine=engine, **how, **options)
-    z = batch.z.clone().requires_grad_()
-    value = call(loss, batch, z)
+    rows = torch.arange(len(batch.z)) if rows is None else rows
+    z = batch.z[rows].clone().requires_grad_()
+    value = loss(z, take(batch.labels(name), rows), batch.sample_ids()[rows])
     torch.autograd.backward(value)
     assert z.grad is not None
     assert temperature.log_tau.grad is not None
     return [value.detach(), z.grad, temperature.log_tau.grad]
+
+
+def _on_rank(
+    rank: int, cases: Sequence[Case], batch: LossBatch, modules: Sequence[str]
+) -> list[list[Tensor]]:
+    """The values and gradients of the cases in one process, which has `SPLIT[rank]` rows."""
+    tiling.TILE = 4
+    rows = torch.split(torch.arange(sum(SPLIT)), list(SPLIT))[rank]
+    with registered(LOSSES, modules):
+        return [value_and_gradients(case, batch, "auto", TAU, rows, gather=True) for case in cases]
 
 
 def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:

@@ -42,6 +42,7 @@ from mlcl.evaluation import (
     retrieve,
     search,
 )
+from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
 from mlcl.labels import LabelRows
 from mlcl.testing import PluginTestCase, registered
 
@@ -138,6 +139,22 @@ class MetricTestCase(PluginTestCase):
             values = [_values(name, task, each, rows)[name] for each in (p, other)]
             assert values[0] == pytest.approx(values[1], rel=1e-12, nan_ok=True)
             assert METRICS[name].takes_unknown or math.isnan(values[0])
+
+    @pytest.mark.parametrize("unknown", [False, True])
+    @pytest.mark.parametrize("tied", [False, True])
+    def test_without_a_block_of_rows_it_is_the_value_of_the_others(
+        self, name: str, task: Task, tied: bool, unknown: bool
+    ) -> None:
+        """Every block; labels also with unknown entries."""
+        p, targets = scene(task, 0, tied)
+        if unknown and isinstance(targets, LabelRows):
+            targets = _masked(targets)[0]
+        block_N = blocks_of_groups(np.arange(ROWS) // 3, blocks=7)
+        how = Decision.fixed(0.5), _aspects(task), [name], _facts(task)
+        found = values_without_blocks(task, p, targets, block_N, *how)[name]
+        rest = [torch.from_numpy(np.flatnonzero(block_N != block)) for block in range(7)]
+        expected = [_values(name, task, p[rows], _take(targets, rows))[name] for rows in rest]
+        assert found == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
 
     @pytest.mark.parametrize("unknown", [False, True])
     @pytest.mark.parametrize("tied", [False, True])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,11 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from mlcl.losses import LOSSES, LearnedTemperature, build_loss, tiling
-from mlcl.testing.loss_batches import LossBatch, take
-
 PATIENCE = timedelta(seconds=1200)
-TAU = 0.3
 
 
 def run_ranks(function: Callable[..., Any], args: tuple[Any, ...], world: int) -> list[Any]:
@@ -56,39 +51,3 @@ def _run(rank: int, world: int, folder: Path) -> None:
     while not all(path.exists() for path in done):
         time.sleep(0.02)
     os._exit(0)
-
-
-def losses_on_ranks(
-    cases: Sequence[tuple[str, dict[str, Any]]],
-    batch: LossBatch,
-    split: Sequence[int],
-    modules: Sequence[str] = (),
-) -> list[list[dict[str, torch.Tensor]]]:
-    """Computes the `value` and own `gradient` of each case on each rank, which has `split[rank]` rows.
-
-    `modules` declare losses that are in no installed package.
-    """
-    return run_ranks(_answer, (tuple(split), cases, batch, modules), len(split))
-
-
-def _answer(
-    rank: int,
-    split: Sequence[int],
-    cases: Sequence[tuple[str, dict[str, Any]]],
-    batch: LossBatch,
-    modules: Sequence[str],
-) -> list[dict[str, torch.Tensor]]:
-    tiling.TILE = 4
-    for module in modules:
-        LOSSES.add(import_module(module), "a test")
-    rows = torch.split(torch.arange(sum(split)), list(split))[rank]
-    answers = []
-    for name, options in cases:
-        z = batch.z[rows].clone().requires_grad_()
-        temperature = LearnedTemperature(TAU).double()
-        loss = build_loss(name, temperature=temperature, gather=True, **options)
-        value = loss(z, take(batch.labels(name), rows), batch.sample_ids()[rows])
-        torch.autograd.backward(value)
-        assert z.grad is not None
-        answers.append({"value": value.detach(), "gradient": z.grad})
-    return answers

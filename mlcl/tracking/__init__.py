@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlcl.store import State
-from mlcl.tracking.listener import mlflow_listener
-from mlcl.tracking.log import RunLog
+from mlcl.tracking.log import RunLog, mlflow_listener
 from mlcl.tracking.names import MLFLOW_STATUS
 from mlcl.tracking.params import log_parameters, params_of, plain_parameters, typed_params, without_derived
 from mlcl.tracking.provenance import Provenance, provenance

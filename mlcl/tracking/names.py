@@ -127,7 +127,7 @@ SWEEP_JSON = "sweep.json"
 TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
 """The model of a table, and its figures in two more forms."""
 TABLE_TRIALS = "trials.parquet"
-"""The search trials and fresh seeds of a table's tuned cells."""
+"""The trials, races and fresh seeds of a table's tuned cells."""
 
 
 def space_file(generation: int) -> str:

@@ -21,7 +21,6 @@ import mlcl
 from mlcl.config import job_hash
 from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import cached
-from mlcl.files import new_file
 from mlcl.training.baselines import BASELINES, Problem
 from mlcl.training.baselines.jobs import read_rows
 from mlcl.training.builders import build_loop, build_model
@@ -183,7 +182,7 @@ class _Experiment:
             self._check_stop()
             try:
                 with lock.acquire(timeout=LOOK_EVERY):
-                    return cached(file, lambda: _write_baseline(file, self._fit()), _read_baseline)
+                    return cached(file, lambda work: _write_baseline(work, self._fit()), _read_baseline)
             except Timeout:
                 continue
 
@@ -257,7 +256,7 @@ def _identity(job_data: JobData) -> str:
 def _write_baseline(file: Path, found: BaselineResult) -> None:
     arrays = {name: values.numpy() for name, values in found.probabilities.items()}
     about = json.dumps({"chosen": found.chosen, "seconds": found.seconds})
-    with new_file(file) as work, work.open("wb") as stream:
+    with file.open("wb") as stream:
         np.savez(stream, allow_pickle=False, about=np.array(about), **arrays)
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 from data.conftest import DistributionTestCase, rows_of, splits_of
 
-from mlcl.data.sources import mimic3, mimic4
+from mlcl.data.sources import mimic
 from mlcl.data.sources.common.clinical import clean_text
 from mlcl.data.sources.common.icd_codes import (
     icd9_diagnosis,
@@ -171,7 +171,7 @@ class TestMimic3(ClinicalTestCase):
 
     def test_the_published_counts_are_accepted(self, read, monkeypatch):
         counts = {"train": 3, "validation": 1, "test": 1, "codes": 7, "codes a row": 2.0}
-        monkeypatch.setitem(mimic3.PUBLISHED, "full", counts)
+        monkeypatch.setitem(mimic.PUBLISHED_3, "full", counts)
         assert read(check_counts=True).info.rows["train"] == 3
         counts["codes a row"] = 2.4
         assert read(check_counts=True, allow_untrained=True).info.space("codes").n_classes == 9
@@ -267,7 +267,7 @@ class TestMimic4(ClinicalTestCase):
         fifty = read(splits="seeded", codes="50")
         assert fifty.info.space("codes").n_classes == 38
         assert splits_of(fifty) == split
-        assert mimic4.state(mimic4.Options(path=given, splits="seeded"))
+        assert mimic.state_4(mimic.Mimic4Options(path=given, splits="seeded"))
 
 
 # The functions that write a code and find its chapter, and codes, as they are written, with their chapters.

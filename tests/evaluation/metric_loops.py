@@ -140,15 +140,17 @@ def of_classes(name, p, targets):
         inside = [c for c in range(len(p[0])) if c % 3 == BANDS.index(band)]
         if rest == "accuracy":
             return mean(a == y for a, y in pairs if y in inside)
-        counts = [class_counts(pairs, c) for c in inside if class_counts(pairs, c)[1]]
+        occurs = [c for c in inside if c in targets]
         if rest == "macro_f1":
-            return mean(2 * right / size for right, size in counts)
-        return 2 * sum(r for r, _ in counts) / sum(s for _, s in counts) if counts else math.nan
+            return mean(f1_of_class(pairs, c) for c in occurs)
+        right, size = map(sum, zip(*(class_counts(pairs, c) for c in inside), strict=True))
+        return 2 * right / size if occurs else math.nan
     if name == "accuracy":
         return mean(a == y for a, y in pairs)
     if name == "macro_f1":
-        seen = {c for pair in pairs for c in pair}
-        return mean(divide(2 * r, s) for r, s in (class_counts(pairs, c) for c in seen))
+        return mean(f1_of_class(pairs, c) for c in set(targets))
+    if name == "macro_f1_predicted":
+        return mean(f1_of_class(pairs, c) for c in {c for pair in pairs for c in pair})
     if name == "lca_distance":
         return mean(levels_up(a, y) for a, y in pairs)
     if name == "level_consistency":
@@ -156,6 +158,11 @@ def of_classes(name, p, targets):
     if name == "path_accuracy":
         return mean(best_path(q) == y for q, y in zip(p, targets, strict=True))
     return hierarchical(name, [{a} for a, _ in pairs], [{y} for _, y in pairs])
+
+
+def f1_of_class(pairs, c):
+    right, size = class_counts(pairs, c)
+    return 2 * right / size
 
 
 def class_counts(pairs, c):

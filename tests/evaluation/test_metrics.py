@@ -47,6 +47,15 @@ def test_of_equal_classes_the_lower_is_predicted():
     assert evaluate("single", p, torch.tensor([0, 1]))["accuracy"] == 0.5
 
 
+@pytest.mark.parametrize("predicted", [[0, 2, 1, 0], [0, 0, 0, 0], [3, 3, 2, 2]])
+def test_macro_f1_of_all_models_is_over_the_classes_that_have_a_row(predicted):
+    p = torch.nn.functional.one_hot(torch.tensor(predicted), 5).float()
+    got = evaluate("single", p, torch.tensor([0, 0, 1, -1]), only=["macro_f1", "macro_f1_predicted"])
+    rows = [0, 0, 1], predicted[:3]
+    assert got["macro_f1"] == pytest.approx(sk.f1_score(*rows, labels=[0, 1], average="macro"))
+    assert got["macro_f1_predicted"] == pytest.approx(sk.f1_score(*rows, average="macro"))
+
+
 def test_aspects():
     p = torch.tensor([[[0.9, 0.1], [0.2, 0.8]], [[0.9, 0.1], [0.7, 0.3]], [[0.4, 0.6], [0.5, 0.5]]])
     target = torch.tensor([[0, 1], [1, -1], [1, -1]])

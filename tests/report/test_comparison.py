@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.results.compared_setting import ComparedSetting
+from mlcl.results.compared_setting import ComparedSetting, SeedRun
 from mlcl.results.comparison import compare_settings
 from mlcl.results.comparison_text import as_dict, as_latex, as_markdown, grid, notes, title
 from mlcl.results.runs import Runs
@@ -162,6 +162,33 @@ def test_where_seeds_draw_rows_their_outcomes_are_subtracted_first():
     assert grid(compared)[1][1] == "3 of 4"
     with pytest.raises(UserError, match=r"share no seed, and cannot.*found: one: .*; other: seeds 8"):
         compare_settings([one, drawing("other", {8: 0.1, 9: 0.2})], "accuracy")
+
+
+def splitting(label, values, data="split{}"):
+    """A setting of which each seed has another split, and so other test rows, whose blocks are known."""
+    blocks = {"test/accuracy": (0.1, 0.2, 0.3)}
+    runs = {
+        seed: SeedRun(f"{label}{seed}", seed, data.format(seed), {"test/accuracy": value},
+                      {"data.split_seed": str(seed)}, blocks)
+        for seed, value in values.items()
+    }  # fmt: skip
+    return ComparedSetting(label, label, runs, {"lr": label})
+
+
+def test_seeds_with_splits_of_their_own_are_paired_by_split():
+    one = splitting("one", {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3})
+    compared = compare_settings([one, splitting("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})], "accuracy")
+    (row,) = compared.rows
+    assert row.verdict.difference == pytest.approx(0.05 / 3)
+    assert (row.answer, row.unpaired, row.verdict.paired) == ("helps", (0, 7), True)
+    assert "outcomes of one seed were subtracted first" in row.verdict.sentence
+    assert not row.verdict.rows_counted  # a block holds other rows for each seed
+    for other in (
+        splitting("other", {1: 0.52, 2: 0.91, 3: 0.32}, data="another split{}"),
+        made_up_setting("other", {1: 0.5, 2: 0.6, 3: 0.7}, data="split3", seeds={"data.split_seed": "3"}),
+    ):
+        with pytest.raises(UserError, match="trained on different data"):
+            compare_settings([one, other], "accuracy")
 
 
 def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_value_without():

@@ -1,5 +1,7 @@
 """The verdicts of a table: with which cell the others are compared, and what is counted as error."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -78,6 +80,21 @@ def test_rows_of_test_are_counted_where_their_blocks_are_known():
     assert "the error of the test rows is not counted" in without.sentence
 
 
+def test_what_would_decide_names_the_rows_of_test():
+    """Two seeds that agree, and blocks that do not: no training decides this."""
+    blocks = [tuple(0.7 + 0.02 * step * (place % 2) for place in range(20)) for step in (0, 1)]
+    first, second = (
+        cell(row, (value, value + 0.01), blocks=its, test_rows=400)
+        for row, value, its in (("a", 70.0, blocks[0]), ("b", 71.0, blocks[1]))
+    )
+    ((_, its),) = verdicts(first, second)
+    assert (its.rows, its.decider.what) == (400, "rows")
+    assert "of the interval's variance comes from the 400 test rows" in its.sentence
+    assert f"about {its.decider.about:,} test rows would" in its.sentence
+    ((_, unknown),) = verdicts(replace(first, test_rows=0), second)
+    assert (unknown.rows, unknown.decider.what) == (0, "nothing")
+
+
 def test_other_test_rows_for_each_seed_have_no_blocks_and_are_paired():
     noise = (0.0, 10.0, -5.0, 20.0)
     how = {"blocks": (0.7, 0.71, 0.72), "changes": ("train.seed", "data.split_seed")}
@@ -87,7 +104,8 @@ def test_other_test_rows_for_each_seed_have_no_blocks_and_are_paired():
     ((_, steady),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.subset.seed",)), cell("b", (52.0, 62.1, 57.0))
     )
-    assert (its.difference, steady.answer) == (pytest.approx(0.02), Answer.HELPS)
+    assert (its.difference, its.paired) == (pytest.approx(0.02), True)
+    assert (steady.answer, steady.paired) == (Answer.HELPS, True)
     ((_, apart),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.validation_seed",)), cell("b", (52.0, 62.1, 57.0))
     )

@@ -13,8 +13,7 @@ from builders import tiny_job
 
 from mlcl.errors import UserError
 from mlcl.tracking import Provenance, RunLog, State, mlflow_listener, params_of
-from mlcl.tracking.listener import system_metrics
-from mlcl.tracking.log import LOG, TEXTS, log_folder
+from mlcl.tracking.log import LOG, TEXTS, log_folder, system_metrics
 from mlcl.training.events import Event
 
 

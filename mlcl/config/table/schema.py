@@ -45,6 +45,15 @@ class Tune(Section):
     trials: int = Field(ge=1, description="search trials of each cell")
     seeds: int | None = Field(None, ge=1, description="fresh seeds of the best; default: the table's")
     sampler: str | None = Field(None, description="default: the space's")
+    searches: int = Field(1, ge=1, description="independent searches, which divide trials and seeds")
+    race_seeds: int = Field(
+        0,
+        ge=0,
+        lt=500,
+        description="fresh seeds on which the best trials of a search race on validation; 0: no race, "
+        "whatever the space says",
+    )
+    confirm: int = Field(4, ge=1, description="best trials of a search that race, half of them at most")
     control: str | None = Field(
         None,
         description="row that each column searches first, and whose best trial this search follows",
@@ -58,6 +67,12 @@ class Tune(Section):
         if bool(keys) != (self.control is not None):
             raise ValueError("control goes with hold or start")
         _in("hold and start", "key", keys, set(keys))
+        return self
+
+    @model_validator(mode="after")
+    def _raced(self) -> Self:
+        if "confirm" in self.model_fields_set and not self.race_seeds:
+            raise ValueError("confirm goes with race_seeds")
         return self
 
 

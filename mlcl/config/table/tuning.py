@@ -25,12 +25,15 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Tuning:
-    """The search of a cell.
+    """The searches of a cell.
 
     Attributes:
         space: the space.
         text: its file, with the table's sampler where the table names one.
-        trials: the number of search trials.
+        trials: the number of search trials, which the searches divide.
+        searches: the number of independent searches.
+        race_seeds: the number of fresh seeds of the race of a search; 0 for no race.
+        confirm: how many of the best trials of a search race.
         control: the row whose best trial in this column the search follows.
         hold: keys of the space that keep the control's value.
         start: keys that have the control's value in the first trial.
@@ -39,6 +42,9 @@ class Tuning:
     space: Space
     text: str
     trials: int
+    searches: int = 1
+    race_seeds: int = 0
+    confirm: int = 1
     control: str | None = None
     hold: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
@@ -77,7 +83,11 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
         tree = read_yaml(path)
     if tune.sampler is not None:
         tree = {**tree, "search": {**(tree.get("search") or {}), "sampler": tune.sampler}}
-    found = Tuning(load_space(path, job, tree), yaml.safe_dump(tree, sort_keys=False), tune.trials)
+    space, text = load_space(path, job, tree), yaml.safe_dump(tree, sort_keys=False)
+    if tune.race_seeds and space.multi:
+        problem, goals = "a race compares one metric", [goal.metric for goal in space.goals]
+        raise UserError(problem, file=file, key="tune.race_seeds", found=goals, allowed=0)
+    found = Tuning(space, text, tune.trials, tune.searches, tune.race_seeds, tune.confirm)
     if tune.control in (None, row):
         return found
     return replace(found, control=tune.control, hold=tune.hold, start=tune.start)
@@ -114,6 +124,10 @@ def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:
         if control.control is not None:
             problem, found = "a control follows no other row", f"{tuning.control} follows {control.control}"
             raise UserError(problem, file=file, key="tune.control", found=found)
+        if tuning.searches != control.searches:
+            problem = f"{row} has other searches than its control, and each follows one of these"
+            allowed = control.searches
+            raise UserError(problem, file=file, key="tune.searches", found=tuning.searches, allowed=allowed)
         own, its = (load_yaml(each.text)["space"] for each in (tuning, control))
         for key in (*tuning.hold, *tuning.start):
             alike = key in own and own[key] == its.get(key)

@@ -99,15 +99,11 @@ def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: in
     with scratch_beside(folder) as scratch:
         made = scratch / "data"
         source.write(made, options, split_seed)
-        if source.needs_input:
-            _check(made, options)
+        try:
+            if source.needs_input:
+                check(made, audited=False)
+        except UserError as error:
+            # The error names the user's file, since the scratch folder is removed.
+            path = getattr(options, "path", made)
+            raise error.but(file=path[0] if isinstance(path, tuple) else path) from None
         made.rename(folder)
-
-
-def _check(made: Path, options: BaseModel) -> None:
-    """Checks what was written. Errors name the user's file: the scratch folder is removed."""
-    try:
-        check(made, audited=False)
-    except UserError as error:
-        path = getattr(options, "path", made)
-        raise error.but(file=path[0] if isinstance(path, tuple) else path) from None

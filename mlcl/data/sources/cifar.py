@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -42,7 +43,6 @@ PIXELS = 3 * SIDE * SIDE
 URLS = ("https://cave.cs.toronto.edu/kriz/", "https://www.cs.toronto.edu/~kriz/")
 TIMEOUT = 30.0
 """Seconds that a server may be silent."""
-BLOCK = 1 << 20
 
 
 class CifarOptions(Section):
@@ -167,7 +167,9 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     for url in urls:
         try:
             with new_file(target) as work:
-                found = _download(url, work)
+                _download(url, work)
+                with work.open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
                 if found != sha256:
                     raise UserError("not the file that was published", file=url, found=found, allowed=sha256)
             return target
@@ -176,18 +178,13 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     raise UserError("cannot be downloaded; get it elsewhere and name its place", found=errors)
 
 
-def _download(url: str, target: Path) -> str:
-    """Downloads to `target` and returns the SHA-256."""
-    digest = hashlib.sha256()
+def _download(url: str, target: Path) -> None:
     with urllib.request.urlopen(url, timeout=TIMEOUT) as response, target.open("xb") as file:
-        while block := response.read(BLOCK):
-            digest.update(block)
-            file.write(block)
+        shutil.copyfileobj(response, file)
         # A connection that ends early looks like the end of the file.
         announced = response.headers.get("Content-Length", "")
         if announced.isdecimal() and file.tell() < int(announced):
             raise ConnectionError(f"{file.tell():,} of {int(announced):,} bytes came")
-    return digest.hexdigest()
 
 
 CIFAR10 = Cifar(

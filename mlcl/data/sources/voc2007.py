@@ -36,7 +36,8 @@ RELEASE = Release(
     [f"{MAIN}/{name}.txt" for name in SETS],
     more=lambda _: ("JPEGImages", *(f"{MAIN}/{name}_{part}.txt" for name in CLASSES for part in SETS)),
 )
-MARKS = {"1": 1, "-1": -1, "0": 0}
+MARKS = ("1", "-1", "0")
+"""Marks of an image in a class's file: present, absent, only difficult objects."""
 
 
 class Options(DistributionOptions):
@@ -81,6 +82,7 @@ def _sets(files: Distribution) -> dict[str, list[str]]:
 
 def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
     """The classes of each image."""
+    present = ("1", "0") if difficult else ("1",)
     labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}
     for index, class_name in enumerate(CLASSES):
         for name, images in sets.items():
@@ -90,8 +92,8 @@ def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) ->
                 raise files.error(file, f"lists other images than {name}.txt")
             for number, (image, mark) in rows:
                 if mark not in MARKS:
-                    raise files.error(file, f"unknown mark at line {number}", mark, list(MARKS))
-                if MARKS[mark] > 0 or (difficult and MARKS[mark] == 0):
+                    raise files.error(file, f"unknown mark at line {number}", mark, MARKS)
+                if mark in present:
                     labels[image].append(index)
     return labels
 

@@ -19,9 +19,23 @@ def macro_f1(counts: Counts) -> Array:
 
 
 def macro_f1_of_classes(counts: Counts) -> Array:
-    """The mean F1 over the classes that occur or are predicted."""
-    size = counts.predicted + counts.true
-    return np.asarray(ratio(2 * counts.right, size).sum(-1) / (size > 0).sum(-1))
+    """The mean F1 over the classes that have a row in the targets, whatever is predicted.
+
+    All predictions of the same rows are averaged over the same classes. Without a block of rows the classes
+    are those that have a row left.
+    """
+    return _class_mean(counts, counts.true > 0)
+
+
+def macro_f1_predicted(counts: Counts) -> Array:
+    """The mean F1 over the classes that have a row in the targets or are predicted."""
+    return _class_mean(counts, counts.predicted + counts.true > 0)
+
+
+def _class_mean(counts: Counts, averaged: Array) -> Array:
+    """The mean F1 over some classes (..., C); the others have no right row and add 0 to the sum."""
+    f1 = ratio(2 * counts.right, counts.predicted + counts.true)
+    return np.asarray(f1.sum(-1) / averaged.sum(-1))
 
 
 def macro_f1_caml(counts: Counts) -> Array:
@@ -40,10 +54,17 @@ MICRO_F1 = Metric(
 )
 MACRO_F1 = Metric(
     name="macro_f1",
-    summary="mean of the labels' or classes' own F1; of aspects the mean of that",
-    source="scikit-learn, f1_score with average macro",
+    summary="mean F1 over all labels, or over the classes that have a row; of aspects the mean of that",
+    source="scikit-learn, f1_score with average macro, labels the classes of the targets",
     counts=macro_f1,
     class_counts=macro_f1_of_classes,
+)
+MACRO_F1_PREDICTED = Metric(
+    name="macro_f1_predicted",
+    summary="mean F1 over the classes that have a row or are predicted; of aspects the mean of that",
+    source="scikit-learn, f1_score with average macro and labels by default",
+    group="averages",
+    class_counts=macro_f1_predicted,
 )
 MACRO_F1_CAML = Metric(
     name="macro_f1_caml",

@@ -1,50 +1,43 @@
 """F1 and accuracy of frequent, medium and rare labels, in bands by their number of training rows."""
 
-import numpy as np
-from sklearn.metrics import f1_score
-
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.metrics.f1 import macro_f1, micro_f1
+from mlcl.evaluation.metrics.f1 import macro_f1, macro_f1_of_classes, micro_f1
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
-from mlcl.evaluation.tasks import BANDS
+from mlcl.evaluation.tasks import BANDS, Array
 
 SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 
 
 def f1_of_band(band: str, average: str) -> Metric:
-    """The metric `<band>_<average>_f1`: F1 over the labels or classes of the band, NaN where it has none.
+    """The metric `<band>_<average>_f1`: F1 over the labels or classes of the band.
 
-    The macro average of classes is over those of the band that occur or are predicted.
+    The macro average is over all labels of the band, or over the classes of the band that have a row. NaN
+    where the band has no label, or no row has a class of the band.
     """
-    of_counts = {"micro": micro_f1, "macro": macro_f1}[average]
+    of_labels, of_classes = {"micro": (micro_f1, micro_f1), "macro": (macro_f1, macro_f1_of_classes)}[average]
 
-    def of_labels(prediction: LabelPrediction) -> float:
-        inside_L, whole = prediction.facts.in_band(band), prediction.counts
-        if not inside_L.any():
-            return float("nan")
-        part = Counts(whole.right[inside_L], whole.predicted[inside_L], whole.true[inside_L], whole.cells)
-        return float(of_counts(part))
+    def labels(prediction: LabelPrediction) -> float:
+        inside_L = prediction.facts.in_band(band)
+        return float(of_labels(_part(prediction.counts, inside_L))) if inside_L.any() else float("nan")
 
-    def of_classes(prediction: ClassPrediction) -> float:
-        seen = np.union1d(prediction.targets, prediction.predicted)
-        classes = seen[prediction.facts.in_band(band)[seen]]
-        if not len(classes):
-            return float("nan")
-        return float(
-            f1_score(
-                prediction.targets, prediction.predicted, labels=classes, average=average, zero_division=0
-            )
-        )
+    def classes(prediction: ClassPrediction) -> float:
+        counts = _part(prediction.counts, prediction.facts.in_band(band))
+        return float(of_classes(counts)) if counts.true.any() else float("nan")
 
     return Metric(
         name=f"{band}_{average}_f1",
         summary=f"{average} F1 of the labels or classes of the {band} band",
         source=SOURCE,
         group="bands",
-        labels=of_labels,
+        labels=labels,
         masked=True,
-        classes=of_classes,
+        classes=classes,
     )
+
+
+def _part(whole: Counts, inside_L: Array) -> Counts:
+    """The counts of some of the labels."""
+    return Counts(whole.right[inside_L], whole.predicted[inside_L], whole.true[inside_L], whole.cells)
 
 
 def accuracy_of_band(band: str) -> Metric:

@@ -5,59 +5,84 @@ without a negative. How many remain is a metric too. A label ranks the rows in w
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from mlcl.evaluation.metric import Metric
-from mlcl.evaluation.predictions import LabelPrediction, micro_auc
+from mlcl.evaluation.predictions import micro_auc, ratio
+from mlcl.evaluation.rankings_without import auc_without, average_precision_without
 from mlcl.evaluation.tasks import Array
 
 
-def known_mean(values_L: Array) -> float:
-    """The mean of the finite numbers; NaN for none."""
-    known = values_L[np.isfinite(values_L)]
-    return float(known.mean()) if len(known) else float("nan")
+def known_mean(values: Array) -> Array:
+    """The mean of the finite numbers along the last axis; NaN for none."""
+    known = np.isfinite(values)
+    mean = ratio(np.where(known, values, 0).sum(-1), known.sum(-1))
+    return np.where(known.any(-1), mean, np.nan)
 
 
-def known_count(values_L: Array) -> float:
-    """The number of finite numbers."""
-    return float(np.isfinite(values_L).sum())
+def known_count(values: Array) -> Array:
+    """The number of finite numbers along the last axis."""
+    return np.asarray(np.isfinite(values).sum(-1), dtype=np.float64)
 
 
-def ranking(name: str, summary: str, source: str, value: Callable[[LabelPrediction], float]) -> Metric:
-    """A metric that reads the order of probabilities, and leaves unknown entries out."""
-    return Metric(name=name, summary=summary, source=source, labels=value, ranks=True, masked=True)
+WITHOUT = {"average_precision": average_precision_without, "auc": auc_without}
 
 
-MAP = ranking(
+def of_rankings(
+    name: str,
+    summary: str,
+    source: str,
+    of_label: Literal["average_precision", "auc"],
+    combine: Callable[[Array], Array],
+) -> Metric:
+    """A metric that combines a value of each label's ranking (..., L) along the last axis."""
+    return Metric(
+        name=name,
+        summary=summary,
+        source=source,
+        labels=lambda prediction: float(combine(getattr(prediction.ranking, of_label))),
+        without_blocks=lambda rows: combine(rows.by_label(WITHOUT[of_label])),
+        ranks=True,
+        masked=True,
+    )
+
+
+MAP = of_rankings(
     "map",
     "mean average precision over the labels that can be scored",
     "scikit-learn, average_precision_score with average macro",
-    lambda prediction: known_mean(prediction.ranking.average_precision),
+    "average_precision",
+    known_mean,
 )
-MACRO_AUC = ranking(
+MACRO_AUC = of_rankings(
     "macro_auc",
     "mean area under the ROC curve over the labels that can be scored",
     "scikit-learn, roc_auc_score with average macro",
-    lambda prediction: known_mean(prediction.ranking.auc),
+    "auc",
+    known_mean,
 )
-MICRO_AUC = ranking(
-    "micro_auc",
-    "area under the ROC curve of all row-label cells pooled",
-    "scikit-learn, roc_auc_score with average micro",
-    lambda prediction: micro_auc(
-        prediction.probabilities, prediction.row, prediction.label, prediction.known
-    ),
+MICRO_AUC = Metric(
+    name="micro_auc",
+    summary="area under the ROC curve of all row-label cells pooled",
+    source="scikit-learn, roc_auc_score with average micro",
+    labels=lambda rows: micro_auc(rows.probabilities, rows.row, rows.label, rows.known),
+    without_blocks=lambda rows: rows.pooled(auc_without),
+    ranks=True,
+    masked=True,
 )
-LABELS_SCORED = ranking(
+LABELS_SCORED = of_rankings(
     "labels_scored",
     "number of labels that map is the mean of",
     "scikit-learn scores labels with a positive",
-    lambda prediction: known_count(prediction.ranking.average_precision),
+    "average_precision",
+    known_count,
 )
-LABELS_SCORED_AUC = ranking(
+LABELS_SCORED_AUC = of_rankings(
     "labels_scored_auc",
     "number of labels that macro_auc is the mean of",
     "scikit-learn scores labels with a positive and a negative",
-    lambda prediction: known_count(prediction.ranking.auc),
+    "auc",
+    known_count,
 )

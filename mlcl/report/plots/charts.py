@@ -1,13 +1,13 @@
-"""A plot of a report with its data; charts on two axes as data, drawn by matplotlib without a display."""
+"""A plot of a report with its data; lines and points on two axes, drawn by matplotlib without a display."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -72,9 +72,6 @@ def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> Plot
     return plots, skipped
 
 
-Kind = Literal["line", "points"]
-
-
 @dataclass(frozen=True)
 class Axis:
     """An axis."""
@@ -83,59 +80,81 @@ class Axis:
     log: bool = False
 
 
-@dataclass(frozen=True)
-class Series:
-    """A line or points, with one entry in the legend.
-
-    `low` and `high` are the ends of a line's band, or of the error bars of points. `texts` are the
-    labels of points.
-    """
-
-    name: str
-    kind: Kind
-    x: Sequence[float]
-    y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
-    texts: Sequence[str] | None = None
-
-
-def mean_series(
+def series(
     name: str,
     x: ArrayLike,
-    mean: ArrayLike,
-    deviation: ArrayLike | None,
-    kind: Kind = "line",
-    texts: Sequence[str] | None = None,
-) -> Series:
-    """Means with one standard deviation to each side; `deviation` is None where there is one value each."""
-    position, centre = np.asarray(x).tolist(), np.asarray(mean, float)
-    if deviation is None:
-        return Series(name, kind, position, centre.tolist(), texts=texts)
-    low, high = (centre + sign * np.asarray(deviation, float) for sign in (-1, 1))
-    return Series(name, kind, position, centre.tolist(), low.tolist(), high.tolist(), texts)
+    y: ArrayLike,
+    deviation: ArrayLike | None = None,
+    texts: Iterable[str] | None = None,
+) -> pd.DataFrame:
+    """The rows of a line, or of points, with one entry in the legend; `texts` are labels of points.
+
+    `deviation` is drawn to each side of y: as the band of a line, or as the error bars of points.
+    """
+    rows = pd.DataFrame({"series": name, "x": np.asarray(x), "y": np.asarray(y, float)})
+    if deviation is not None:
+        spread = np.asarray(deviation, float)
+        rows = rows.assign(low=rows["y"] - spread, high=rows["y"] + spread)
+    return rows if texts is None else rows.assign(text=list(texts))
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Series on two axes."""
+def chart_plot(
+    name: str,
+    title: str,
+    caption: str,
+    rows: Iterable[pd.DataFrame],
+    x: Axis,
+    y: Axis,
+    points: Collection[str] = (),
+) -> Plot:
+    """A plot of the rows of `series` as lines, of those named in `points` as points.
 
-    x: Axis
-    y: Axis
-    series: tuple[Series, ...]
+    The columns of its table are series, x and y by their labels, and low, high, text as needed.
+    """
+    table = pd.concat(rows, ignore_index=True)
+    kept = [column for column in ("series", "x", "y", "low", "high", "text") if column in table]
+    table = table[kept].rename(columns={"x": x.label, "y": y.label})
+    return Plot(name, title, caption, table, partial(draw, table, x, y, points))
 
 
-def draw(chart: Chart) -> Figure:
-    """The chart as a figure, without the texts of points."""
+def draw(table: pd.DataFrame, x: Axis, y: Axis, points: Collection[str]) -> Figure:
+    """Draws the table of a chart, without the texts of points."""
     with style.matplotlib_style():
         figure = Figure()
         axes = figure.add_subplot()
-        for position, series in enumerate(chart.series):
-            _draw_marks(axes, series, style.series_style(position, series.name))
-        _scale(axes, chart)
-        if len(chart.series) > 1:
+        rows = table.rename(columns={x.label: "x", y.label: "y"})
+        names = list(dict.fromkeys(rows["series"]))
+        for position, name in enumerate(names):
+            look = style.series_style(position, name)
+            _draw_marks(axes, rows[rows["series"] == name], look, line=name not in points)
+        axes.tick_params(labelsize=style.FONT_SIZE - 1)
+        axes.set_xlabel(style.as_text(x.label))
+        axes.set_ylabel(style.as_text(y.label))
+        for ruler, axis in ((axes.xaxis, x), (axes.yaxis, y)):
+            if axis.log:
+                log_ruler(ruler)
+        if len(names) > 1:
             legend(figure, axes)
     return figure
+
+
+def _draw_marks(axes: Axes, rows: pd.DataFrame, look: dict[str, Any], *, line: bool) -> None:
+    axes.plot(
+        rows["x"],
+        rows["y"],
+        **(look if line else look | {"linestyle": "none"}),
+        linewidth=style.LINE_WIDTH,
+        markersize=6 if line or len(rows) < style.CLOUD else 3,
+        markevery=max(1, len(rows) // _MARKS) if line else None,
+        label=style.as_text(rows["series"].iloc[0]),
+    )
+    if "low" not in rows or rows["low"].isna().all():
+        return
+    if line:
+        band = {"color": look["color"], "alpha": style.BAND, "linewidth": 0}
+        axes.fill_between(rows["x"], rows["low"], rows["high"], **band)
+    else:
+        axes.vlines(rows["x"], rows["low"], rows["high"], color=look["color"], linewidth=style.LINE_WIDTH)
 
 
 def legend(figure: Figure, axes: Axes) -> None:
@@ -157,36 +176,6 @@ def to_svg(figure: Figure) -> str:
     return _INDENT.sub("\n", image)
 
 
-def _draw_marks(axes: Axes, series: Series, look: style.SeriesStyle) -> None:
-    line = series.kind == "line"
-    axes.plot(
-        series.x,
-        series.y,
-        color=look.colour,
-        linestyle=look.dashes if line else "none",
-        linewidth=style.LINE_WIDTH,
-        marker=look.marker,
-        markersize=6 if line or len(series.x) < style.CLOUD else 3,
-        markevery=max(1, len(series.x) // _MARKS) if line else None,
-        label=style.as_text(series.name),
-    )
-    if series.low is None or series.high is None:
-        return
-    if line:
-        axes.fill_between(series.x, series.low, series.high, color=look.colour, alpha=style.BAND, linewidth=0)
-    else:
-        axes.vlines(series.x, series.low, series.high, color=look.colour, linewidth=style.LINE_WIDTH)
-
-
-def _scale(axes: Axes, chart: Chart) -> None:
-    axes.tick_params(labelsize=style.FONT_SIZE - 1)
-    axes.set_xlabel(style.as_text(chart.x.label))
-    axes.set_ylabel(style.as_text(chart.y.label))
-    for ruler, axis in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-        if axis.log:
-            log_ruler(ruler)
-
-
 def log_ruler(ruler: Ruler) -> None:
     """Makes an axis logarithmic, with its numbers written out (0.05, not a power of ten)."""
     axes = ruler.axes
@@ -198,25 +187,3 @@ def log_ruler(ruler: Ruler) -> None:
     ruler.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _WIDE else (1,)))
     ruler.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ruler.set_minor_formatter(NullFormatter())
-
-
-def chart_plot(name: str, title: str, caption: str, chart: Chart) -> Plot:
-    """The chart as a plot. The columns of its table are series, x, y, and low, high, text as needed."""
-    return Plot(name, title, caption, _table(chart), partial(draw, chart))
-
-
-def _table(chart: Chart) -> pd.DataFrame:
-    columns: dict[str, list[Any]] = {
-        "series": [series.name for series in chart.series for _ in series.x],
-        chart.x.label: [x for series in chart.series for x in series.x],
-        chart.y.label: [y for series in chart.series for y in series.y],
-    }
-    for column, given in (("low", "low"), ("high", "high"), ("text", "texts")):
-        if any(getattr(series, given) is not None for series in chart.series):
-            columns[column] = [value for series in chart.series for value in _values(series, given)]
-    return pd.DataFrame(columns)
-
-
-def _values(series: Series, given: str) -> list[Any]:
-    values = getattr(series, given)
-    return [None] * len(series.x) if values is None else list(values)

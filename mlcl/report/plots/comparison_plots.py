@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -85,19 +85,6 @@ class RankDiagram:
     critical_difference: float
 
 
-class _Line(NamedTuple):
-    x: list[float]
-    y: list[float]
-    width: float
-
-
-class _Label(NamedTuple):
-    x: float
-    y: float
-    text: str
-    side: Literal["left", "center"]
-
-
 def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot:
     """The diagram as a plot. Its table has the average rank of each method, the best first."""
     table = pd.DataFrame({"method": diagram.names, "average rank": diagram.ranks})
@@ -110,49 +97,37 @@ def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot
     )
 
 
-def _shapes(diagram: RankDiagram) -> tuple[list[_Line], list[_Label]]:
-    """Lines and labels: x is minus the average rank, y the height above the axis in heights of a name."""
-    k = len(diagram.names)
-    lines, labels = [_Line([-k, -1], [0, 0], 1.2)], list[_Label]()
-    for tick in range(1, k + 1):
-        lines.append(_Line([-tick, -tick], [0, 0.25], 1.2))
-        labels.append(_Label(-tick, 0.75, str(tick), "center"))
-    distance = diagram.critical_difference
-    lines.append(_Line([-k, distance - k], [1.6, 1.6], 2.5))
-    labels.append(_Label(-k, 2.2, f"critical difference {distance:.2f}", "left"))
-    for number, group in enumerate(diagram.groups, start=1):
-        ends = [-diagram.ranks[place] for place in group]
-        lines.append(_Line([min(ends) - 0.04, max(ends) + 0.04], [-_BAR * number] * 2, 4))
-    below = _BAR * (len(diagram.groups) + 1)
-    order = sorted(range(k), key=lambda place: diagram.ranks[place])
-    for position, place in enumerate(order):
-        rank, y = diagram.ranks[place], -below - position
-        lines.append(_Line([-rank, -rank, -0.8], [0, y, y], 0.9))
-        labels.append(_Label(-0.75, y, f"{diagram.names[place]} ({rank:.2f})", "left"))
-    return lines, labels
-
-
-def _height(labels: Sequence[_Label]) -> float:
-    return max(label.y for label in labels) - min(label.y for label in labels) + 1
-
-
-def _letters(diagram: RankDiagram) -> int:
-    return max(map(len, diagram.names)) + len(" (1.00)")
-
-
 def _draw_ranks(diagram: RankDiagram) -> Figure:
-    lines, labels = _shapes(diagram)
+    """Draws with x as minus the average rank, and y as the height above the axis in heights of a name."""
+    k, order = len(diagram.names), sorted(range(len(diagram.names)), key=lambda place: diagram.ranks[place])
+    below = _BAR * (len(diagram.groups) + 1)
+    top, bottom = 2.2, -below - (k - 1)
     with style.matplotlib_style():
-        beside = _INCHES * _letters(diagram)
-        figure = Figure(figsize=(_AXIS + beside, 0.24 * _height(labels)))
+        beside = _INCHES * (max(map(len, diagram.names)) + len(" (1.00)"))
+        figure = Figure(figsize=(_AXIS + beside, 0.24 * (top - bottom + 1)))
         figure.set_layout_engine("none")
         axes = figure.add_axes((0.04, 0, 0.96 * _AXIS / (_AXIS + beside), 1))
-        heights = [label.y for label in labels]
-        axes.set_ylim(min(heights) - 0.6, max(heights) + 0.6)
+        axes.set_ylim(bottom - 0.6, top + 0.6)
         axes.axis("off")
-        for line in lines:
-            axes.plot(line.x, line.y, color="black", linewidth=line.width, solid_capstyle="butt")
-        for label in labels:
-            text = style.as_text(label.text)
-            axes.text(label.x, label.y, text, ha=label.side, va="center", fontsize=style.FONT_SIZE - 1)
+
+        def line(x: list[float], y: list[float], width: float) -> None:
+            axes.plot(x, y, color="black", linewidth=width, solid_capstyle="butt")
+
+        def label(x: float, y: float, text: str, side: Literal["left", "center"]) -> None:
+            size = style.FONT_SIZE - 1
+            axes.text(x, y, style.as_text(text), ha=side, va="center", fontsize=size)
+
+        line([-k, -1], [0, 0], 1.2)
+        for tick in range(1, k + 1):
+            line([-tick, -tick], [0, 0.25], 1.2)
+            label(-tick, 0.75, str(tick), "center")
+        line([-k, diagram.critical_difference - k], [1.6, 1.6], 2.5)
+        label(-k, top, f"critical difference {diagram.critical_difference:.2f}", "left")
+        for number, group in enumerate(diagram.groups, start=1):
+            ends = [-diagram.ranks[place] for place in group]
+            line([min(ends) - 0.04, max(ends) + 0.04], [-_BAR * number] * 2, 4)
+        for position, place in enumerate(order):
+            rank, y = diagram.ranks[place], -below - position
+            line([-rank, -rank, -0.8], [0, y, y], 0.9)
+            label(-0.75, y, f"{diagram.names[place]} ({rank:.2f})", "left")
     return figure

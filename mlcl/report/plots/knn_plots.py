@@ -21,14 +21,12 @@ from mlcl.evaluation.tasks import Array
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import (
     Axis,
-    Chart,
     Plot,
     PlotSkipped,
-    Series,
     build_plots,
     chart_plot,
-    mean_series,
     require_change,
+    series,
 )
 from mlcl.results.knn_scores import SPLITS, KnnScores, knn_grid, knn_scores, knn_table
 from mlcl.training.job_data import JobData
@@ -46,6 +44,8 @@ _MAP = 2.6
 _NAMES = 11
 """Most values that are written on an axis."""
 OVERLAP = "neighbour_overlap"
+BEST, OWN = "best on validation", "the job's own"
+"""The names of the series of points in a plot of curves."""
 CURVES = 2
 """Most settings whose curves are drawn in one plot: each has two lines."""
 
@@ -103,55 +103,56 @@ def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[i
     """
     if not any(np.isfinite(share).any() for share in shares.values()):
         raise PlotSkipped("no neighbour has a label")
-    series = tuple(_overlap(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items())
-    chart = Chart(Axis("k (neighbours)", log=True), Axis("share of shared labels"), series)
+    rows = [_overlap(setting, np.asarray(share_SK), ks) for setting, share_SK in shares.items()]
+    axes = Axis("k (neighbours)", log=True), Axis("share of shared labels")
     caption = (
         f"Of the labels that the k nearest training rows bring, the share that is the {split} row's own; "
         f"mean of all {split} rows. A class counts as one label, and so does an aspect's rating."
     )
     if any(len(share) > 1 for share in shares.values()):
         caption += " Means over seeds, bands and bars of one standard deviation."
-    return chart_plot(OVERLAP, "Labels shared with the neighbours", caption, chart)
+    points = shares.keys() if len(ks) == 1 else ()
+    return chart_plot(OVERLAP, "Labels shared with the neighbours", caption, rows, *axes, points)
 
 
-def _overlap(setting: str, share_SK: Array, ks: Sequence[int]) -> Series:
+def _overlap(setting: str, share_SK: Array, ks: Sequence[int]) -> pd.DataFrame:
     deviation_K = share_SK.std(axis=0, ddof=1) if len(share_SK) > 1 else None
-    return mean_series(setting, ks, share_SK.mean(axis=0), deviation_K, "line" if len(ks) > 1 else "points")
+    return series(setting, ks, share_SK.mean(axis=0), deviation_K)
 
 
 def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
     """The metric over one axis, the others at their best. Raises PlotSkipped where the grid has one value."""
     if all(len(each.along(axis)) < 2 for each in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
-    series = [
+    rows = [
         _line(_named(setting, SPLITS[split], scores), each, axis, split)
         for setting, each in scores.items()
         for split in SPLITS
         if each.points[split].notna().any()
     ]
-    require_change(value for line in series for value in line.y)
+    require_change(value for line in rows for value in line["y"])
     best = [each.points.loc[[each.best]] for each in scores.values()]
-    series.append(_marks("best on validation", axis, best))
+    rows.append(_marks(BEST, axis, best))
     own = [each.points.loc[[each.own]] for each in scores.values() if each.own not in (None, each.best)]
     if own:
-        series.append(_marks("the job's own", axis, own))
+        rows.append(_marks(OWN, axis, own))
     short, ruler = SHOWN[axis]
-    chart = Chart(ruler, Axis(metric), tuple(series))
-    return chart_plot(f"knn_{axis}", f"{metric} by {short} of the neighbours", _caption(axis, scores), chart)
+    title, caption = f"{metric} by {short} of the neighbours", _caption(axis, scores)
+    return chart_plot(f"knn_{axis}", title, caption, rows, ruler, Axis(metric), points=(BEST, OWN))
 
 
-def _line(name: str, scores: KnnScores, axis: str, split: str) -> Series:
+def _line(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
     points = scores.along(axis)
     deviation = points[f"{split}_sd"]
     known = None if deviation.isna().all() else deviation
-    return mean_series(name, points[axis], points[split], known, texts=_texts(points))
+    return series(name, points[axis], points[split], known, _texts(points))
 
 
-def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> Series:
+def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Points on validation and on test."""
     points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
     points = points.dropna(subset="value")
-    return Series(name, "points", points[axis].tolist(), points["value"].tolist(), texts=_texts(points))
+    return series(name, points[axis], points["value"], texts=_texts(points))
 
 
 def best_words(scores: KnnScores) -> str:
@@ -232,9 +233,8 @@ def _draw(maps: Mapping[str, pd.DataFrame], metric: str) -> Figure:
 
 def _draw_map(axes: Axes, plane: pd.DataFrame, metric: str) -> None:
     values = plane.pivot(index="lambda", columns="k", values=metric)
-    image = axes.imshow(
-        values, origin="lower", aspect="auto", cmap=style.score_colormap(default_mode(metric))
-    )
+    colours = "cividis_r" if default_mode(metric) == "max" else "cividis"  # better scores are darker
+    image = axes.imshow(values, origin="lower", aspect="auto", cmap=colours)
     for kept, marker, size in (("near", ".", 40), ("best", "*", 160)):
         its = plane[plane[kept]]
         x = values.columns.get_indexer(pd.Index(its["k"]))

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from mlcl.report.plots.charts import (
     Axis,
-    Chart,
     Plot,
     PlotCollection,
     PlotSkipped,
-    Series,
     build_plots,
     chart_plot,
-    mean_series,
     require_change,
+    series,
 )
 from mlcl.report.sweep_data import Histories, SweepData
 
@@ -42,25 +41,25 @@ def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: H
     """The metric at each validation. Raises PlotSkipped where there are fewer than two."""
     # A metric with kNN is known only at the end; the same metric of the model is drawn instead.
     metric = metric.removeprefix("knn/")
-    series = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
-    return _plot("learning", f"{metric} during training", Axis(metric), series)
+    curves = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
+    return _plot("learning", f"{metric} during training", Axis(metric), curves)
 
 
 def temperature_plot(data: SweepData) -> Plot:
     """The temperature of each head. Raises PlotSkipped where all are constant."""
-    series = _by_head(data, curve_runs(data), "temperature")
-    if all(len(set(one.y)) == 1 for one in series):
+    curves = _by_head(data, curve_runs(data), "temperature")
+    if all(curve["y"].nunique() == 1 for curve in curves):
         raise PlotSkipped("every temperature is constant during training")
-    return _plot("temperatures", "Temperatures during training", Axis("temperature", log=True), series)
+    return _plot("temperatures", "Temperatures during training", Axis("temperature", log=True), curves)
 
 
 def positives_plot(data: SweepData) -> Plot:
     """The positives per anchor of each head. Raises PlotSkipped where they were not logged."""
     # One setting is enough: the number depends on the batches, hardly on the settings.
     *_, (setting, run_ids) = curve_runs(data).items()
-    series = _by_head(data, {setting: run_ids}, "positives_per_anchor")
+    curves = _by_head(data, {setting: run_ids}, "positives_per_anchor")
     title = f"Positives per anchor during training: {setting}"
-    return _plot("positives", title, Axis("positives per anchor"), series)
+    return _plot("positives", title, Axis("positives per anchor"), curves)
 
 
 def curve_runs(data: SweepData) -> dict[str, list[str]]:
@@ -70,16 +69,16 @@ def curve_runs(data: SweepData) -> dict[str, list[str]]:
     return data.complete_runs
 
 
-def mean_curve(name: str, histories: Sequence[History]) -> Series:
+def mean_curve(name: str, histories: Sequence[History]) -> pd.DataFrame:
     """Mean and standard deviation over runs at the steps that all have."""
     runs = [dict(history) for history in histories]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []
     values = np.array([[run[step] for step in steps] for run in runs], float).reshape(len(runs), len(steps))
     mean = values.mean(axis=0) if runs else []
-    return mean_series(name, steps, mean, values.std(axis=0, ddof=1) if len(runs) > 1 else None)
+    return series(name, steps, mean, values.std(axis=0, ddof=1) if len(runs) > 1 else None)
 
 
-def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[Series]:
+def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) -> list[pd.DataFrame]:
     one = len(settings) == 1
     return [
         _curve(data.history, head if one else f"{head}, {setting}", ids, f"train/heads/{head}/{figure}")
@@ -88,17 +87,16 @@ def _by_head(data: SweepData, settings: Mapping[str, list[str]], figure: str) ->
     ]
 
 
-def _curve(history: Histories, name: str, run_ids: Iterable[str], metric: str) -> Series:
+def _curve(history: Histories, name: str, run_ids: Iterable[str], metric: str) -> pd.DataFrame:
     return mean_curve(name, [history(run_id, metric) for run_id in run_ids])
 
 
-def _plot(name: str, title: str, axis: Axis, series: Iterable[Series]) -> Plot:
-    series = list(series)
-    shown = tuple(one for one in series if len(one.x) > 1)
+def _plot(name: str, title: str, axis: Axis, curves: Sequence[pd.DataFrame]) -> Plot:
+    shown = [curve for curve in curves if len(curve) > 1]
     if not shown:
         raise PlotSkipped("fewer than two steps of it were logged")
-    require_change(value for one in shown for value in (*one.y, *(one.low or ())))
-    caption = _BAND if any(one.low is not None for one in shown) else "One training of each setting."
-    if short := ", ".join(one.name for one in series if len(one.x) == 1):
+    require_change(value for curve in shown for value in (*curve["y"], *curve.get("low", ())))
+    caption = _BAND if any("low" in curve for curve in shown) else "One training of each setting."
+    if short := ", ".join(curve["series"].iloc[0] for curve in curves if len(curve) == 1):
         caption += f" Not drawn, for its seeds share one step alone: {short}."
-    return chart_plot(name, title, caption, Chart(Axis("step"), axis, shown))
+    return chart_plot(name, title, caption, shown, Axis("step"), axis)

@@ -18,17 +18,16 @@ from mlcl.markup import counted
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import (
     Axis,
-    Chart,
     Plot,
     PlotCollection,
     PlotSkipped,
-    Series,
     build_plots,
     chart_plot,
     draw,
     legend,
     log_ruler,
     require_change,
+    series,
 )
 from mlcl.report.sweep_data import SweepData
 from mlcl.results.gaussian_process import fitted_curve
@@ -61,13 +60,11 @@ def history_plot(data: SweepData) -> Plot:
     done = data.complete.sort_values("number")
     require_change(done["score"])
     best = done["score"].cummax() if data.mode == "max" else done["score"].cummin()
-    trial = [float(number) for number in done["number"]]
-    series = (
-        Series("complete", "points", trial, done["score"].tolist(), texts=done["setting"].tolist()),
-        Series("best", "line", trial, best.tolist(), texts=done["setting"].tolist()),
-    )
+    trial, labels = done["number"].astype(float), done["setting"]
+    rows = series("complete", trial, done["score"], texts=labels), series("best", trial, best, texts=labels)
     caption = "Complete trials, and the best of them so far. Pruned trials have no final score."
-    return chart_plot("history", "Score by trial", caption, Chart(Axis("trial"), Axis(data.score), series))
+    axes = Axis("trial"), Axis(data.score)
+    return chart_plot("history", "Score by trial", caption, rows, *axes, points=("complete",))
 
 
 def pareto_plots(data: SweepData) -> list[Plot]:
@@ -85,17 +82,15 @@ def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
     columns = {"number": "trial", **{goal.metric: goal.metric for goal in data.goals}}
     table = data.complete[list(columns)].rename(columns=columns)
     table["on the front"] = data.complete["setting"].isin(front)
-    series = [
-        Series(label, "points", its[x].tolist(), its[y].tolist())
-        for label, its in table.groupby(table["on the front"].map({False: "complete", True: "on the front"}))
-    ]
+    kinds = table["on the front"].map({False: "complete", True: "on the front"})
+    points = table.assign(series=kinds).sort_values("series", kind="stable")
     modes = ", ".join(f"{goal.metric}: {goal.mode}" for goal in data.goals)
     return Plot(
         name,
         "Pareto front",
         f"No other trial beats one on the front in a goal without losing in another. {modes}.",
         table,
-        partial(draw, Chart(Axis(x), Axis(y), tuple(series))),
+        partial(draw, points, Axis(x), Axis(y), set(kinds)),
     )
 
 

@@ -6,7 +6,6 @@ The colours are those of Okabe and Ito without their yellow, which is too pale f
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
@@ -45,35 +44,17 @@ _RC: Any = {
 }
 
 
-@dataclass(frozen=True)
-class SeriesStyle:
-    """The style of a series."""
-
-    colour: str
-    marker: str
-    dash: tuple[int, ...]
-
-    @property
-    def dashes(self) -> str | tuple[int, tuple[int, ...]]:
-        """The dash as matplotlib takes it."""
-        return (0, self.dash) if self.dash else "solid"
-
-
-def series_style(position: int, name: str = "") -> SeriesStyle:
-    """The style of the series at a position, in the colour of its name where it has a meaning.
+def series_style(position: int, name: str = "") -> dict[str, Any]:
+    """The colour, marker and dash of the series at a position; a name with a meaning has its own colour.
 
     The lengths of the lists differ, so that styles repeat late.
     """
-    return SeriesStyle(
-        MEANINGS.get(name, COLOURS[position % len(COLOURS)]),
-        MARKERS[position % len(MARKERS)],
-        DASHES[position % len(DASHES)],
-    )
-
-
-def score_colormap(mode: str) -> str:
-    """The colour map of scores, darker for better ones, by its name."""
-    return "cividis_r" if mode == "max" else "cividis"
+    dash = DASHES[position % len(DASHES)]
+    return {
+        "color": MEANINGS.get(name, COLOURS[position % len(COLOURS)]),
+        "marker": MARKERS[position % len(MARKERS)],
+        "linestyle": (0, dash) if dash else "solid",
+    }
 
 
 def matplotlib_style() -> AbstractContextManager[None]:

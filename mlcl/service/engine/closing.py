@@ -1,15 +1,19 @@
-"""The end of a training, a run, a sweep or a table: written to the ledger, the log and the record."""
+"""The end of a training, a run, a sweep or a table: ledger, log and record get it, the checkpoint goes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 
-from mlcl.service.engine.checkpoints import drop_checkpoint
+from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.store import RunFolder, State
+from mlcl.store import RESUMABLE, RunFolder, RunFolders, State
 from mlcl.tracking import RunLog, log_parameters
 from mlcl.tracking.names import MAX_REASON, SCORE, Tag
+from mlcl.training.checkpoint import CHECKPOINTS
 
 
 def write_end(
@@ -60,3 +64,28 @@ def _log_results(log: RunLog, entry: Entry) -> None:
             Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
         }
     )
+
+
+def drop_checkpoint(folder: Path, state: State) -> None:
+    """Removes the checkpoint of a complete or pruned training; a failed one keeps it, to be looked at."""
+    if state in (State.COMPLETE, State.PRUNED):
+        for name in CHECKPOINTS:
+            (folder / name).unlink(missing_ok=True)
+
+
+def left_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
+    """Every checkpoint in a home that no command goes on from, with the state of its training.
+
+    A sweep or table whose ledger cannot be read is passed over.
+    """
+    for folder, record in RunFolders(home).records():
+        for file in (folder.path / name for name in CHECKPOINTS):
+            if file.exists() and record.state not in RESUMABLE:
+                yield file, record.state
+    found = [file for name in CHECKPOINTS for file in home.glob(f"*/*/trials/*/{name}")]
+    for owner, files in groupby(sorted(found), lambda file: file.parents[2]):
+        with suppress(UserError):
+            entries = Ledger(owner).entries
+            for file in files:
+                if (entry := entries.get(file.parent.name)) is not None and entry.ended:
+                    yield file, entry.state

@@ -147,7 +147,7 @@ class Engine:
         self._running.add(key)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
         self._source.store.on_start(entry)
-        self.reporter.begin(entry)
+        self.reporter.tell("begin", entry)
 
     def report(self, key: str, epoch: int, score: float) -> bool:
         """Writes an intermediate value. Returns whether the training is stopped early."""
@@ -159,7 +159,7 @@ class Engine:
         if early:
             self._pruned.add(key)
         if not again:
-            self.reporter.report(entry)
+            self.reporter.tell("rung", entry)
             left = self._source.left()
             if left is not None:
                 self._forecasts.report(entry, epoch, left)
@@ -213,7 +213,7 @@ class Engine:
                 each for each in self._ledger.entries.values() if each.ended and each.confirmation is None
             ]
             self._forecasts.ended(ended, left)
-        self.reporter.close(entry)
+        self.reporter.tell("close", entry)
 
 
 def _unfinished(entry: Entry, state: State, reason: str) -> End:

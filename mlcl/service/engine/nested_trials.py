@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mlcl.config import load_job
@@ -48,7 +48,7 @@ class NestedTrials(TrainingStore):
         logs: Where the logs are written.
         data: The data set of the trainings.
         free: Post-hoc keys, whose values are chosen after training and are no parameters before.
-        scope: The only search whose trainings are stored here; by default those of all.
+        scopes: The searches whose trainings are stored here; by default all.
         parent: The id of the log in which the logs are nested; by default that of the sweep.
         shared: MLflow parameters that the sweep's run has: a trial's run has those that differ.
     """
@@ -60,12 +60,12 @@ class NestedTrials(TrainingStore):
         logs: JobLogs,
         data: DatasetInfo,
         free: tuple[str, ...],
-        scope: str | None = None,
+        scopes: Collection[str] | None = None,
         parent: str = "",
         shared: Mapping[str, str] | None = None,
     ) -> None:
         self._ledger, self._folder, self._logs, self._data, self._free = ledger, folder, logs, data, free
-        self._scope, self._parent, self._shared = scope, parent or folder.name, shared or {}
+        self._scopes, self._parent, self._shared = scopes, parent or folder.name, shared or {}
 
     def folder(self, entry: Entry) -> Path:
         """Returns `trials/KEY`."""
@@ -132,7 +132,7 @@ class NestedTrials(TrainingStore):
     def open_all(self) -> None:
         """Starts the logs that a kill has kept from being started."""
         for confirmation in self._ledger.confirmations.values():
-            if self._scope in (None, confirmation.scope):
+            if self._is_here(confirmation):
                 self.open_confirmation(confirmation)
                 if confirmation.key in self._ledger.confirmation_states:
                     self.close_confirmation(confirmation.key)
@@ -145,7 +145,10 @@ class NestedTrials(TrainingStore):
             self.close(entry, entry.last_end)
 
     def _entries(self) -> list[Entry]:
-        return [entry for entry in self._ledger.entries.values() if self._scope in (None, entry.scope)]
+        return [entry for entry in self._ledger.entries.values() if self._is_here(entry)]
+
+    def _is_here(self, opened: Entry | Confirmation) -> bool:
+        return self._scopes is None or opened.scope in self._scopes
 
     def close_confirmation(self, key: str) -> None:
         """Writes the end of a confirmation to its log."""

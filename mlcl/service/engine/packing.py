@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import ray
 
@@ -27,42 +26,6 @@ class Packing:
     cpus: float
     gpus: float
     workers: int
-
-
-def nodes() -> list[dict[str, Any]]:
-    """The resources of each node that is alive, of the cluster that this process is connected to."""
-    return [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-
-
-def pack(
-    nodes: Sequence[Mapping[str, float]],
-    *,
-    workers: int,
-    cpus: float,
-    gpus: float | None,
-    device: str,
-    most: int,
-    parallel: int | None = None,
-    grows: bool = False,
-) -> Packing:
-    """The packing of at most `most` trials with `workers` workers of `cpus` and `gpus` each.
-
-    `parallel` is the number of trials at once that was asked for; by default as many as fit. In a cluster
-    that `grows`, those without room wait for nodes, which an autoscaler adds.
-
-    A fraction of a GPU stays on one GPU. Without `gpus` a worker gets one where `device` allows it and there
-    are any. Raises UserError where no trial fits and none is awaited: Ray would wait without a word and
-    without end.
-    """
-    share = _gpus(nodes, gpus, device)
-    _check(workers, cpus, share)
-    wanted = most if parallel is None else min(parallel, most)
-    slots = sum(_slots(node, cpus, share) for node in nodes)
-    if parallel is not None and grows:
-        return Packing(wanted, cpus, share, workers)
-    if slots < workers:
-        raise _too_large(nodes, workers, cpus, share, slots)
-    return Packing(min(slots // workers, wanted), cpus, share, workers)
 
 
 def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str) -> float:
@@ -163,14 +126,19 @@ class Resources:
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
     def pack(self, job: JobConfig, most: int) -> Packing:
-        """Packs at most `most` trainings into the cluster. Raises UserError where none fits."""
-        return pack(
-            nodes(),
-            workers=job.train.workers,
-            cpus=self.cpus,
-            gpus=self.gpus,
-            device=job.train.device,
-            most=most,
-            parallel=self.parallel,
-            grows=on_cluster(),
-        )
+        """Packs at most `most` trainings into the cluster that this process is connected to.
+
+        On a cluster, trainings up to `parallel` that have no room wait for nodes, which an autoscaler adds. A
+        fraction of a GPU stays on one GPU. Raises UserError where no training fits and none would wait for
+        nodes: Ray would wait without a word and without end.
+        """
+        alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        workers, gpus = job.train.workers, _gpus(alive, self.gpus, job.train.device)
+        _check(workers, self.cpus, gpus)
+        wanted = most if self.parallel is None else min(self.parallel, most)
+        slots = sum(_slots(node, self.cpus, gpus) for node in alive)
+        if self.parallel is None or not on_cluster():
+            if slots < workers:
+                raise _too_large(alive, workers, self.cpus, gpus, slots)
+            wanted = min(slots // workers, wanted)
+        return Packing(wanted, self.cpus, gpus, workers)

@@ -128,27 +128,16 @@ class Reporter:
             text = f"{trainings}, up to {at_once} at once"
         self._watch(ProgressEvent("stage", text, progress=self._progress()))
 
-    def begin(self, entry: Entry) -> None:
-        """Sends the start of a training."""
-        self._tell("begin", entry)
-
-    def report(self, entry: Entry) -> None:
-        """Sends an intermediate value of a training."""
-        self._tell("rung", entry)
-
-    def close(self, entry: Entry) -> None:
-        """Sends the end or the interruption of a training."""
-        if entry.ended:
+    def tell(self, kind: Kind, entry: Entry) -> None:
+        """Sends an event of a training: `begin`, `rung` or `close`."""
+        if kind == "close" and entry.ended:
             self._done += 1
             self._seconds.append(entry.cost.seconds)
-        self._tell("close", entry)
+        self._watch(ProgressEvent(kind, row=self._row(entry), progress=self._progress()))
 
     def end(self, text: str) -> None:
         """Sends the end of the command."""
         self._watch(ProgressEvent("end", text, progress=self._progress()))
-
-    def _tell(self, kind: Kind, entry: Entry) -> None:
-        self._watch(ProgressEvent(kind, row=self._row(entry), progress=self._progress()))
 
     def _row(self, entry: Entry) -> Row:
         train = entry.job["train"]

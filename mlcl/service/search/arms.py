@@ -79,7 +79,7 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
     Without fresh seeds there is one search, of the swept job.
     """
     if not plan.seeds:
-        return [_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
+        return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []
     arms += [(name, job, Role.BASELINE) for name, job in plan.baselines]
     found = []
@@ -87,24 +87,37 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
         found += _searches_of(plan, name, job, role)
     for number in range(1, plan.searches + 1):
         own = replace(plan, baselines=(), control=None)
-        found.append(_search(plan, own_arm(plan), Role.MODEL, number, own))
+        found.append(arm_search(plan, own_arm(plan), Role.MODEL, number, own))
     return found
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """The searches of a control or baseline; one without trials where it has no key of the space."""
+    """The searches of a control or baseline; one without trials where it has no key of the space.
+
+    A fitted baseline has one seed: its result does not depend on it.
+    """
     own, space = plan.with_grid(job), shared_space(plan.space, job)
-    its = replace(plan, job=own, space=space, name=name, baselines=(), control=None, warm_start=None)
+    seeds = plan.seeds if job.baseline is None else 1
+    its = replace(
+        plan, job=own, space=space, seeds=seeds, name=name, baselines=(), control=None, warm_start=None
+    )
     searched = job.baseline is None and bool(space.parameters)
     if searched and job_hash(own) != job_hash(plan.search_job()):
-        return [_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
+        return [arm_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]
     return [SearchPlan(name, role, 1, its, scope_of(its), is_searched=False)]
 
 
-def _search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
-    """A search with its share of trials and fresh seeds, and a sampler seed of its own.
+def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
+    """Returns a search of an arm, with its share of trials and fresh seeds, and a sampler seed of its own.
 
     Its validation rows are its own, too, where the plan says so: they are part of the error of a search.
+
+    Args:
+        plan: The plan whose trials and seeds the searches of an arm divide.
+        arm: The arm's name.
+        role: The arm's role.
+        number: The number of the search in its arm, from 1.
+        own: The plan with the job and the space of the search.
     """
     searches = plan.searches if plan.seeds else 1
     settings = own.space.search

@@ -12,7 +12,7 @@ from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.confirmation import Candidate, picked
 from mlcl.service.search.evidence import stop_of
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
@@ -55,6 +55,20 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
         return replace(entrant, alone=scores, knn={"lambda": 0.0})
     knn = {"k": setting.k, "lambda": setting.lambda_, "temperature": setting.temperature}
     return replace(entrant, scores=blended, alone=scores, knn=knn)
+
+
+def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
+    """Returns the entrant that a race picks, as it is confirmed: a single one without a race.
+
+    None until each training of the race has ended.
+    """
+    if len(raced) == 1 and not search.plan.knn_races:
+        return picked(raced[0], {})
+    race = race_results(search, raced, ledger)
+    if not race:
+        return None
+    best = race_pick(race, search.plan.space.mode)
+    return picked(raced[race.index(best)], best.knn)
 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:

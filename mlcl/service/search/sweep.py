@@ -22,10 +22,10 @@ from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import register_best
-from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants, picked
+from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants
 from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
 from mlcl.service.search.plan_checks import check_plan
-from mlcl.service.search.race import race_pick, race_results, search_result
+from mlcl.service.search.race import race_pick, race_results, race_winner, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
@@ -202,7 +202,7 @@ class Sweep:
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Returns the source of the races of searches, then sets the settings to confirm where it can."""
-        ledger, mode = self.command.ledger, self.plan.space.mode
+        ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
         least = 1 if self.plan.knn_races else 2
@@ -218,15 +218,10 @@ class Sweep:
             yield ConfirmationSource(self.plan, ledger, self.store, fields, race=True)
         self.raced |= raced
         for each in plans:
-            its = raced.get(each.scope, [])
-            race = race_results(each, its, ledger)
             if each.scope not in raced:
                 self.chosen[each.scope] = confirmed_candidates(each, found[each.scope])
-            elif race:
-                best = race_pick(race, mode)
-                self.chosen[each.scope] = [picked(its[race.index(best)], best.knn)]
-            elif len(its) < least:
-                self.chosen[each.scope] = [picked(its[0], {})]
+            elif (winner := race_winner(each, raced[each.scope], ledger)) is not None:
+                self.chosen[each.scope] = [winner]
 
     def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
         """Makes the control's best setting, with the least weights of heads, a first trial of each search."""

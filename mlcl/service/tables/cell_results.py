@@ -94,22 +94,17 @@ class CellResults:
         )
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
-        """The result of a tuned cell, whose runs are the fresh seeds of the best trial."""
-        seeds, table, best = tuned.seeds(ledger), ledger.folder.name, tuned.best(ledger)
-        none = [None] * (len(tuned.cell.jobs) - len(seeds))
-        metrics = [*(dict(seed.metrics) for seed in seeds), *({} for _ in none)]
-        logs = [log_id(table, seed.key) for seed in seeds]
-        names = [log if seed.state is State.COMPLETE else None for log, seed in zip(logs, seeds, strict=True)]
-        params = self.trainings.job(logs[0], seeds[0].job)[0] if seeds else {}
-        trainings = [
-            self.trainings.build(seed, log, params)
-            for seed, log in zip(seeds, logs, strict=True)
-            if seed.ended
-        ]
-        reasons, names = tuned.reasons(ledger), [*names, *none]
+        """The result of a tuned cell, whose runs are the fresh seeds of the picks, search by search."""
+        slots = [slot for each in tuned.searches(ledger) for slot in each.slots]
+        metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
+        seeds = [(slot, log_id(ledger.folder.name, slot.key)) for slot in slots if slot is not None]
+        logs = {seed.key: log for seed, log in seeds if seed.state is State.COMPLETE}
+        names = [None if slot is None else logs.get(slot.key) for slot in slots]
+        params = self.trainings.job(seeds[0][1], seeds[0][0].job)[0] if seeds else {}
+        trainings = [self.trainings.build(seed, log, params) for seed, log in seeds if seed.ended]
+        reasons = tuned.reasons(ledger)
         result = self._result(tuned.cell, tuned.data, metrics, names, reasons, params, trainings)
-        settings = None if best is None else {**best.settings, **best.chosen}
-        return replace(result, settings=settings, search=tuned.search(ledger))
+        return replace(result, settings=tuned.settings(ledger), search=tuned.result(ledger))
 
     def _result(
         self,
@@ -154,6 +149,7 @@ class CellResults:
             runs=tuple(names),
             reasons=tuple(dict.fromkeys([*reasons, *lacking])),
             data=rows_seen(cell.jobs[0], origin.fingerprint),
+            test_rows=data.rows.get("test", 0),
             baseline=cell.jobs[0].baseline is not None,
             origin=origin,
             params=params,

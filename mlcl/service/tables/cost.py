@@ -150,7 +150,7 @@ def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
     near = [entry for entry in searched if _task(entry.job) == _task(job)]
     heads = len(job["objective"]["heads"])
     near = [entry for entry in near if len(entry.job["objective"]["heads"]) == heads] or near
-    near = [entry for entry in near if entry.scope == tuned.scope] or near
+    near = [entry for entry in near if entry.scope in tuned.scopes] or near
     return statistics.fmean(entry.cost.seconds for entry in near) if near else math.nan
 
 

@@ -26,10 +26,15 @@ def cell_origin(
 ) -> Origin:
     """The origin of a cell whose trainings have these tags."""
     tags = list(everywhere)
-    commits = {its.get(Tag.COMMIT, "")[:12] + ("+" if its.get(Tag.DIRTY) == "true" else "") for its in tags}
+    commits = set(map(commit_of, tags))
     versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
     mlcl, commit = (", ".join(sorted(filter(None, names))) for names in (versions, commits))
     return Origin(setting_hash(cell, seed_keys), data.name, data.fingerprint, mlcl, commit)
+
+
+def commit_of(tags: Tags) -> str:
+    """The first twelve digits of the commit, with `+` after one with uncommitted changes; empty for none."""
+    return tags.get(Tag.COMMIT, "")[:12] + ("+" if tags.get(Tag.DIRTY) == "true" else "")
 
 
 def check_committed(file: Path) -> None:
@@ -64,6 +69,8 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     search = None if its is None else [its.text, its.trials]
     if its is not None and its.control is not None:
         search = [its.text, its.trials, its.control, its.hold, its.start]
+    if search is not None and its is not None and (its.searches, its.race_seeds) != (1, 0):
+        search += [its.searches, its.race_seeds, its.confirm if its.race_seeds else 0]
     return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
 
 

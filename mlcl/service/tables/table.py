@@ -13,6 +13,7 @@ from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
+from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.cell_results import CellResults
 from mlcl.service.tables.origin import check_committed
 from mlcl.service.tables.plan import TablePlan
@@ -87,17 +88,13 @@ def run_table(
                 end.state, end.reason = State.FAILED, f"{left} of {table.count} runs are missing"
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():
-                _write(report, tuned, log)
+                if tuned:
+                    tags = TrainingResults(home, command.delivery.run_id).tags
+                    write_trials(report, tuned, tags)
+                    log.artifacts([report.folder / TABLE_TRIALS])
+                write_files(report, log)
             end.state, end.reason = report.state, report.reason
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
-
-
-def _write(report: TableResult, tuned: Mapping[TunedCell, Ledger], log: RunLog) -> None:
-    """Writes the trainings of tuned cells, where there are any, then the results; logs both."""
-    if tuned:
-        write_trials(report.folder / TABLE_TRIALS, tuned)
-        log.artifacts([report.folder / TABLE_TRIALS])
-    write_files(report, log)
 
 
 def _result(

@@ -1,26 +1,33 @@
-"""The trainings of a table's tuned cells as a Parquet file: search trials and fresh seeds, a row for each."""
+"""The trainings of a table's tuned cells as a Parquet file: trials, races and fresh seeds, a row for each."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mlcl.files import new_file
+from mlcl.results.provenance import Tags
+from mlcl.results.table_result import TableResult
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.tables.origin import commit_of
 from mlcl.service.tables.tuned_cell import TunedCell
+from mlcl.tracking.names import TABLE_TRIALS
+from mlcl.training.row_predictions import PREDICTIONS
 
 TEXT = pa.string()
 SCHEMA = pa.schema(
     {
+        "table": TEXT,
         "row": TEXT,
         "column": TEXT,
         "data": TEXT,
+        "search": pa.int64(),
         "stage": TEXT,
         "number": pa.int64(),
         "seed": pa.int64(),
@@ -32,31 +39,56 @@ SCHEMA = pa.schema(
         "score": pa.float64(),
         "metrics": pa.map_(TEXT, pa.float64()),
         "seconds": pa.float64(),
+        "commit": TEXT,
+        "predictions": TEXT,
     }
 )
-"""`settings` is JSON: the keys of a space differ by cell, and their values are numbers, texts and lists."""
+"""`settings` is JSON: the keys of a space differ by cell, and their values are numbers, texts and lists.
+`commit` is that of the code that trained, with `+` after one with uncommitted changes; `predictions` is the
+file of the test predictions, relative to the home."""
 
 
-def write_trials(file: Path, searches: Mapping[TunedCell, Ledger]) -> None:
-    """Writes all search trials and fresh seeds of these cells that have ended, each cell by its ledger."""
-    rows = [row for cell, ledger in searches.items() for row in _rows(cell, ledger)]
-    with new_file(file) as path:
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path, compression="zstd")
+def write_trials(
+    report: TableResult, searches: Mapping[TunedCell, Ledger], tags: Callable[[str], Tags]
+) -> None:
+    """Writes all trainings of these cells that have ended, each cell by its ledger, to the table's folder.
+
+    The file's metadata name the table, its id and all commits, and whether each of these was clean.
+
+    Args:
+        report: The table.
+        searches: The tuned cells and their ledgers.
+        tags: Gives the tags with which a log was started.
+    """
+    rows = [
+        {"table": report.name, **row}
+        for cell, ledger in searches.items()
+        for row in _rows(cell, ledger, tags)
+    ]
+    commits = sorted({row["commit"] for row in rows})
+    clean = bool(commits) and all(each and not each.endswith("+") for each in commits)
+    about = {"table": report.name, "id": report.id, "commit": ", ".join(commits), "clean": str(clean).lower()}
+    found = pa.Table.from_pylist(
+        rows, SCHEMA.with_metadata({f"mlcl.{key}": its for key, its in about.items()})
+    )
+    with new_file(report.folder / TABLE_TRIALS) as path:
+        pq.write_table(found, path, compression="zstd")
 
 
-def _rows(cell: TunedCell, ledger: Ledger) -> Iterator[dict[str, Any]]:
-    for stage, entries in (("search", ledger.counted(cell.scope)), ("confirmation", cell.seeds(ledger))):
-        for entry in entries:
-            if entry.ended:
-                yield _row(cell, stage, entry)
+def _rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Iterator[dict[str, Any]]:
+    for each in cell.searches(ledger):
+        stages = {"search": each.trials, "race": each.race_trainings, "confirmation": each.seeds}
+        for stage, entries in stages.items():
+            for entry in entries:
+                if entry.ended:
+                    place = {"row": cell.cell.row, "column": cell.cell.column, "data": cell.data.fingerprint}
+                    yield {**place, "search": each.search.number, "stage": stage, **_row(entry, ledger, tags)}
 
 
-def _row(cell: TunedCell, stage: str, entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry, ledger: Ledger, tags: Callable[[str], Tags]) -> dict[str, Any]:
+    folder = ledger.folder
+    predictions = folder / "trials" / entry.key / PREDICTIONS
     return {
-        "row": cell.cell.row,
-        "column": cell.cell.column,
-        "data": cell.data.fingerprint,
-        "stage": stage,
         "number": entry.number,
         "seed": entry.job["train"]["seed"],
         "state": str(entry.state),
@@ -67,4 +99,6 @@ def _row(cell: TunedCell, stage: str, entry: Entry) -> dict[str, Any]:
         "score": entry.score,
         "metrics": list(entry.metrics.items()),
         "seconds": entry.cost.seconds,
+        "commit": commit_of(tags(log_id(folder.name, entry.key))),
+        "predictions": str(predictions.relative_to(folder.parents[1])) if predictions.is_file() else None,
     }

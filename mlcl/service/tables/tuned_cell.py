@@ -1,4 +1,4 @@
-"""A tuned cell: the best settings of a search, trained with fresh seeds, whose test metrics the table shows.
+"""A tuned cell: the picks of its searches, trained with fresh seeds, whose test metrics the table shows.
 
 A search that one table has finished is not repeated for another table of the home.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,30 +15,32 @@ from typing import Any
 from mlcl.config import dump_job, job_hash
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
+from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
 from mlcl.results.cell_result import SearchResult
-from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
-from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.search.confirmation import best_candidate
-from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource
+from mlcl.service.search.arms import SearchPlan, arm_search
+from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.confirmation_source import ConfirmationSource
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.service.tables.cell_search import CellSearch, most_raced, scores_of
 from mlcl.service.tables.origin import digest
 from mlcl.service.tables.plan import TablePlan, check_metrics
-from mlcl.tracking import State
+from mlcl.significance.roles import Role
 
 
 class TunedCell:
-    """The search and the confirmation of a cell. Raises UserError for a space or a job that cannot be used.
+    """The searches and the confirmation of a cell. Raises UserError for a space or a job that cannot be used.
 
-    `scope` marks their trainings in the ledger of a table. A cell with a `control` is searched once the
-    control's search has ended.
+    `scopes` mark the trainings of the searches in the ledger of a table; the first is that of the cell. The
+    searches of a cell with a `control` begin once those of the control have ended: each has the values of the
+    control's search with its number.
     """
 
     def __init__(self, cell: Cell, table: TablePlan, home: Path, control: TunedCell | None = None) -> None:
@@ -50,40 +52,61 @@ class TunedCell:
         self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id has this sign
         self.control, self._follows, self._tuning = control, control is None, cell.tuning
         self._seed_keys = table.table.seed_keys
-        self._plan = SweepPlan(
+        plan = SweepPlan(
             job=cell.jobs[0],
             space=cell.tuning.space,
             space_text=cell.tuning.text,
             name=f"{cell.row}, {cell.column}",
             trials=cell.tuning.trials,
             seeds=len(cell.jobs),
+            confirm=cell.tuning.confirm,
+            searches=cell.tuning.searches,
             resources=table.resources,
         )
-        self._data = check_plan(self._plan, home)
+        self._data = check_plan(plan, home)
         check_metrics(cell, self._data, table.file)
-        self._written = [cell.id, job_hash(self._plan.job), self._data.fingerprint, self._plan.space_text]
-        if control is not None:
-            self._plan = self._at(dump_job(cell.jobs[0]))  # as many points as with the control's values
+        self._plan = replace(plan, redraws=redraws_validation(self._data.dataset))
+        self._written = [cell.id, job_hash(plan.job), self._data.fingerprint, plan.space_text]
+        own = None if control is None else dump_job(plan.job)  # as many points as with the control's values
+        self._searches = self._planned([own] * plan.searches)
 
-    def _at(self, control: Mapping[str, Any]) -> SweepPlan:
-        """The plan with the values of the control's best job."""
-        job, tuning = self._tuning.follow(self.cell.jobs[0], control)
-        return replace(self._plan, job=job, space=tuning.space, space_text=tuning.text)
+    def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
+        """The searches with the values of the job of a control each, or as written."""
+        return [self._search(number, job) for number, job in enumerate(controls, start=1)]
+
+    def _search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
+        job, tuning = self.cell.jobs[0], self._tuning
+        if control is not None:
+            job, tuning = tuning.follow(job, control)
+        settings = tuning.space.search.model_copy(update={"race_seeds": tuning.race_seeds})
+        space = replace(tuning.space, search=settings)
+        own = replace(self._plan, job=job, space=space, space_text=tuning.text)
+        found = arm_search(self._plan, self.cell.id, Role.MODEL, number, own)
+        if number == 1:
+            return replace(found, scope=self.scope)
+        named = replace(found.plan, name=f"{self._plan.name}, search {number}")
+        return replace(found, plan=named, scope=f"{self.scope}_{number}")
+
+    def searches(self, ledger: Ledger) -> list[CellSearch]:
+        """The searches as far as a ledger has them now."""
+        return [CellSearch(each, ledger) for each in self._searches]
 
     def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
-        """Takes the values of the control's best trial; returns whether there is one, or no control."""
+        """Takes the values of the control's picks; returns whether there are any, or no control."""
         if self.control is not None:
             ledger = ledgers[self.control]
-            best = None if ledger is None else self.control.found(ledger)
-            self._follows = best is not None
-            if best is not None:
-                self._plan = self._at(best.job)
+            picks = [] if ledger is None else self.control.picks(ledger)
+            self._follows = bool(picks)
+            if picks:
+                self._searches = self._planned([dump_job(pick.job) for pick in picks])
         return self._follows
 
-    def found(self, ledger: Ledger) -> Entry | None:
-        """The best complete trial of a search that has ended."""
-        ended = sum(trial.ended for trial in ledger.counted(self.scope))
-        return self.best(ledger) if ended >= self._plan.most else None
+    def picks(self, ledger: Ledger) -> list[Candidate]:
+        """The pick of each search; none until all searches have ended, their races included."""
+        searches = self.searches(ledger)
+        ended = all(each.ended >= each.search.plan.most for each in searches)
+        found = [each.pick for each in searches] if ended else []
+        return [] if None in found else [pick for pick in found if pick is not None]
 
     @property
     def data(self) -> DatasetInfo:
@@ -91,10 +114,15 @@ class TunedCell:
         return self._data.dataset.info
 
     @property
+    def scopes(self) -> list[str]:
+        """The scopes of the searches."""
+        return [each.scope for each in self._searches]
+
+    @property
     def identity(self) -> list[Any]:
         """The id, job, data and space of the cell, with those of its control and the keys that follow it.
 
-        The number of trials is left out: it may grow.
+        The numbers of trials and searches, and the race, are left out: they may grow.
         """
         if self.control is None:
             return self._written
@@ -106,80 +134,69 @@ class TunedCell:
         return digest([self.identity, self._seed_keys])
 
     def is_whole_in(self, ledger: Ledger) -> bool:
-        """Whether a ledger has this search with as many trials, and all fresh seeds of its best trial."""
+        """Whether a ledger has these searches with as many trials, and all fresh seeds of their picks."""
         if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
             return False
         if self.control is not None and not self._is_followed_in(ledger):
             return False
-        seeds, trials = self.seeds(ledger), sum(trial.ended for trial in ledger.counted(self.scope))
-        complete = sum(seed.state is State.COMPLETE for seed in seeds)
-        return (trials, complete) == (self._plan.most, self._plan.seeds)
+        return all(each.is_whole for each in self.searches(ledger))
 
     def _is_followed_in(self, ledger: Ledger) -> bool:
-        """Whether the search in a ledger has the values of the control."""
-        versions = ledger.versions(self.scope)
-        return self._follows and bool(versions) and versions[-1].space == self._plan.space_text
+        """Whether the searches in a ledger have the values of the control."""
+        found = [(each.plan.space_text, ledger.versions(each.scope)) for each in self._searches]
+        return self._follows and all(versions and versions[-1].space == text for text, versions in found)
 
     @property
     def cost(self) -> dict[str, int]:
         """The most trainings and epochs, for the plan of the table."""
-        epochs = self.most * self._plan.job.train.epochs
-        return {"trials": self._plan.most, "seeds": self._plan.seeds, "most_epochs": epochs}
+        parts = {
+            "trials": sum(each.plan.most for each in self._searches),
+            "race": sum(map(most_raced, self._searches)),
+            "seeds": sum(each.plan.seeds for each in self._searches),
+        }
+        epochs = sum(parts.values()) * self._plan.job.train.epochs
+        return {**{name: count for name, count in parts.items() if count}, "most_epochs": epochs}
 
     @property
     def most(self) -> int:
         """The largest number of its trainings."""
-        return self._plan.most + self._plan.seeds
+        return sum(e.plan.most + most_raced(e) + e.plan.seeds for e in self._searches)
 
     def remaining(self, ledger: Ledger | None) -> int:
         """The number of trainings that have not ended by a ledger; all without one."""
-        if ledger is None:
-            return self.most
-        trials = sum(trial.ended for trial in ledger.counted(self.scope))
-        return max(0, self._plan.most - trials) + self._plan.seeds - sum(e.ended for e in self.seeds(ledger))
+        return self.most if ledger is None else sum(each.left for each in self.searches(ledger))
 
-    def seeds(self, ledger: Ledger) -> list[Entry]:
-        """The trainings of the best trial so far with fresh seeds, one per seed, that have been started."""
-        best = self.best(ledger)
-        known = [] if best is None else ledger.seeds_of(scoped(self.scope, best_candidate(best).key))
-        return known[: self._plan.seeds]
+    def settings(self, ledger: Ledger) -> dict[str, Any] | None:
+        """The settings of the pick that is best on validation."""
+        return max(self.searches(ledger), key=lambda each: each.validation).settings
 
-    def best(self, ledger: Ledger) -> Entry | None:
-        """The best complete trial so far."""
-        return next(iter(ranked(ledger.counted(self.scope), self._plan.space.mode)), None)
-
-    def search(self, ledger: Ledger) -> SearchResult:
-        """The result of the search so far."""
-        trials, best = ledger.counted(self.scope), self.best(ledger)
-        complete, fresh = (
-            [each.score for each in entries if each.state is State.COMPLETE and each.score is not None]
-            for entries in (trials, self.seeds(ledger))
-        )
+    def result(self, ledger: Ledger) -> SearchResult:
+        """The result of the searches so far, with the means over them."""
+        searches = self.searches(ledger)
+        trials = Counter(str(trial.state) for each in searches for trial in each.trials)
+        medians = [statistics.median(scores) for each in searches if (scores := scores_of(each.trials))]
         return SearchResult(
             metric=self._plan.score,
             mode=self._plan.space.mode,
-            trials=dict(Counter(str(trial.state) for trial in trials)),
-            median=statistics.median(complete) if complete else None,
-            best=None if best is None else best.score,
-            fresh=statistics.fmean(fresh) if fresh else None,
+            trials=dict(trials),
+            median=_mean(medians),
+            best=_mean(scores_of([each.best for each in searches if each.best is not None])),
+            fresh=_mean(scores_of([seed for each in searches for seed in each.seeds])),
+            searches=tuple(each.result for each in searches),
         )
 
     def reasons(self, ledger: Ledger) -> list[str]:
-        """The reasons of fresh seeds that failed, or of trials where no seed was started."""
-        entries = self.seeds(ledger) or ledger.trials(scope=self.scope)
-        if self.control is not None and not self._follows and not entries:
+        """The reasons of fresh seeds that failed, or of trials of searches where no seed was started."""
+        searches = self.searches(ledger)
+        known = [entry for each in searches for entry in each.seeds or ledger.trials(scope=each.search.scope)]
+        if self.control is not None and not self._follows and not known:
             return [f"its control {self.control.cell.id} has no best trial"]
-        return [entry.reason for entry in entries if entry.reason]
-
-    def _confirmed(self, ledger: Ledger) -> bool:
-        seeds = self.seeds(ledger)
-        closed = {key for key, (state, _) in ledger.confirmation_states.items() if state is not State.STOPPED}
-        return self.remaining(ledger) == 0 and all(seed.confirmation in closed for seed in seeds)
+        return [entry.reason for entry in known if entry.reason]
 
     def train(
         self, command: Command, engine: Engine, parent: str, ledgers: Mapping[TunedCell, Ledger]
     ) -> None:
-        """Runs the search, then trains its best trial with fresh seeds; goes on with what a ledger has.
+        """Runs the searches and their races, then trains the picks with fresh seeds; goes on with a ledger.
 
         The logs of its trainings are nested in the log `parent`. Nothing is trained without a best trial of
         the control, which `ledgers` has.
@@ -187,18 +204,34 @@ class TunedCell:
         if not self.follow(ledgers):
             return
         plan, ledger, folder = self._plan, command.ledger, command.folder.path
-        open_version(plan, ledger, engine.home, engine.reporter.note, self.scope)
-        store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scope, parent)
+        for each in self._searches:
+            open_version(each.plan, ledger, engine.home, engine.reporter.note, each.scope)
+        store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scopes, parent)
         with command.stop.shielded():
             store.open_all()
-            search = Search(plan, ledger, self.scope)
+            searches = [Search(each.plan, ledger, each.scope) for each in self._searches]
             if self.control is not None:
-                search.start_at({})  # the job as written has the control's values; then the least weights
+                for search in searches:
+                    search.start_at({})  # the job as written has the control's values; then the least weights
             store.close_all()
-        if search.left():
-            engine.run(SearchSource([search], store))
-        best = search.best()
-        if best is not None and not engine.stop() and not self._confirmed(ledger):
-            first = plan.job.train.seed + 1
-            chosen = ChosenSettings([best_candidate(best)], range(first, first + plan.seeds), self.scope)
-            engine.run(ConfirmationSource(plan, ledger, store, [chosen], self._seed_keys))
+        if sum(search.left() for search in searches):
+            engine.run(SearchSource(searches, store))
+        for race in (True, False):
+            found = self.searches(ledger)
+            chosen = [each.race if race else each.confirmation for each in found]
+            open_ = [its for each, its in zip(found, chosen, strict=True) if not each.is_closed(its)]
+            if open_ and not engine.stop():
+                engine.run(
+                    ConfirmationSource(
+                        plan,
+                        ledger,
+                        store,
+                        [its for its in chosen if its.settings],
+                        self._seed_keys,
+                        race=race,
+                    )
+                )
+
+
+def _mean(scores: Sequence[float]) -> float | None:
+    return statistics.fmean(scores) if scores else None

@@ -110,10 +110,11 @@ class Labelling:
         """Returns the outputs of the rows that can be read, and the problem of each row or ""."""
         problems = [str(item.content) if isinstance(item.content, Unreadable) else "" for item in batch]
         try:
-            return self._outputs(_readable(batch, problems)), problems
+            return self._outputs(batch), problems
         except UserError:
             problems = [known or self._problem(item) for item, known in zip(batch, problems, strict=True)]
-            return self._outputs(_readable(batch, problems)), problems
+            readable = [item for item, problem in zip(batch, problems, strict=True) if not problem]
+            return self._outputs(readable), problems
 
     def _problem(self, item: Item) -> str:
         try:
@@ -185,10 +186,6 @@ class Labelling:
                 columns[name] = [nothing if problem else next(rest) for problem in problems]
             columns["error"] = problems
         write({"id": ids, **columns})
-
-
-def _readable(batch: Sequence[Item], problems: Sequence[str]) -> list[Item]:
-    return [item for item, problem in zip(batch, problems, strict=True) if not problem]
 
 
 def _can_score(index: Index, split: Split) -> bool:

@@ -18,16 +18,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from filelock import FileLock
 
 from mlcl.data import Dataset, Split, decode_all
 from mlcl.data.cache_entries import ABOUT, cached
-from mlcl.errors import UserError
-from mlcl.files import new_folder, remove_partial
 from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
 from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, precision
 from mlcl.training.features.image import IMAGE
@@ -41,6 +38,7 @@ EXTRACTORS: Mapping[InputName, Kind] = {
     "column": COLUMN,
 }
 FOLDER = "features"
+T = TypeVar("T")
 VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "shape.npy"
 
 
@@ -66,13 +64,11 @@ class FeatureCache:
         """
         if not EXTRACTORS[name].cached:
             return self.extractor(name, section)(self._contents(section, split))
-        about = self._about(name, section, split)
-        folder = self._entry(about)
-
-        def make() -> None:
-            _once(folder, about, lambda work: _write(work, self._computed(name, section, split)))
-
-        return cached(folder, make, _read)
+        return self._kept(
+            self._about(name, section, split),
+            lambda work: _write(work, self._computed(name, section, split)),
+            _read,
+        )
 
     def _computed(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
         """Computes the rows of a split; a redrawn split takes a network's rows from stored splits."""
@@ -98,15 +94,9 @@ class FeatureCache:
             return kind.fit(section, None, self._device)
         if not kind.cached:
             return kind.fit(section, self._contents(section, self.train), self._device)
-        about = self._about(name, section)
-        folder = self._entry(about)
-
-        def write(work: Path) -> None:
-            kind.fit(section, self._contents(section, self.train), self._device).save(work)
-
-        return cached(
-            folder,
-            lambda: _once(folder, about, write),
+        return self._kept(
+            self._about(name, section),
+            lambda work: kind.fit(section, self._contents(section, self.train), self._device).save(work),
             lambda folder: kind.load(section, folder, self._device),
         )
 
@@ -132,19 +122,14 @@ class FeatureCache:
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
         return self.cache / FOLDER / digest
 
+    def _kept(self, about: dict[str, Any], write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
+        """Reads the entry of the cache that `about` describes, and writes it first if necessary."""
 
-def _once(folder: Path, about: dict[str, Any], write: Callable[[Path], None]) -> None:
-    """Fills an entry of the cache unless another process fills it meanwhile."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):
-            if not folder.exists():
-                remove_partial(folder.parent, folder.name)
-                with new_folder(folder) as work:
-                    write(work)
-                    (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
-    except OSError as error:
-        raise UserError("cannot be written", file=folder, found=error) from None
+        def write_entry(work: Path) -> None:
+            write(work)
+            (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+
+        return cached(self._entry(about), write_entry, read, is_folder=True)
 
 
 def _write(folder: Path, rows: Matrix) -> None:

@@ -63,11 +63,6 @@ class Kind:
     cached: bool = True
 
 
-def floats(values: Any) -> NDArray[np.float32]:
-    """Converts values to a contiguous float32 array."""
-    return np.ascontiguousarray(values, dtype=np.float32)
-
-
 Precision = Literal["float32", "bf16"]
 
 
@@ -116,7 +111,7 @@ class Column:
         """Returns the vectors. Raises ValueError for another size."""
         if contents.shape[1] != self.columns:
             raise ValueError(f"vectors of {contents.shape[1]} numbers, not {self.columns}")
-        return floats(contents)
+        return np.ascontiguousarray(contents, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
         """Writes the size."""

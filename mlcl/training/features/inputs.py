@@ -147,12 +147,7 @@ def _vectors(contents: Sequence[Content], places: Sequence[str], columns: int) -
         except (TypeError, ValueError) as error:
             raise UserError(f"not a vector at {place}", key="vectors", found=error) from None
         if values.shape != (columns,) or not np.isfinite(values).all():
-            found = f"shape {list(values.shape)}"
-            raise UserError(
-                f"not a vector of finite numbers at {place}",
-                key="vectors",
-                found=found,
-                allowed=f"[{columns}]",
-            )
+            problem, found = f"not a vector of finite numbers at {place}", f"shape {list(values.shape)}"
+            raise UserError(problem, key="vectors", found=found, allowed=f"[{columns}]")
         rows[row] = values
     return rows

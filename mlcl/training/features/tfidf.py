@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mlcl.errors import UserError
 from mlcl.models.feature_inputs import TfidfInput
-from mlcl.training.features.extractor import Contents, Kind, Matrix, floats
+from mlcl.training.features.extractor import Contents, Kind, Matrix
 
 TERMS, IDF = "terms.json", "idf.npy"
 
@@ -50,7 +50,7 @@ class Tfidf:
         """Writes the n-grams in column order and their idf (F,) float32."""
         terms = self.vectorizer.get_feature_names_out().tolist()
         (folder / TERMS).write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")
-        np.save(folder / IDF, floats(self.vectorizer.idf_))
+        np.save(folder / IDF, self.vectorizer.idf_.astype(np.float32))
 
 
 def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
@@ -66,7 +66,7 @@ def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfi
     except ValueError as error:
         raise UserError("no word in the training texts", key="encoder.tfidf", found=error) from None
     order = np.argsort(fitted.idf_, kind="stable")
-    return _of(section, fitted.get_feature_names_out()[order].tolist(), floats(fitted.idf_)[order])
+    return _of(section, fitted.get_feature_names_out()[order].tolist(), fitted.idf_[order].astype(np.float32))
 
 
 def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mlcl.report.plots.cells import CellPoint, cells_plot
 from mlcl.report.plots.charts import to_svg
+from mlcl.report.table_plots import CellPoint, cells_plot
 
 ROWS = [
     CellPoint(*row)

@@ -86,7 +86,7 @@ def test_nothing_logged_and_no_training_complete(search_of):
     plots, left_out = plots_of(search_of(3, change=lambda frame: frame.assign(state="FAILED")))
     assert not plots
     assert set(left_out.values()) == {"no training is complete"}
-    assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).x == []  # no common step
+    assert mean_curve("s", [[(1, 0.5)], [(2, 0.5)]]).empty  # no common step
 
 
 def test_a_setting_whose_seeds_share_one_step_is_named():

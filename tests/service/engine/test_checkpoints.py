@@ -9,7 +9,7 @@ from sweeps import World
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.engine.checkpoints import left_checkpoints
+from mlcl.service.engine.closing import left_checkpoints
 from mlcl.store import RunFolders
 from mlcl.tracking import State
 from mlcl.training.checkpoint import CHECKPOINT

@@ -1,17 +1,30 @@
 """The number of trials that fit into a cluster at once."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from mlcl.errors import UserError
 from mlcl.service.engine import packing
-from mlcl.service.engine.packing import Packing, nodes, pack
+from mlcl.service.engine.packing import Packing, Resources
 
 LAPTOP = [{"CPU": 2.0, "memory": 1e9}]
 SERVER = [{"CPU": 16.0, "GPU": 4.0}]
 
 
-def room(nodes, *, workers=1, cpus=1.0, gpus=None, device="auto", most=10**6, **how):
-    return pack(nodes, workers=workers, cpus=cpus, gpus=gpus, device=device, most=most, **how)
+@pytest.fixture
+def room(monkeypatch):
+    """The packing of trainings into a cluster with these nodes, beside one that is dead."""
+
+    def pack(nodes, *, workers=1, device="auto", most=10**6, grows=False, **share):
+        told = [{"Alive": True, "Resources": its} for its in nodes]
+        dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 64.0}}
+        monkeypatch.setattr(packing.ray, "nodes", lambda: [*told, dead])
+        monkeypatch.setattr(packing, "on_cluster", lambda: grows)
+        job = SimpleNamespace(train=SimpleNamespace(workers=workers, device=device))
+        return Resources(**share).pack(job, most)
+
+    return pack
 
 
 @pytest.mark.parametrize(
@@ -35,19 +48,19 @@ def room(nodes, *, workers=1, cpus=1.0, gpus=None, device="auto", most=10**6, **
         ([{"CPU": 1.0, "GPU": 8.0}], {"gpus": 1}, 1),
     ],
 )
-def test_trials_of_one_worker(cluster, how, concurrent):
+def test_trials_of_one_worker(room, cluster, how, concurrent):
     assert room(cluster, **how).concurrent == concurrent
 
 
 @pytest.mark.parametrize("count", range(1, 41))
-def test_fractions_fill_what_they_are_fractions_of(count):
+def test_fractions_fill_what_they_are_fractions_of(room, count):
     assert room([{"CPU": 0.1 * count}], cpus=0.1).concurrent == count
     assert room([{"CPU": sum([0.1] * count)}], cpus=0.1).concurrent == count
     assert room([{"CPU": 1.0}], cpus=1 / count).concurrent == count
     assert room([{"CPU": 999.0, "GPU": 3.0}], gpus=1 / count).concurrent == 3 * count
 
 
-def test_the_smallest_share():
+def test_the_smallest_share(room):
     assert room([{"CPU": 99_999.0, "GPU": 3.0}], gpus=0.0001).concurrent == 30_000
 
 
@@ -63,11 +76,11 @@ def test_the_smallest_share():
         (SERVER, {"workers": 4, "gpus": 0}, 4),
     ],
 )
-def test_trials_of_several_workers_spread_over_nodes(cluster, how, concurrent):
+def test_trials_of_several_workers_spread_over_nodes(room, cluster, how, concurrent):
     assert room(cluster, **how).concurrent == concurrent
 
 
-def test_what_a_worker_gets():
+def test_what_a_worker_gets(room):
     assert room(SERVER, cpus=2) == Packing(4, 2, 1.0, 1)
     assert room(SERVER, device="cuda").gpus == 1.0
     assert room(SERVER, device="cpu").gpus == 0.0
@@ -75,7 +88,7 @@ def test_what_a_worker_gets():
     assert room(SERVER, gpus=0.5, workers=1).gpus == 0.5
 
 
-def test_never_more_than_asked():
+def test_never_more_than_asked(room):
     assert room(SERVER, most=3).concurrent == 3
 
 
@@ -103,7 +116,7 @@ def test_never_more_than_asked():
         (LAPTOP, {"device": "cuda"}, r"train\.device.*no node has a GPU"),
     ],
 )
-def test_what_would_wait_for_ever_is_refused(cluster, how, match):
+def test_what_would_wait_for_ever_is_refused(room, cluster, how, match):
     with pytest.raises(UserError, match=match):
         room(cluster, **how)
 
@@ -119,14 +132,5 @@ def test_what_would_wait_for_ever_is_refused(cluster, how, match):
         ([{"CPU": 0.0}], {"parallel": 8, "grows": True, "gpus": 1, "device": "cuda"}, 8),
     ],
 )
-def test_parallel_is_a_limit_and_on_a_cluster_a_demand(cluster, how, concurrent):
+def test_parallel_is_a_limit_and_on_a_cluster_a_demand(room, cluster, how, concurrent):
     assert room(cluster, **how).concurrent == concurrent
-
-
-def test_nodes_are_those_alive(monkeypatch):
-    told = [
-        {"Alive": True, "Resources": {"CPU": 2.0}},
-        {"Alive": False, "Resources": {"CPU": 64.0}},
-    ]
-    monkeypatch.setattr(packing.ray, "nodes", lambda: told)
-    assert nodes() == [{"CPU": 2.0}]

@@ -44,10 +44,10 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     assert (told[-1].kind, told[-1].text) == ("stage", "search: 4 trainings, 1 done, up to 2 at once")
     assert told[-1].progress.seconds_left is None
     entry.cost.begin(clock[0], 1, 0)
-    reporter.begin(entry)
+    reporter.tell("begin", entry)
     clock[0] += 2
     entry.intermediate.append((1, 0.25))
-    reporter.report(entry)
+    reporter.tell("rung", entry)
     row = told[-1].row
     assert (row.label, row.state, row.epoch, row.epochs, row.score) == ("trial 0", State.RUNNING, 1, 4, 0.25)
     assert row.seconds == 2
@@ -57,7 +57,7 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
     entry.cost.end(clock[0])
     entry.metrics = {"val/accuracy": 0.5}
     reporter.found[0] = entry
-    reporter.close(entry)
+    reporter.tell("close", entry)
     last = told[-1]
     assert (last.kind, last.row.epoch, last.row.score, last.row.seconds) == ("close", 4, 0.5, 10)
     assert (last.progress.done, last.progress.running) == (2, ())
@@ -68,9 +68,9 @@ def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
 def test_what_is_interrupted_is_not_done_and_a_note_has_no_progress(reporter, told):
     entry = reporter._ledger.entries["t0"]
     reporter.stage("confirmation", 0, 4, 2)
-    reporter.begin(entry)
+    reporter.tell("begin", entry)
     entry.state = State.STOPPED
-    reporter.close(entry)
+    reporter.tell("close", entry)
     progress = told[-1].progress
     assert (progress.stage, progress.done, progress.seconds_left) == ("confirmation", 0, None)
     reporter.note("so it is")

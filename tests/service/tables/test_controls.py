@@ -9,6 +9,7 @@ from sweep_contents import differences
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.confirmation import best_candidate
 from mlcl.service.tables import plan_table
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State
@@ -125,10 +126,9 @@ def test_a_search_that_followed_another_trial_is_not_taken_over(tables, monkeypa
     (ledger,) = TableTrainings(plan, tables.home).all_ledgers
     assert warm.follow({warm.control: ledger})
     assert warm.is_whole_in(ledger)
-    other = next(
-        trial for trial in ledger.trials(scope="base_few") if trial is not warm.control.found(ledger)
-    )
-    monkeypatch.setattr(warm.control, "found", lambda _ledger: other)
+    (pick,) = warm.control.picks(ledger)
+    other = next(trial for trial in ledger.trials(scope="base_few") if trial.label != pick.trial)
+    monkeypatch.setattr(warm.control, "picks", lambda _ledger: [best_candidate(other)])
     assert warm.follow({warm.control: ledger})
     assert not warm.is_whole_in(ledger)
 
@@ -164,6 +164,7 @@ CHAIN["rows"] = {**CHAIN["rows"], "Cold": {**TABLE["rows"]["Cold"], **CONTROL}}
         (rows({"hold": [], "start": []}), "control goes with hold or start"),
         (rows({"hold": [HELD], "start": [HELD]}), "stands twice"),
         (rows({"hold": [OWN]}), "not an entry that the spaces of Warm and of its control share"),
+        (rows({"searches": 2}), "other searches than its control"),
         (rows({"hold": ["evaluation.knn.k"]}), "not an entry"),
         (rows(tune({**SPACE, HELD: {"choice": [0.05, 0.1]}}), "Base"), "not an entry"),
     ],

@@ -5,7 +5,10 @@ from reproduced import TUNED
 
 from mlcl.errors import UserError
 from mlcl.results.table_trials import read_trials
+from mlcl.service.engine import command
 from mlcl.service.engine.ledger import Ledger
+from mlcl.tracking import Provenance
+from mlcl.training.row_predictions import PREDICTIONS
 
 
 def test_the_file_has_every_search_trial_and_fresh_seed(tables):
@@ -22,6 +25,32 @@ def test_the_file_has_every_search_trial_and_fresh_seed(tables):
     values = [list(zip(row.epochs, row.intermediate, strict=True)) for row in trials.itertuples()]
     assert values == [entry.intermediate for entry in entries]
     assert list(trials.seed) == [entry.job["train"]["seed"] for entry in entries]
+
+
+@pytest.mark.parametrize(("dirty", "commit"), [("false", "1a2b3c4d5e6f"), ("true", "1a2b3c4d5e6f+")])
+def test_the_commit_and_whether_it_was_clean_stand_in_the_file(tables, monkeypatch, dirty, commit):
+    code = {"mlflow.source.git.commit": "1a2b3c4d5e6f" + 28 * "0", "mlcl.git.dirty": dirty}
+    monkeypatch.setattr(command, "provenance", lambda: Provenance(code, ""))
+    report = tables.run(tables.plan(TUNED))
+    trials = read_trials(report.folder / "trials.parquet")
+    assert set(trials.commit) == {commit}
+    about = {"table": "table", "id": report.id, "commit": commit, "clean": str(dirty == "false").lower()}
+    assert trials.attrs == {f"mlcl.{key}": its for key, its in about.items()}
+    assert set(trials.table) == {"table"}
+
+
+def test_a_fresh_seed_names_the_file_with_its_test_predictions(tables):
+    report = tables.run(tables.plan(TUNED))
+    assert set(read_trials(report.folder / "trials.parquet").predictions) == {None}
+    assert read_trials(report.folder / "trials.parquet").attrs["mlcl.clean"] == "false"  # no commit
+    (confirmation,) = Ledger(report.folder).confirmations.values()
+    file = report.folder / "trials" / f"{confirmation.key}-seed1" / PREDICTIONS
+    file.write_text("predictions")
+    tables.run(tables.plan(TUNED))
+    trials = read_trials(report.folder / "trials.parquet")
+    found = trials[(trials.stage == "confirmation") & (trials.seed == 1)].predictions
+    assert [tables.home / its for its in found] == [file]
+    assert trials.predictions.notna().sum() == 1
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path):

@@ -50,6 +50,7 @@ def test_the_best_trial_is_trained_with_fresh_seeds_whose_test_metrics_are_shown
     cell = tuned(report)
     assert cell.figures[0].values == tuple(seed.metrics["test/accuracy"] for seed in seeds)
     assert cell.runs == tuple(f"{report.id}.{seed.key}" for seed in seeds)
+    assert cell.test_rows == 24
     assert (cell.settings, report.cells[0].settings, len(tables.states())) == (best.settings, None, 2)
     cold, warm = json.loads((report.folder / "table.json").read_text())["cells"]
     assert ("settings" in cold, list(warm["settings"])) == (False, [NAME])

@@ -1,0 +1,189 @@
+"""MIMIC-III v1.4 (Johnson et al. 2016) and MIMIC-IV v2.2 with MIMIC-IV-Note v2.2 (Johnson et al. 2023).
+
+Discharge summaries with ICD codes, from PhysioNet for credentialed users. Each file may be `.csv.gz` or
+`.csv`. The summaries of an admission and their addenda become one text, by date. Counts are those of Table 3
+of the Similarity-Dissimilarity paper. The lists of admission ids of the splits are not part of this package.
+
+`mimic3` reads NOTEEVENTS, DIAGNOSES_ICD and PROCEDURES_ICD. Its splits are the lists of Mullenbach et al.
+(2018), which their project CAML publishes: `{train,dev,test}_{full,50}_hadm_ids.csv`, one id a line. CAML
+itself counts 8,922 codes: over all three splits, and with procedure codes read as numbers, which loses their
+leading zeros and merges some. Read that way, 8,686 of them have a training row; read as text, as here, a few
+more differ. So the paper's 8,692 are, by our reading, the codes with a training row. For CAML's cleaning of
+the text see `clean_text`. A listed admission without a code stays, with no label, as in CAML's own files.
+
+`mimic4` reads hosp/diagnoses_icd and hosp/procedures_icd of MIMIC-IV and note/discharge of MIMIC-IV-Note,
+also without these folders. MIMIC-IV-Note is a distribution of its own: `notes` is its folder if it is not in
+that of MIMIC-IV. An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 codes get their dot back;
+ICD-10 codes stay as the tables write them, as in the published sets. The splits are the lists of Nguyen et
+al. (2023), which their project MIMIC-IV-ICD publishes with the fifty codes of `codes: 50`. The paper's
+numbers of codes are, by our reading, those with a training row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from mlcl.config.section import UserPath
+from mlcl.data.source import NewDataset, Source, Workspace
+from mlcl.data.sources.common.clinical import (
+    LICENCE,
+    ClinicalOptions,
+    Lists,
+    NoteStore,
+    notes_dataset,
+    records,
+)
+from mlcl.data.sources.common.distribution import Release
+from mlcl.data.sources.common.icd_codes import (
+    Codes,
+    CodeTable,
+    icd9_diagnosis,
+    icd9_diagnosis_chapter,
+    icd9_procedure,
+    icd9_procedure_chapter,
+    icd10_diagnosis_chapter,
+    icd10_procedure_section,
+)
+
+COUNTED = ("train", "validation", "test", "codes", "codes a row")
+"""The published counts, in the order of the tables below."""
+
+
+def _names(*names: str) -> tuple[str, ...]:
+    """The names that a file may have, with or without `.gz`."""
+    return tuple(f"{name}.csv{end}" for name in names for end in (".gz", ""))
+
+
+def _published(*counts: float) -> dict[str, float]:
+    return dict(zip(COUNTED, counts, strict=True))
+
+
+TITLE_3 = "MIMIC-III v1.4 (PhysioNet)"
+NOTES_3 = _names("NOTEEVENTS")
+TABLES_3 = (
+    CodeTable(_names("DIAGNOSES_ICD"), icd9_diagnosis, icd9_diagnosis_chapter),
+    CodeTable(_names("PROCEDURES_ICD"), icd9_procedure, icd9_procedure_chapter),
+)
+RELEASE_3 = Release(TITLE_3, [NOTES_3, *(table.names for table in TABLES_3)])
+PUBLISHED_3 = {
+    "full": _published(47_723, 1_631, 3_372, 8_692, 15.7),
+    "50": _published(8_066, 1_573, 1_729, 50, 5.7),
+}
+TOP_50 = """
+401.9 38.93 428.0 427.31 414.01 96.04 96.6 584.9 250.00 96.71 272.4 518.81 99.04 39.61 599.0 530.81
+96.72 272.0 285.9 88.56 244.9 486 38.91 285.1 36.15 276.2 496 99.15 995.92 V58.61 507.0 038.9 88.72
+585.9 403.90 311 305.1 37.22 412 33.24 39.95 287.5 410.71 276.1 V45.81 424.0 45.13 V15.82 511.9 37.23
+"""
+"""The labels of MIMIC-III-50 as CAML prints them; counted anew they differ (Edin et al. 2023)."""
+
+
+def state_3(options: ClinicalOptions) -> list[Any]:
+    """Plain data that changes when one of the files of MIMIC-III does."""
+    return [RELEASE_3.state(options), *_lists_3(options).state()]
+
+
+def read_3(options: ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
+    """Reads MIMIC-III. Raises UserError with file and line, and for counts that are not the published."""
+    files, notes = work.enter_context(RELEASE_3.open(options.path)), NoteStore(work)
+    codes = Codes()
+    for table in TABLES_3:
+        codes.add(table, records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")))
+    splits, _ = _lists_3(options).read(codes, split_seed)
+    columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
+    for admission, date, category, description, text in records(files, NOTES_3, columns):
+        if category.strip() == "Discharge summary" and admission in splits:
+            # A summary goes before an addendum of its day.
+            notes.add(admission, (date, description.strip() != "Report"), text)
+    name, published = f"mimic3-{options.codes}", PUBLISHED_3[options.codes]
+    return notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
+
+
+def _lists_3(options: ClinicalOptions) -> Lists:
+    return Lists(options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3")
+
+
+MIMIC3 = Source(
+    name="mimic3",
+    title="MIMIC-III v1.4: discharge summaries with ICD-9 codes",
+    origin=TITLE_3,
+    licence=LICENCE,
+    version="2",
+    options=ClinicalOptions,
+    read=read_3,
+    state=state_3,
+)
+
+TITLE_4, NOTE_TITLE_4 = "MIMIC-IV v2.2 (PhysioNet)", "MIMIC-IV-Note v2.2 (PhysioNet)"
+NOTES_4 = _names("note/discharge", "discharge")
+DIAGNOSES_4 = _names("hosp/diagnoses_icd", "diagnoses_icd")
+PROCEDURES_4 = _names("hosp/procedures_icd", "procedures_icd")
+RELEASE_4, NOTE_RELEASE_4 = Release(TITLE_4, [DIAGNOSES_4, PROCEDURES_4]), Release(NOTE_TITLE_4, [NOTES_4])
+TABLES_4 = {
+    9: (
+        CodeTable(DIAGNOSES_4, icd9_diagnosis, icd9_diagnosis_chapter),
+        CodeTable(PROCEDURES_4, icd9_procedure, icd9_procedure_chapter),
+    ),
+    10: (
+        CodeTable(DIAGNOSES_4, str, icd10_diagnosis_chapter),
+        CodeTable(PROCEDURES_4, str, icd10_procedure_section),
+    ),
+}
+PUBLISHED_4 = {
+    (9, "full"): _published(188_533, 7_110, 13_709, 11_145, 13.4),
+    (9, "50"): _published(170_664, 6_406, 12_405, 50, 4.7),
+    (10, "full"): _published(110_442, 4_017, 7_851, 25_230, 16.1),
+    (10, "50"): _published(104_077, 3_805, 7_368, 50, 5.4),
+}
+
+
+class Mimic4Options(ClinicalOptions):
+    """Options of the tables, and of the codes and the split."""
+
+    version: Literal[9, 10] = Field(10, description="of the codes")
+    notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
+
+
+def state_4(options: Mimic4Options) -> list[Any]:
+    """Plain data that changes when one of the files of MIMIC-IV does."""
+    note_folder = options.notes or options.path
+    with RELEASE_4.open(options.path) as tables, NOTE_RELEASE_4.open(note_folder) as notes:
+        return [tables.state(), notes.state(), *_lists_4(options).state()]
+
+
+def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDataset:
+    """Reads MIMIC-IV. Raises UserError with file and line, and for counts that are not the published."""
+    tables = work.enter_context(RELEASE_4.open(options.path))
+    files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
+    notes, codes = NoteStore(work), Codes()
+    for table in TABLES_4[options.version]:
+        rows = records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
+        codes.add(table, (row[:3] for row in rows if row[3] == str(options.version)))
+    splits, top = _lists_4(options).read(codes, split_seed)
+    # The lists of the other version name other admissions.
+    splits = {row: split for row, split in splits.items() if row in codes.of}
+    columns = ("hadm_id", "note_type", "charttime", "text")
+    for admission, kind, time, text in records(files, NOTES_4, columns):
+        if admission in splits:
+            notes.add(admission, (time, kind != "DS"), text)
+    name = f"mimic4-icd{options.version}-{options.codes}"
+    published = PUBLISHED_4[options.version, options.codes]
+    return notes_dataset(options, splits, codes, top, notes, name, published)
+
+
+def _lists_4(options: Mimic4Options) -> Lists:
+    title = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_icd9 and mimic4_icd10"
+    return Lists(options, title, f"mimic4_icd{options.version}", top=True)
+
+
+MIMIC4 = Source(
+    name="mimic4",
+    title="MIMIC-IV v2.2: discharge summaries with ICD-9 or ICD-10 codes",
+    origin=f"{TITLE_4}, {NOTE_TITLE_4}",
+    licence=LICENCE,
+    version="2",
+    options=Mimic4Options,
+    read=read_4,
+    state=state_4,
+)

@@ -1,0 +1,156 @@
+"""One search of a tuned cell as far as a ledger has it: trials, race, the pick, and its fresh seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from mlcl.results.sweep_arms import ArmSearch
+from mlcl.results.sweep_result import ranked
+from mlcl.service.engine.entries import Entry, scoped
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.arms import SearchPlan
+from mlcl.service.search.confirmation import Candidate, best_candidate, entrant_count, entrants
+from mlcl.service.search.confirmation_source import ChosenSettings
+from mlcl.service.search.race import race_winner, search_result
+from mlcl.store import RESUMABLE
+from mlcl.tracking import State
+
+
+def most_raced(search: SearchPlan) -> int:
+    """The largest number of trainings in the race of a search."""
+    if not search.races:
+        return 0
+    return len(search.race_seeds) * (1 + entrant_count(search.plan.confirm, search.plan.most))
+
+
+def scores_of(trainings: Iterable[Entry]) -> list[float]:
+    """The scores of the complete ones among trainings."""
+    return [each.score for each in trainings if each.state is State.COMPLETE and each.score is not None]
+
+
+@dataclass(frozen=True)
+class CellSearch:
+    """A search of a tuned cell, and the ledger that has it.
+
+    It reads the ledger once: after further trainings a new one is built.
+    """
+
+    search: SearchPlan
+    ledger: Ledger
+
+    @cached_property
+    def trials(self) -> list[Entry]:
+        """The trials whose scores compare."""
+        return self.ledger.counted(self.search.scope)
+
+    @property
+    def ended(self) -> int:
+        """The number of trials that have ended."""
+        return sum(trial.ended for trial in self.trials)
+
+    @cached_property
+    def best(self) -> Entry | None:
+        """The best complete trial so far."""
+        return next(iter(ranked(self.trials, self.search.plan.space.mode)), None)
+
+    @cached_property
+    def raced(self) -> list[Candidate]:
+        """The job as written and the best trials so far; empty without a race or a complete trial."""
+        return entrants(self.search, self.trials) if self.search.races and self.best is not None else []
+
+    @property
+    def race(self) -> ChosenSettings:
+        """The settings and seeds of the race; no settings for fewer than two."""
+        raced = self.raced
+        field = raced if len(raced) > 1 else []
+        return ChosenSettings(field, self.search.race_seeds, self.search.scope)
+
+    @cached_property
+    def pick(self) -> Candidate | None:
+        """The winner of the race, None until it has ended; without a race the best trial so far."""
+        best = self.best
+        if best is None or not self.search.races:
+            return None if best is None else best_candidate(best)
+        return race_winner(self.search, self.raced, self.ledger)
+
+    @property
+    def confirmation(self) -> ChosenSettings:
+        """The pick and its fresh seeds; no settings without a pick."""
+        pick = self.pick
+        return ChosenSettings([] if pick is None else [pick], self.search.fresh_seeds, self.search.scope)
+
+    @property
+    def seeds(self) -> list[Entry]:
+        """The trainings of the pick with fresh seeds that have been started, one per seed."""
+        return self._started(self.confirmation)
+
+    @property
+    def slots(self) -> list[Entry | None]:
+        """The training of each fresh seed of the plan, None for one that has not been started."""
+        seeds = self.seeds
+        return [*seeds, *[None] * (self.search.plan.seeds - len(seeds))]
+
+    @property
+    def validation(self) -> float:
+        """The mean score of the pick's complete trainings, negative where lower is better; -inf for none."""
+        scores = scores_of(self.seeds)
+        sign = 1.0 if self.search.plan.space.mode == "max" else -1.0
+        return sign * fmean(scores) if scores else -math.inf
+
+    @property
+    def settings(self) -> dict[str, Any] | None:
+        """The values of the pick, or until there is one of the best trial; empty for the job as written."""
+        found = self.best
+        if self.pick is not None:
+            found = next((trial for trial in self.trials if trial.label == self.pick.trial), None)
+            if found is None:
+                return {}
+        return None if found is None else {**found.settings, **found.chosen}
+
+    @property
+    def race_trainings(self) -> list[Entry]:
+        """The trainings of the race that have been started."""
+        return self._started(self.race)
+
+    def _started(self, chosen: ChosenSettings) -> list[Entry]:
+        keys = [scoped(chosen.scope, each.key) for each in chosen.settings]
+        return [seed for key in keys for seed in self.ledger.seeds_of(key)[: len(chosen.seeds)]]
+
+    @property
+    def left(self) -> int:
+        """The number of trainings that have not ended; of a race that has no entrants yet, the most."""
+        plan, trials = self.search.plan, max(0, self.search.plan.most - self.ended)
+        raced = most_raced(self.search)
+        if trials == 0 and self.best is not None:
+            raced = self._open(self.race)
+        pick = self.confirmation
+        return trials + raced + (self._open(pick) if pick.settings else plan.seeds)
+
+    def _open(self, chosen: ChosenSettings) -> int:
+        ended = sum(entry.ended for entry in self._started(chosen))
+        return len(chosen.settings) * len(chosen.seeds) - ended
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all has ended with exactly as many trials as planned, and each fresh seed is complete."""
+        complete = sum(seed.state is State.COMPLETE for seed in self.seeds)
+        counts = (self.ended, complete) == (self.search.plan.most, self.search.plan.seeds)
+        return counts and self.left == 0
+
+    def is_closed(self, chosen: ChosenSettings) -> bool:
+        """Whether all trainings of settings have ended, and the ledger says so of each setting."""
+        keys = [scoped(chosen.scope, each.key) for each in chosen.settings]
+        states = [self.ledger.confirmation_states.get(key, (State.RUNNING, ""))[0] for key in keys]
+        return self._open(chosen) == 0 and not any(state in RESUMABLE for state in states)
+
+    @property
+    def result(self) -> ArmSearch:
+        """The search, its race and its pick, for the result of the table."""
+        pick = self.pick
+        its = search_result(self.search, self.raced, self.ledger)
+        return replace(its, pick="" if pick is None else pick.name)

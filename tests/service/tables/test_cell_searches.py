@@ -1,0 +1,219 @@
+"""Several searches of a tuned cell, each with its race and its pick: what a sweep's arm does."""
+
+import random
+import re
+
+import pytest
+import yaml
+from reproduced import TABLE, TUNE, TUNED
+from sweep_contents import differences
+from sweeps import World
+
+from mlcl.errors import UserError
+from mlcl.report.table_document import search_sections
+from mlcl.results.settings import cell_setting
+from mlcl.results.table_trials import read_trials
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.tables import plan_table
+from mlcl.service.tables.origin import setting_hash
+from mlcl.service.tables.trainings import TableTrainings
+from mlcl.tracking import State
+
+SPACE = {"space": TUNE["space"]["space"], "search": {"scheduler": "none"}}
+SEVERAL = {
+    **TUNED,
+    "tune": {"space": SPACE, "trials": 12, "seeds": 6, "searches": 3, "race_seeds": 2, "confirm": 2},
+}
+SCOPES = ("warm_all", "warm_all_2", "warm_all_3")
+
+
+def tuned(report):
+    return report.cell("Warm", "All")
+
+
+def change(**more):
+    return {**SEVERAL, "tune": {**SEVERAL["tune"], **more}}
+
+
+def told(trainings):
+    """Settings, seeds, validation rows and metrics of trainings."""
+    return [
+        (each.settings, each.job["train"]["seed"], each.job["data"].get("validation_seed"), each.metrics)
+        for each in trainings
+    ]
+
+
+def stages(ledger, scope):
+    """The trials, the race and the confirmation of a search in a ledger."""
+    of_scope = [(key, each.race) for key, each in ledger.confirmations.items() if each.scope == scope]
+    race, fresh = (
+        [s for key, is_race in of_scope if is_race == r for s in ledger.seeds_of(key)] for r in (True, False)
+    )
+    return [told(its) for its in (ledger.trials(scope=scope), race, fresh)]
+
+
+def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables):
+    report = tables.run(tables.plan(SEVERAL))
+    assert report.state is State.COMPLETE
+    job = next(cell for cell in tables.plan(SEVERAL).cells if cell.tuning).jobs[0]
+    how = {"trials": 12, "seeds": 6, "searches": 3, "confirm": 2}
+    sweep = World.run(tables, World.plan(tables, job, yaml.safe_dump(SPACE), **how))
+    mine, its = Ledger(report.folder), Ledger(sweep.folder)
+    found = [stages(mine, scope) for scope in SCOPES]
+    assert found == [stages(its, scope) for scope in ("", *[s for s in its.searches if s])]
+    assert [[len(stage) for stage in each] for each in found] == [[4, 4, 2]] * 3
+    validation = [{rows for _, _, rows, _ in stage} for each in found for stage in each]
+    assert validation == [{rows} for rows in (None, 2, 3) for _ in range(3)]
+    (arm,) = sweep.arms
+    plain = [re.sub(r"Warm, All, ", "", repr(each)) for each in tuned(report).search.searches]
+    assert plain == [repr(each) for each in arm.searches]
+
+
+def test_each_search_races_without_test_and_its_pick_gets_fresh_seeds(tables):
+    report = tables.run(tables.plan(SEVERAL))
+    ledger, cell = Ledger(report.folder), tuned(report)
+    for number, scope in enumerate(SCOPES):
+        _, race, fresh = stages(ledger, scope)
+        assert {seed for _, seed, _, _ in race} == {1000 * number + 501, 1000 * number + 502}
+        assert not any("test/accuracy" in metrics for *_, metrics in race)
+        assert [seed for _, seed, _, _ in fresh] == [1000 * number + 1, 1000 * number + 2]
+        search = cell.search.searches[number]
+        best = max(search.race, key=lambda each: each.mean)
+        assert (search.trials, search.pick, len(search.race)) == (4, best.name, 2)
+        values = [cell.figures[0].values[place] for place in cell.searches[number]]
+        assert values == [metrics["test/accuracy"] for *_, metrics in fresh]
+    ((_, verdict),) = report.verdicts
+    assert (verdict.treated.searches, verdict.treated.trainings, verdict.single) == (3, 6, ())
+    assert cell_setting(cell, "", ()).searches == ((1, 2), (1001, 1002), (2001, 2002))
+    assert cell_setting(report.cell("Cold", "All"), "", ()).searches == ()
+    best = max(range(3), key=lambda n: sum(s.score for s in cell.trainings[2 * n : 2 * n + 2]))
+    assert cell.settings == cell.trainings[2 * best].settings
+    ((_, _, races),) = (section.blocks for section in search_sections(report))
+    assert len(races.blocks) == 3
+
+
+def test_a_table_with_races_that_is_killed_ends_as_an_unbroken_one(world):
+    part = {"only": ["warm/*"]}
+    plain = world("unbroken")
+    points = plain.points(plain.plan(SEVERAL, **part))
+    whole = plain.everything()
+    for point in random.Random(1).sample(range(points), 5):
+        tables = world(f"killed-{point}")
+        assert tables.killed(tables.plan(SEVERAL, **part), point)
+        assert tables.run(tables.plan(SEVERAL, **part)).state is State.COMPLETE
+        assert differences(tables.everything(), whole) == []
+
+
+def test_searches_and_a_race_are_added_to_a_table_that_has_one_search(tables):
+    one = {**TUNED, "tune": {"space": SPACE, "trials": 4, "seeds": 2}}
+    first = tables.run(tables.plan(one))
+    trained = len(tables.trained())
+    second = tables.run(tables.plan(SEVERAL))
+    assert (second.id, second.state) == (first.id, State.COMPLETE)
+    before, after = (Ledger(each.folder).trials(scope="warm_all") for each in (first, second))
+    assert [trial.key for trial in before] == [trial.key for trial in after]
+    same = tuned(second).search.searches[0].pick == tuned(first).search.searches[0].pick
+    assert len(tables.trained()) - trained == 2 * 4 + 3 * 4 + 2 * 2 + (0 if same else 2)
+
+
+def test_the_plan_counts_races_and_a_finished_table_has_nothing_left(tables):
+    trainings = plan_table(tables.plan(SEVERAL), tables.home)["trainings"]
+    its = trainings["tuned"]["warm/all"]
+    assert [its[name] for name in ("trials", "race", "seeds", "left")] == [12, 18, 6, 36]
+    report = tables.run(tables.plan(SEVERAL))
+    after = plan_table(tables.plan(SEVERAL), tables.home)["trainings"]
+    assert (after["missing"], after["tuned"]["warm/all"]["left"]) == (0, 0)
+    trained = len(tables.trained())
+    assert tuned(tables.run(tables.plan(SEVERAL))).figures == tuned(report).figures
+    assert len(tables.trained()) == trained
+
+
+def test_a_part_of_a_table_is_taken_over_with_its_searches(tables):
+    part = tables.run(tables.plan(SEVERAL, only=["warm/*"]))
+    trained = len(tables.trained())
+    whole = tables.run(tables.plan(SEVERAL))
+    assert len(tables.trained()) - trained == 2  # the seeds of the other cell
+    assert tuned(whole).figures == tuned(part).figures
+    other = tables.run(tables.plan(change(searches=2), only=["warm/*", "cold/*"]))
+    assert other.state is State.COMPLETE
+
+
+def test_a_row_follows_the_control_search_by_search(tables):
+    held, own = "objective.heads.detail.temperature", "train.lr"
+    base = {**SEVERAL["tune"], "trials": 8, "seeds": 2, "searches": 2}
+    space = {"space": {**SPACE["space"], own: {"log_float": [0.001, 0.1]}}, "search": SPACE["search"]}
+    follower = {**base, "space": space, "control": "Base", "hold": [held]}
+    rows = {"Warm": {"tune": follower, "set": {"train.weight_decay": 0.02}}, "Base": {"tune": base}}
+    report = tables.run(tables.plan({"rows": rows}))
+    assert report.state is State.COMPLETE
+    ledger = Ledger(report.folder)
+    values = []
+    for end in ("", "_2"):
+        (pick,) = [
+            each for each in ledger.confirmations.values() if each.scope == f"base_all{end}" and not each.race
+        ]
+        trials = ledger.trials(scope=f"warm_all{end}")
+        values.append(pick.job["objective"]["heads"]["detail"]["temperature"])
+        assert {each.job["objective"]["heads"]["detail"]["temperature"] for each in trials} == {values[-1]}
+        assert len(trials) == 4
+    assert values[0] != values[1]
+    ((_, verdict),) = report.verdicts
+    assert (verdict.reference.label, verdict.reference.searches, verdict.treated.searches) == ("Base", 2, 2)
+
+
+def test_a_search_without_a_complete_trial_has_no_race_and_the_cell_is_missing(tables):
+    tables.formula.fails = lambda job, _epoch: job.data.validation_seed == 2
+    report = tables.run(tables.plan(SEVERAL))
+    assert (report.state, report.missing) == (State.FAILED, ["warm/all Acc"])
+    lacking = [None in [tuned(report).runs[place] for place in its] for its in tuned(report).searches]
+    assert lacking == [False, True, False]
+    assert [len(its.race) for its in tuned(report).search.searches] == [2, 0, 2]
+
+
+def test_what_stands_in_the_file_by_default_changes_nothing(tables):
+    trees = [TUNED, {**TUNED, "tune": {**TUNE, "searches": 1, "race_seeds": 0}}]
+    plans = [tables.plan(tree) for tree in trees]
+    assert len({TableTrainings(plan, tables.home).identity for plan in plans}) == 1
+    hashes = [
+        setting_hash(plan.cells[1], ["train.seed"])
+        for plan in [*plans, tables.plan(SEVERAL), tables.plan(change(confirm=3))]
+    ]
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes)) == 3
+    # A space that has a race of its own has none in a table: race_seeds of `search` is a sweep's.
+    own = {**TUNE, "space": {**SPACE, "search": {"scheduler": "none", "race_seeds": 2}}}
+    report = tables.run(tables.plan({**TUNED, "tune": own}))
+    assert [each.race for each in Ledger(report.folder).confirmations.values()] == [False]
+
+
+def test_the_records_name_search_and_stage(tables):
+    report = tables.run(tables.plan(SEVERAL))
+    trials = read_trials(report.folder / "trials.parquet")
+    counts = trials.groupby(["search", "stage"]).size().to_dict()
+    assert counts == {
+        (n, stage): count
+        for n in (1, 2, 3)
+        for stage, count in (("search", 4), ("race", 4), ("confirmation", 2))
+    }
+    assert not any("test/accuracy" in its for its in trials[trials.stage == "race"].metrics)
+
+
+@pytest.mark.parametrize(
+    ("tree", "text"),
+    [
+        (change(race_seeds=0), "confirm goes with race_seeds"),
+        (change(searches=0), "tune.searches"),
+        (change(race_seeds=500), "tune.race_seeds"),
+        (
+            change(
+                space={**SPACE, "search": {"metric": ["val/accuracy", "val/macro_f1"], "scheduler": "none"}}
+            ),
+            "a race compares one metric",
+        ),
+    ],
+)
+def test_what_cannot_race_is_refused(tables, tree, text):
+    with pytest.raises(UserError, match=text) as caught:
+        tables.run(tables.plan({**TABLE, **tree}))
+    assert "\n" not in caught.value.line()
+    assert not list(tables.home.glob("tables/mlcl-*"))
