@@ -85,6 +85,9 @@ class LabelRows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def __getitem__(self, rows: Tensor) -> LabelRows:
+        return self.take(rows)
+
     @property
     def device(self) -> torch.device:
         """The device of the rows."""

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mlcl.config import JobConfig, load_job
 from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import NewDataset, write_dataset
 
 DETAILS = ("ball", "run", "vote", "law")
 SPLITS = {"train": 48, "validation": 24, "test": 24}
@@ -29,14 +29,11 @@ HEADS_SPACE: dict[str, Any] = {
 
 def dataset(folder: Path, name: str, spaces: dict[str, Any], rows: dict[str, Any], **how: Any) -> Path:
     """Writes a data set of texts; a space may be the classes of single labels, ids are numbers by default."""
+    shard_rows = how.pop("shard_rows", 65_536)
+    about = {"modality": "text", "origin": "made for tests", "licence": "none", **how}
+    batch = {"id": [str(i) for i in range(len(rows["split"]))], **rows}
     made = {key: _space(its) for key, its in spaces.items()}
-    write_dataset(
-        folder,
-        name=name,
-        label_spaces=made,
-        batches=[{"id": [str(i) for i in range(len(rows["split"]))], **rows}],
-        **{"modality": "text", "source": "made for tests", "licence": "none", **how},
-    )
+    write_dataset(folder, NewDataset(name=name, label_spaces=made, batches=[batch], **about), shard_rows)
     return folder
 
 

@@ -64,3 +64,22 @@ def forgotten_plugin_files():
 def tiny(tmp_path_factory) -> Path:
     """A small prepared data set of texts, see builders.text_dataset."""
     return text_dataset(tmp_path_factory.mktemp("data") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """More threads make tiny networks slower, and their sums differ by the number of threads."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """A tiny pretrained model of each kind, in a folder."""
+    from tiny_models import KINDS, tiny_model  # skips where transformers is not installed
+
+    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}

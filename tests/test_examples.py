@@ -7,18 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+pytestmark = pytest.mark.usefixtures("one_thread")
 SCRIPTS = sorted([*EXAMPLES.glob("*.py"), *EXAMPLES.glob("plugin/*.py")])
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def printed(capsys, name):

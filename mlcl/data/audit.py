@@ -1,4 +1,4 @@
-"""Notes on suspicious labels and contents of a sound data set. All rows of all splits are read.
+"""Notes on suspicious labels and contents of a valid data set. They read all rows of all splits.
 
 Shapes: N rows, S splits, L labels, E stored entries.
 """
@@ -25,18 +25,19 @@ from mlcl.data.images import in_threads
 from mlcl.data.split_assignment import copies_between, image_digest, twin_of_words, words_of
 from mlcl.labels import LabelRows
 
-SHOWN = 3
+MAX_NAMES = 3
 """Names in a note; the others are counted."""
-LINES = 4
-"""Notes of an audit; the others are counted."""
-ENOUGH = 20
-"""Fewest rows of which a share is noted."""
-MANY = 200
-"""Rows of which nearly all can have the same class."""
-NEARLY_ALL = 0.99
+MAX_NOTES = 4
+"""Notes of one kind; the others are counted."""
+MIN_ROWS = 20
+"""Fewest rows for which a share is noted."""
+MIN_ROWS_OF_A_CONSTANT = 200
+"""Fewest rows for which a class of nearly all rows is noted."""
+NEARLY_CONSTANT = 0.99
+"""Share of the rows from which on a class is nearly constant."""
 CHANCE = 1e-6
-"""Probability below which something is not taken for chance."""
-APART = 0.05
+"""Probability below which a finding is not put down to chance."""
+MIN_DIFFERENCE = 0.05
 """Smallest difference between shares that is noted."""
 BOUNDARY = re.compile(r"\s*[./_:>-]+\s*(?=\w)")
 MARKS = " .,;:!?'\"`()[]{}\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e"
@@ -45,7 +46,7 @@ MARKS = " .,;:!?'\"`()[]{}\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e"
 
 @dataclass(frozen=True)
 class LabelTable:
-    """A single or multi-label space or an aspect, with its rows by split. `in_tree`: a hierarchy's level."""
+    """The labels of a space or an aspect by split. `in_tree` is true for a level of a hierarchy."""
 
     name: str
     space: LabelSpace
@@ -54,7 +55,7 @@ class LabelTable:
 
     @property
     def is_aspect(self) -> bool:
-        """Whether the classes are points of a scale."""
+        """Whether the table is of an aspect, whose classes are points of a scale."""
         return "." in self.name
 
     @cached_property
@@ -79,15 +80,15 @@ class LabelTable:
         return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
 
     def named(self, labels: NDArray[np.int64]) -> str:
-        """The first few names of classes, and how many more there are."""
-        more = f" and {len(labels) - SHOWN:,} more" if len(labels) > SHOWN else ""
-        return ", ".join(self.space.classes[label] for label in labels[:SHOWN]) + more
+        """Formats the names of classes: the first few, and the number of the others."""
+        more = f" and {len(labels) - MAX_NAMES:,} more" if len(labels) > MAX_NAMES else ""
+        return ", ".join(self.space.classes[label] for label in labels[:MAX_NAMES]) + more
 
 
 def label_tables(data: Dataset) -> list[LabelTable]:
     """The label spaces of a data set, each aspect and each level on its own."""
     levels = {level for space in data.info.label_spaces.values() for level in space.levels}
-    splits = [data.split(split) for split in SPLITS if data.info.rows.get(split)]  # type: ignore[call-overload]
+    splits = [data.split(split) for split in SPLITS if data.info.rows.get(split)]
     tables = []
     for name, space in data.info.class_spaces().items():
         rows = {split.name: as_rows(split.labels(name), space) for split in splits}
@@ -98,16 +99,16 @@ def label_tables(data: Dataset) -> list[LabelTable]:
 def label_notes(tables: Sequence[LabelTable]) -> list[str]:
     """Notes on the labels, at most a few lines for each kind of finding."""
     notes = []
-    for audit in (lookalikes, longer_names, told_splits, constants, unlabelled):
+    for audit in (find_lookalikes, find_longer_names, find_split_labels, find_constants, find_unlabelled):
         lines = [line for table in tables for line in audit(table)]
-        notes += lines[:LINES]
-        if len(lines) > LINES:
-            notes.append(f"likewise in {len(lines) - LINES:,} more label spaces")
+        notes += lines[:MAX_NOTES]
+        if len(lines) > MAX_NOTES:
+            notes.append(f"likewise in {len(lines) - MAX_NOTES:,} more label spaces")
     return notes
 
 
-def lookalikes(table: LabelTable) -> list[str]:
-    """Names of classes that a reader takes for one."""
+def find_lookalikes(table: LabelTable) -> list[str]:
+    """Notes classes whose names look alike to a reader."""
     if table.is_aspect:
         return []
     first: dict[str, str] = {}
@@ -116,21 +117,21 @@ def lookalikes(table: LabelTable) -> list[str]:
         for name in table.space.classes
         if first.setdefault(key := looks_of(name), name) != name
     ]
-    more = f" (and {len(pairs) - SHOWN:,} more)" if len(pairs) > SHOWN else ""
-    return [f"{table.name}: {', '.join(pairs[:SHOWN])} look alike{more}"] if pairs else []
+    more = f" (and {len(pairs) - MAX_NAMES:,} more)" if len(pairs) > MAX_NAMES else ""
+    return [f"{table.name}: {', '.join(pairs[:MAX_NAMES])} look alike{more}"] if pairs else []
 
 
 def looks_of(name: str) -> str:
-    """A name without what a reader hardly sees: cases, forms of a letter, blanks, marks at the ends."""
+    """Normalises a name: case, Unicode forms, blanks and marks at its ends do not count."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     seen = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
     return " ".join(seen.split()).strip(MARKS) or name
 
 
-def longer_names(table: LabelTable) -> list[str]:
-    """Classes whose name goes on from another one's, in rows without that one.
+def find_longer_names(table: LabelTable) -> list[str]:
+    """Notes classes whose name extends that of another class, as cs.ir extends cs, in rows without the other.
 
-    Levels of a hierarchy are left out, and numbers: 1.5 is no kind of 1.
+    Levels of a hierarchy are left out, and so are numbers: 1.5 is no kind of 1.
     """
     classes = table.space.classes
     if table.in_tree or all(name.replace(".", "", 1).isdecimal() for name in classes):
@@ -157,13 +158,13 @@ def longer_names(table: LabelTable) -> list[str]:
 
 
 def _shorter(name: str, index: dict[str, int]) -> int:
-    """The longest class that ends at a mark within the name, -1 for none."""
+    """The longest class that the name extends, -1 for none."""
     found = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
     return found[-1] if found else -1
 
 
-def told_splits(table: LabelTable) -> list[str]:
-    """Classes that lie in one split, which rows that were divided at random would not."""
+def find_split_labels(table: LabelTable) -> list[str]:
+    """Notes classes that occur in one split alone, which a random split would not give."""
     counts_SL, splits = table.counts, list(table.rows)
     ask = "does the label tell the split?"
     if {"train", "test"} <= set(splits):
@@ -174,21 +175,23 @@ def told_splits(table: LabelTable) -> list[str]:
     told = []
     for split, count_L, share in zip(splits, counts_SL, shares_S, strict=True):
         unlikely_L = total_L * np.log(share) < np.log(CHANCE)
-        alone = np.flatnonzero((count_L == total_L) & (total_L >= ENOUGH) & unlikely_L)
+        alone = np.flatnonzero((count_L == total_L) & (total_L >= MIN_ROWS) & unlikely_L)
         told += [f"{table.named(alone)} in {split} alone"] if len(alone) else []
     return [f"{table.name}: there is {'; '.join(told)}: {ask}"] if told else []
 
 
-def constants(table: LabelTable) -> list[str]:
-    """Classes that every row has, nearly every row, or none."""
+def find_constants(table: LabelTable) -> list[str]:
+    """Notes classes that all rows, nearly all rows or no rows have."""
     total_L, rows = table.counts.sum(0), int(table.sizes.sum())
     rows -= int(table.empty.sum()) if table.space.kind == "single" else 0
     every, never = np.flatnonzero((total_L == rows) & (rows > 0)), np.flatnonzero(total_L == 0)
-    near = np.flatnonzero((total_L < rows) & (total_L >= NEARLY_ALL * rows) & (rows >= MANY))
+    near = np.flatnonzero(
+        (total_L < rows) & (total_L >= NEARLY_CONSTANT * rows) & (rows >= MIN_ROWS_OF_A_CONSTANT)
+    )
     whose = "every row" if rows == table.sizes.sum() else "every row with a label"
     told = [f"{whose} has {table.named(every)}"] if len(every) else []
     told += (
-        [f"{percent(total_L[near].min() / rows)} of rows or more have {table.named(near)}"]
+        [f"{format_percent(total_L[near].min() / rows)} of rows or more have {table.named(near)}"]
         if len(near)
         else []
     )
@@ -196,48 +199,50 @@ def constants(table: LabelTable) -> list[str]:
     return [f"{table.name}: {'; '.join(told)}"] if told else []
 
 
-def unlabelled(table: LabelTable) -> list[str]:
-    """The share of the rows without a label in each split, and whether the splits differ."""
+def find_unlabelled(table: LabelTable) -> list[str]:
+    """Notes the share of rows without a label in each split, and whether the splits differ."""
     if not table.empty.any():
         return []
     shares_S = table.empty / table.sizes
-    told = ", ".join(f"{percent(s)} of {split}" for split, s in zip(table.rows, shares_S, strict=True) if s)
+    told = ", ".join(
+        f"{format_percent(s)} of {split}" for split, s in zip(table.rows, shares_S, strict=True) if s
+    )
     differ = ": the splits differ" if _differ(table.empty, table.sizes) else ""
     return [f"{table.name}: rows without a label are {told}{differ}"]
 
 
 def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
-    """Whether shares differ, and more than they would by chance."""
+    """Whether shares differ noticeably, and more than by chance."""
     from scipy.stats import chi2_contingency
 
     shares_S = counts_S / sizes_S
-    if np.ptp(shares_S) < APART:
+    if np.ptp(shares_S) < MIN_DIFFERENCE:
         return False
     return bool(chi2_contingency([counts_S, sizes_S - counts_S]).pvalue < CHANCE)
 
 
-def percent(share: float) -> str:
-    """A share in per cent; 0 and 100 are exact."""
+def format_percent(share: float) -> str:
+    """Formats a share in per cent; only 0 and 1 become 0 % and 100 %."""
     rounded = round(100 * share, 1)
     return f"{rounded if share in (0, 1) else min(max(rounded, 0.1), 99.9):.3g} %"
 
 
-LETTERS = 3
-"""Letters of the shortest name that is looked for."""
+MIN_LETTERS = 3
+"""Fewest letters of a name that is searched for."""
 OFTEN, SELDOM = 0.9, 0.1
-"""Share of the rows of a class, and of the others, whose texts have its name."""
-TWINS = 0.01
+"""Least share of a class's rows, and greatest share of the other rows, with its name in the text."""
+MIN_TWINS = 0.01
 """Smallest share of twins that is noted."""
 
 
 def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
-    """Notes on copies, twins and texts that name their class."""
+    """Notes on copies, on twins, and on texts that name their class."""
     splits = list(tables[0].rows)
     if data.info.modality == "text":
         names = Names(tables)
         read = {split: ReadTexts.of(data.split(split).texts(), names) for split in splits}
         copies = {split: each.copies.tolist() for split, each in read.items()}
-        return [*_copies(copies), *twins(read), *leaks(read, names)]
+        return [*_copies(copies), *find_twins(read), *find_leaks(read, names)]
     if data.info.modality == "image":
         return _copies({s: list(in_threads(image_digest, data.split(s).images())) for s in splits})
     return _copies({s: [vector.tobytes() for vector in data.split(s).vectors()] for s in splits})
@@ -249,14 +254,14 @@ def _copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str
 
 
 class Names:
-    """Finds in a text the names of classes, as whole words. They are numbered through all `tables`."""
+    """Finds the names of classes in texts, as whole words. Classes are numbered through all tables."""
 
     def __init__(self, tables: Sequence[LabelTable]) -> None:
         self.tables = [table for table in tables if not table.is_aspect]
         self.first = list(accumulate((table.space.n_classes for table in self.tables), initial=0))
         classes = [name for table in self.tables for name in table.space.classes]
         names = {number: words_of(name.replace("_", " ")) for number, name in enumerate(classes)}
-        long = {n: name for n, name in names.items() if sum(map(str.isalpha, name)) >= LETTERS}
+        long = {n: name for n, name in names.items() if sum(map(str.isalpha, name)) >= MIN_LETTERS}
         often = Counter(word for name in long.values() for word in set(name.split()))
         self._of_word: dict[str, list[tuple[int, str]]] = {}
         for number, name in long.items():
@@ -265,7 +270,7 @@ class Names:
             self._of_word.setdefault(rarest, []).append((number, f" {name} "))
 
     def within(self, words: str) -> list[int]:
-        """The numbers of the names in the words of a text."""
+        """Returns the numbers of the classes whose names are in a text of these words."""
         if not self._of_word:
             return []
         text = f" {words} "
@@ -301,33 +306,33 @@ class ReadTexts:
         return cls(np.array(copies, dtype=np.int64), np.array(twins, dtype=np.int64), named)
 
 
-def twins(read: dict[str, ReadTexts]) -> list[str]:
-    """The share of rows of validation and test with a twin in train; copies are no twins."""
+def find_twins(read: dict[str, ReadTexts]) -> list[str]:
+    """Notes the share of validation and test rows with a twin in train; copies are no twins."""
     train, told = read["train"], []
     for split, own in read.items():
         is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)
-        if split != "train" and len(is_twin_N) >= ENOUGH and is_twin_N.mean() >= TWINS:
-            told.append(f"{percent(is_twin_N.mean())} of {split}")
+        if split != "train" and len(is_twin_N) >= MIN_ROWS and is_twin_N.mean() >= MIN_TWINS:
+            told.append(f"{format_percent(is_twin_N.mean())} of {split}")
     what = "a text that is equal but for numbers or a side"
     return [f"{' and '.join(told)} rows have a twin in train: {what}"] if told else []
 
 
-def leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
-    """Classes that their rows' texts name nearly always, and other rows' texts seldom."""
+def find_leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
+    """Notes classes that nearly all of their own texts name, and few other texts."""
     lines = []
     for table, first in zip(names.tables, names.first, strict=False):
         found = _leaks(table, read, first)
         told = [
-            f"{name} is in {percent(inside)} of its rows and {percent(outside)} of the others"
-            for name, inside, outside in found[:SHOWN]
+            f"{name} is in {format_percent(inside)} of its rows and {format_percent(outside)} of the others"
+            for name, inside, outside in found[:MAX_NAMES]
         ]
-        more = f" (and {len(found) - SHOWN:,} more)" if len(found) > SHOWN else ""
+        more = f" (and {len(found) - MAX_NAMES:,} more)" if len(found) > MAX_NAMES else ""
         lines += [f"{table.name}: texts name their class: {', '.join(told)}{more}"] if found else []
-    return lines[:LINES]
+    return lines[:MAX_NOTES]
 
 
 def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
-    """Each such class, the share of its rows with its name, and the share of the others."""
+    """Returns each such class, the share of its rows with its name, and the share of the other rows."""
     from scipy.sparse import csr_array
 
     width, sizes = table.space.n_classes, int(table.sizes.sum())
@@ -338,5 +343,5 @@ def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tu
         named_L += named_NL.sum(0)
         inside_L += named_NL.multiply(has_NL).sum(0)
     own_L, other_L = inside_L / np.maximum(has_L, 1), (named_L - inside_L) / np.maximum(sizes - has_L, 1)
-    told_L = (has_L >= ENOUGH) & (has_L < sizes) & (own_L >= OFTEN) & (other_L < SELDOM)
+    told_L = (has_L >= MIN_ROWS) & (has_L < sizes) & (own_L >= OFTEN) & (other_L < SELDOM)
     return [(table.space.classes[i], own_L[i], other_L[i]) for i in np.flatnonzero(told_L)]

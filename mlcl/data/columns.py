@@ -28,7 +28,7 @@ ROW_GROUPS_KEPT = 4
 
 
 class ShardReader:
-    """The Parquet files of a data set, each opened once. `firsts` has the number of each one's first row.
+    """Reads the Parquet files of a data set; opens each once. `firsts` has the first row number of each.
 
     `place` is the folder as the user gave it; `filesystem` and `folder` are pyarrow's names for it.
     """
@@ -50,12 +50,12 @@ class ShardReader:
         return f"{self.place.rstrip('/')}/{self.info.shards[number].file}"
 
     def place_of(self, row: int) -> tuple[str, int]:
-        """The shard's file, and the row in it, of a row of the data set."""
+        """Returns the file, and the row number in it, of a row of the data set."""
         number = int(np.searchsorted(self.firsts, row, side="right")) - 1
         return self.shard_file(number), row - int(self.firsts[number])
 
     def by_shard(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-        """The shards that hold some of these ascending rows, with the numbers of these within the shard."""
+        """Divides ascending row numbers by shard, and numbers them within it; omits shards without any."""
         cuts = np.searchsorted(rows, self.firsts)
         parts = [(shard, rows[a:b] - self.firsts[shard]) for shard, (a, b) in enumerate(pairwise(cuts))]
         return [(shard, own) for shard, own in parts if len(own)]
@@ -77,7 +77,7 @@ class ShardReader:
 
     @contextmanager
     def reading(self, number: int) -> Iterator[None]:
-        """Turns what pyarrow raises on a damaged shard into a UserError that names it."""
+        """Turns the errors of pyarrow over a damaged shard into a UserError that names the file."""
         file = self.shard_file(number)
         try:
             yield
@@ -129,7 +129,7 @@ def single_classes(column: Any) -> Tensor:
 
 
 def list_entries(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Entries a row (N,) and all entries (E,) of a list column; null is an empty row."""
+    """The entries a row (N,) and all entries (E,) of a list column; a null row is empty."""
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     return counts, pc.fill_null(pc.list_flatten(column), -1).to_numpy().astype(np.int64)
 
@@ -158,7 +158,7 @@ def rows_of_entries(
 
 
 def parent_rows(rows: LabelRows, parents: Sequence[int], width: int) -> LabelRows:
-    """The rows' labels one level up, where there are `width` classes."""
+    """The parents of the rows' labels, in a level of `width` classes."""
     parent_E = np.asarray(parents, dtype=np.int64)[rows.columns.numpy()]
     return rows_of_entries(rows.row_index().numpy(), parent_E, len(rows), width)
 

@@ -1,4 +1,4 @@
-"""Reading a prepared data set: opened with the footers alone, columns when they are asked for."""
+"""A prepared data set. Opening it reads the Parquet footers alone; columns are read when they are needed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Dataset:
     """
 
     def __init__(self, reader: ShardReader, drawn: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """`drawn` has the row numbers, ascending, of splits that are not those of the shards."""
+        """`drawn` has ascending row numbers by split, for splits that differ from those of the shards."""
         self.reader = reader
         self._drawn = drawn or {}
         self.place = reader.place
@@ -76,10 +76,9 @@ class Dataset:
         return data
 
     def split(self, name: str) -> Split:
-        """The rows of `train`, `validation` or `test`. Raises UserError where there are none.
+        """The rows of `train`, `validation` or `test`, without rows of held-out classes.
 
-        Rows of classes that are held out are not among them. This, with `unseen`, is the only way to the
-        test split, and nothing but evaluation takes it.
+        Only evaluation reads the test split. Raises UserError where there are no rows.
         """
         rows = self._rows(name, unseen=False)
         if rows is None:
@@ -89,21 +88,21 @@ class Dataset:
         return Split(rows)
 
     def unseen(self, name: str) -> Split | None:
-        """The rows of a split with classes that are held out, None where there are none."""
+        """The rows of a split that have held-out classes; None if there are none."""
         rows = self._rows(name, unseen=True) if self.info.held_out is not None else None
         return None if rows is None else Split(rows)
 
     def without(self, classes: HeldOut) -> Dataset:
-        """A data set without the rows of these classes in its splits."""
+        """The data set with these classes held out of its splits."""
         return Dataset(self.reader.with_info(self.info.without(classes)), self._drawn)
 
     def with_validation(self, seed: int, drawn: Mapping[str, NDArray[np.int64]]) -> Dataset:
-        """A data set with other train and validation rows, by number, which `seed` drew."""
+        """The data set with other train and validation rows, by number, which were drawn with `seed`."""
         rows = {name: len(drawn[name]) if name in drawn else n for name, n in self.info.rows.items()}
         return Dataset(self.reader.with_info(self.info.with_validation(seed, rows)), drawn)
 
     def _rows(self, name: str, *, unseen: bool) -> SplitRows | None:
-        if name not in SPLITS or not self.info.rows.get(name):  # type: ignore[call-overload]
+        if name not in SPLITS or not self.info.rows.get(name):
             have = [split for split, rows in self.info.rows.items() if rows]
             raise UserError("the data set has no such split", file=self.place, found=name, allowed=have)
         if (name, unseen) not in self._splits:

@@ -12,7 +12,7 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import pyarrow as pa
 from pydantic import Field, PrivateAttr, model_validator
@@ -21,12 +21,12 @@ from mlcl.config.section import Section
 from mlcl.errors import UserError, did_you_mean
 
 INFO_FILE = "dataset.json"
-SPLITS = ("train", "validation", "test")
 RESERVED = ("id", "split", "text", "image", "vectors")
 GROUP = "row.group"
 """The column of the rows' groups. No label space can have this name."""
 
 SplitName = Literal["train", "validation", "test"]
+SPLITS: tuple[SplitName, ...] = get_args(SplitName)
 Modality = Literal["text", "image", "vectors"]
 SpaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
@@ -72,7 +72,7 @@ class LabelSpace(Section):
 
     @property
     def n_classes(self) -> int:
-        """Classes of a single or multi-label space, ratings of a scale, or (resolved) finest classes."""
+        """The number of classes, or of ratings for aspects, or of finest classes for a resolved hierarchy."""
         return len(self.scale) if self.kind == "aspects" else len(self.classes)
 
 
@@ -93,7 +93,7 @@ class HeldOut:
 
 
 class DatasetInfo(Section):
-    """All of `dataset.json`; of a data set without the rows of some classes also which (`held_out`)."""
+    """The content of `dataset.json`, and what a job changes: held-out classes and redrawn validation rows."""
 
     version: Literal[1] = 1
     name: str = Field(min_length=1)
@@ -112,7 +112,7 @@ class DatasetInfo(Section):
 
     @property
     def held_out(self) -> HeldOut | None:
-        """The classes whose rows are left out of the splits; None in a file."""
+        """The classes whose rows are left out of the splits; None for a data set as it is stored."""
         return self._held_out
 
     def without(self, classes: HeldOut) -> Self:
@@ -123,7 +123,7 @@ class DatasetInfo(Section):
 
     @property
     def validation_seed(self) -> int | None:
-        """The seed with which validation is drawn anew; None in a file."""
+        """The seed with which validation is drawn anew; None for a data set as it is stored."""
         return self._validation_seed
 
     def with_validation(self, seed: int, rows: dict[SplitName, int]) -> Self:

@@ -1,4 +1,4 @@
-"""Hierarchies: the classes above each class, as a file or the rows tell them, and checks of whole paths.
+"""Parents of classes in a hierarchy, from a file or from the rows, and checks of the paths of all rows.
 
 Shapes: N rows of several splits, K of them with both classes, C classes of the finer level, E stored entries.
 """
@@ -79,7 +79,7 @@ def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> 
 
 
 def pairs_in_rows(fine_rows: Classes, coarse_rows: Classes, fine: LabelSpace, coarse: LabelSpace) -> Pairs:
-    """A coarse class and a fine one whose rows all have it, where there is only one such coarse class."""
+    """Pairs each fine class with the coarse class that all of its rows have, if there is only one."""
     found: dict[int, set[int]] = {}
     for fine_labels, coarse_labels in zip(fine_rows, coarse_rows, strict=True):
         for label in fine_labels:
@@ -89,26 +89,26 @@ def pairs_in_rows(fine_rows: Classes, coarse_rows: Classes, fine: LabelSpace, co
             yield coarse.classes[min(candidates)], fine.classes[label]
 
 
-TELLING = ("train", "validation")
-"""The splits whose rows tell the parents; those of the test split never do."""
+PARENT_SPLITS = ("train", "validation")
+"""Splits whose rows define the parents; the test split never does."""
 
 
 def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
-    """For every level above `labels`, the coarsest first, the parent there of each class (C,) int64.
+    """The parent (C,) int64 of each class at every level above `labels`, the coarsest level first.
 
-    It is read from the rows of training and validation that have both classes, or else the class and one
-    between whose own parent is read; -1 where there are none. Empty where `labels` is no level of a hierarchy
-    of single-label spaces. Raises UserError for a class with two parents.
+    A parent is read from training and validation rows that have both classes, or through a level between
+    them; -1 means that no row defines it. Empty unless `labels` is a level of a hierarchy of single-label
+    spaces. Raises UserError for a class with two parents.
     """
-    rows, found = _SplitClasses.of(data, TELLING), dict[str, Tensor]()
+    rows, found = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
     for space in data.info.label_spaces.values():
         if labels in space.levels and data.info.space(labels).kind == "single":
             found |= rows.parents(space.levels[: space.levels.index(labels) + 1])
     return found
 
 
-def check_class_parents(data: Dataset, splits: Iterable[str] = TELLING) -> list[str]:
-    """A line for each single-label level that is missing in rows with a class of the next finer one.
+def check_class_parents(data: Dataset, splits: Iterable[str] = PARENT_SPLITS) -> list[str]:
+    """Notes each single-label level that is missing in rows with a class of the next finer level.
 
     Raises UserError for the first row of `splits` whose class has another parent than in a row before.
     """
@@ -123,7 +123,7 @@ def check_class_parents(data: Dataset, splits: Iterable[str] = TELLING) -> list[
 
 @dataclass(frozen=True)
 class _SplitClasses:
-    """The rows of some splits, one after the other."""
+    """The rows of several splits, concatenated."""
 
     data: Dataset
     splits: Sequence[Split]
@@ -151,7 +151,7 @@ class _SplitClasses:
         return {level: found[level] for level in above}
 
     def parent_of(self, fine: str, coarse: str) -> Tensor:
-        """The class of `coarse` in the rows of each class of `fine` (C,), -1 where no row has both.
+        """The parent in `coarse` of each class of `fine` (C,), -1 if no row has both.
 
         Raises UserError for the first row that has another one than a row before.
         """
@@ -186,7 +186,7 @@ class _SplitClasses:
 
 
 def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
-    """Notes on rows with a class of `fine` and none of `coarse`; empty where there are none."""
+    """A note on rows with a class of `fine` and none of `coarse`; empty if there are none."""
     fine_N = rows.labels(fine)
     class_K = fine_N[(fine_N >= 0) & (rows.labels(coarse) < 0)]
     if not len(class_K):
@@ -197,7 +197,7 @@ def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
 
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
-    """A line for each level at which paths of some rows end. Ends are allowed: below, the row is not known.
+    """Notes each level at which the paths of some rows end. A path may end above the finest level.
 
     Raises UserError for the first row that lacks the parent of one of its labels.
     """
@@ -215,7 +215,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Rows with a label of the coarse level that none of their fine labels is below."""
+    """Counts the rows with a coarse label that has none of their fine labels below it."""
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)
     assert isinstance(coarse_rows, LabelRows)

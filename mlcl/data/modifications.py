@@ -86,13 +86,11 @@ def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
 
 
 def _aspect_rows(rating_NA: Tensor, space: LabelSpace) -> LabelRows:
-    size = len(space.scale)
+    size, aspects = len(space.scale), len(space.aspects)
     class_NA = rating_classes(rating_NA, space.scale)
-    label_NA = class_NA + size * torch.arange(len(space.aspects))
-    known_NA = class_NA >= 0
-    counts = known_NA.sum(dim=1)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return LabelRows(offsets, label_NA[known_NA], size * len(space.aspects))
+    row_E, aspect_E = (class_NA >= 0).nonzero(as_tuple=True)
+    label_E = size * aspect_E + class_NA[row_E, aspect_E]
+    return rows_of_entries(row_E.numpy(), label_E.numpy(), len(class_NA), size * aspects)
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:

@@ -1,4 +1,4 @@
-"""Groups of rows that are no independent samples: the rows of one patient, copies, twins.
+"""Groups of rows that are not independent samples: the rows of one patient, copies, twins.
 
 Shapes: N rows.
 """
@@ -26,7 +26,7 @@ def row_groups(split: Split) -> NDArray[np.int64]:
 
 
 def content_keys(split: Split) -> Iterable[Hashable]:
-    """A key of each row that rows of equal content share, see `row_groups`."""
+    """A key for each row. Rows of equal content share it; see `row_groups`."""
     if split.info.modality == "text":
         return map(twin_form, split.texts())
     if split.info.modality == "image":

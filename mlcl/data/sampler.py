@@ -1,4 +1,4 @@
-"""The batches of an epoch: global, seeded, and the same for any number of processes.
+"""Draws the batches of an epoch by seed; they do not depend on the number of processes.
 
 An order chooses the classes of a batch. It is a function of a random generator that returns N row numbers,
 int64: the batches of an epoch, one after the other. No row is twice in a batch; a row may be in several
@@ -25,7 +25,7 @@ Indices = NDArray[np.int64]
 Order = Callable[[np.random.Generator], Indices]
 """Draws the rows of an epoch, as many as there are rows, batch after batch."""
 DRAWS = 8
-"""Draws by classes for a batch; what they leave open is filled with rows of any class."""
+"""Draws by class for one batch; places that are still empty are then filled with rows of any class."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,11 @@
-"""Data sources: a declaration, the data set that it reads, and the multi-label spaces of named labels."""
+"""Data sources: their declaration, and the multi-label spaces of named labels."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from itertools import chain
 from pathlib import Path
@@ -13,41 +13,15 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel
 
-from mlcl.data.format import DatasetInfo, LabelSpace, Modality
-from mlcl.data.writer import RowBatch, write_dataset
+from mlcl.data.format import DatasetInfo, LabelSpace
+from mlcl.data.writer import NewDataset as NewDataset
+from mlcl.data.writer import write_dataset
 from mlcl.errors import UserError
 from mlcl.files import scratch_beside
 
 Options = TypeVar("Options", bound=BaseModel)
 Names = Sequence[Collection[str]]
 """The labels of each row, by name."""
-
-
-@dataclass(frozen=True)
-class NewDataset:
-    """A data set that is to be written.
-
-    Args:
-        modality: text, image or vectors.
-        label_spaces: The label spaces by name.
-        batches: The rows, see `mlcl.data.writer.RowBatch`. They are read once, in order.
-        notes: What a reader should know of how the rows came about.
-        allow_untrained: Accept classes that only the test split has, as a part of a set may have.
-        dim: The size of vectors.
-        grouped: Whether the rows have `row.group`.
-        name, origin, licence: Where they are not those of the source.
-    """
-
-    modality: Modality
-    label_spaces: dict[str, LabelSpace]
-    batches: Iterable[RowBatch]
-    notes: Sequence[str] = ()
-    allow_untrained: bool = False
-    dim: int | None = None
-    grouped: bool = False
-    name: str | None = None
-    origin: str | None = None
-    licence: str | None = None
 
 
 class Workspace(ExitStack):
@@ -110,16 +84,12 @@ class Source(Generic[Options]):
             made = self.read(options, split_seed, work)
             return write_dataset(
                 folder,
-                name=self.name if made.name is None else made.name,
-                modality=made.modality,
-                dim=made.dim,
-                label_spaces=made.label_spaces,
-                batches=made.batches,
-                source=self.origin if made.origin is None else made.origin,
-                licence=self.licence if made.licence is None else made.licence,
-                allow_untrained=made.allow_untrained,
-                grouped=made.grouped,
-                notes=made.notes,
+                replace(
+                    made,
+                    name=made.name or self.name,
+                    origin=made.origin or self.origin,
+                    licence=made.licence or self.licence,
+                ),
             )
 
 

@@ -25,9 +25,10 @@ from mlcl.labels import LabelRows
 
 
 class SplitRows:
-    """All rows of one split, by their numbers (N,) in the data set, and their label columns once read.
+    """All rows of one split, and their labels once they are read.
 
-    Of a data set that holds classes out these are the rows without them, or with `unseen` those with them.
+    `rows` are the row numbers (N,) in the data set. If classes are held out, `unseen` tells whether these are
+    the rows with such a class or the rows without.
     """
 
     def __init__(
@@ -41,12 +42,12 @@ class SplitRows:
         self._kept: dict[str, Tensor | LabelRows] = {}
 
     def chunks(self, column: str) -> list[Any]:
-        """A column's rows of this split, shard by shard."""
+        """The values of a column in this split, one Arrow array a shard."""
         read = [(self.reader.column(shard, column), here) for shard, here in self._shards]
         return [chunk if len(here) == len(chunk) else chunk.take(here) for chunk, here in read]
 
     def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
-        """The rows that have one of the held-out classes, or those that have none; None for no such rows."""
+        """The rows with a held-out class (`unseen`), or the rows without; None if there are none."""
         kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
         rows = self.rows.numpy()[kept_N]
         return SplitRows(self.reader, self.name, rows, unseen=unseen) if len(rows) else None
@@ -63,7 +64,7 @@ class SplitRows:
     def labels(
         self, name: str, changed: Mapping[str, Tensor | LabelRows] | None = None
     ) -> Tensor | LabelRows:
-        """The labels of all rows in a label space, an aspect or a level; of `changed` spaces those."""
+        """The labels of all rows in a label space, an aspect or a level; `changed` replaces label spaces."""
         space_name, _, part = name.partition(".")
         space = self.reader.info.label_spaces[space_name]
         if space.kind == "hierarchy":
@@ -172,7 +173,7 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """Names these rows of this data set, for caches."""
+        """Identifies these rows of this data set, for caches."""
         is_part = self.index is not None or self.is_redrawn
         rows = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
         whole = "unseen" if self.whole.unseen else "all"
@@ -194,7 +195,7 @@ class Split:
         return self._pick(self.whole.ids)
 
     def id_column(self, rows: range) -> Any:
-        """The ids of some of the rows, by number, as an Arrow column; those of the others are not kept."""
+        """The ids of a range of the rows as an Arrow column. No ids are cached."""
         column = pa.chunked_array([chunk for part in self.whole.chunks("id") for chunk in part.chunks])
         index = slice(rows.start, rows.stop)
         return column[index] if self.index is None else column.take(self.index[index].numpy())
@@ -233,9 +234,7 @@ class Split:
         """
         self.info.space(name)
         labels = self.whole.labels(name, self.changed)
-        if self.index is None:
-            return labels
-        return labels.take(self.index) if isinstance(labels, LabelRows) else labels[self.index]
+        return labels if self.index is None else labels[self.index]
 
     def place(self, row: int) -> tuple[str, int]:
         """The shard's file, and the row in it, of a row of this split, for messages."""

@@ -1,4 +1,4 @@
-"""Assigns rows to splits: as the data say, else by a seeded draw. Copies of a content stay together."""
+"""Assigns rows to splits: as given, else by a seeded draw. Copies of a content stay together."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WORD = re.compile(r"\w+")
 NUMBER = re.compile(r"\d+")
 SIDE = re.compile(r"\b(?:left|right|bilateral|unspecified)\b ?")
 FAR = 0.02
-"""Difference between the wanted and the actual share of a split from which it is said."""
+"""Smallest difference between the wanted and the actual share of a split that is noted."""
 
 Classes = Sequence[Sequence[Sequence[int]]]
 """For each label space, the class indices of each row."""
@@ -100,7 +100,7 @@ def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], 
 
 
 def keep_together(splits: list[str], keys: Sequence[str]) -> None:
-    """Moves rows to train, in place, that share their key with a training row."""
+    """Moves to train, in place, the rows that share their key with a training row."""
     trained = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
     for row, key in enumerate(keys):
         if key in trained:

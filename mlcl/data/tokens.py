@@ -108,10 +108,10 @@ class TokenRows:
 def encode(
     tokenizer: Tokenizer, texts: Split | Sequence[str], max_length: int, cache: Path | None = None
 ) -> TokenRows:
-    """Token ids of a split's texts or of any texts, at most `max_length` each; an empty one becomes [UNK].
+    """Token ids of a split's texts or of any texts, at most `max_length` each; an empty text becomes [UNK].
 
-    With `cache`, a folder, they are encoded once for each tokenizer, texts and length, and memory-mapped ever
-    after; a split is known by its data set's fingerprint and its rows, so its texts are not even read.
+    With the folder `cache` they are encoded once for each tokenizer, texts and length, and memory-mapped
+    afterwards. A split is identified by its data set's fingerprint and its rows, so its texts are not read.
     """
     if cache is None:
         return _encode(tokenizer, _texts(texts), max_length)
@@ -131,7 +131,7 @@ def encode(
 
 
 def pad_id(tokenizer: Tokenizer) -> int:
-    """The id that stands where a text has ended."""
+    """The id of padding."""
     if tokenizer.padding is not None:
         return int(tokenizer.padding["pad_id"])
     return tokenizer.token_to_id(PAD) or 0

@@ -1,4 +1,4 @@
-"""Checking a data set whole: hashes, ids, splits, labels and contents, down to the first bad row.
+"""Checks of a whole data set: hashes, ids, splits, labels and contents, down to the first bad row.
 
 Shapes: N rows, L labels, E stored entries.
 """
@@ -27,7 +27,7 @@ CHECK_SIZE = 32
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The data set that was checked, and warnings of what is allowed but odd."""
+    """The data set that was checked, and warnings of unusual findings."""
 
     name: str
     fingerprint: str
@@ -37,7 +37,7 @@ class CheckReport:
 
 
 def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = True) -> CheckReport:
-    """Check every row of a data set, and audit it: what is sound and yet odd is in the warnings.
+    """Checks every row of a data set. With `audited`, unusual findings in valid data become warnings.
 
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
     an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
@@ -59,7 +59,7 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
     tables = label_tables(data)
     odd = [*trees, *_untrained(data, tables, allow_untrained or data.info.allow_untrained)]
     if audited:
-        absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]  # type: ignore[call-overload]
+        absent = [f"no row is for {split}" for split in SPLITS if not data.info.rows.get(split)]
         odd += [*_unknown(tables), *absent, *label_notes(tables), *content_notes(data, tables)]
     warnings = tuple(dict.fromkeys((*data.info.notes, *odd)))
     return CheckReport(data.info.name, data.info.fingerprint, dict(splits), len(data.info.shards), warnings)
@@ -111,7 +111,7 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
 
 
 def _unknown(tables: Sequence[LabelTable]) -> Iterator[str]:
-    """A line for each label space with unknown entries."""
+    """Counts the unknown entries of each label space that has some."""
     for table in tables:
         unknown = sum(len(its.unknown.columns) for its in table.rows.values() if its.unknown is not None)
         cells = int(table.sizes.sum()) * table.space.n_classes

@@ -43,9 +43,9 @@ def redraws_validation(data: Dataset) -> bool:
 def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Dataset:
     """The data set with validation rows drawn anew from train and validation, as many as before.
 
-    Rows of one group and copies of a content stay together, texts that are equal but for numbers or a side
-    where train and validation share none. Classes are stratified as `stratify` does, and each class keeps a
-    training row. Where that leaves no unit of rows that fits, the numbers differ by a few rows.
+    Rows of one group and copies of a content stay together, and so do texts that are equal but for numbers or
+    a side, unless the stored train and validation rows share some. Classes are stratified by `stratify`, and
+    each class keeps a training row. The numbers of rows may differ by a few if no group of rows fits.
 
     Args:
         data: The data set.
@@ -75,7 +75,7 @@ def _read(file: Path) -> dict[str, NDArray[np.int64]]:
 
 
 def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
-    """The numbers of the rows of train and validation."""
+    """Draws the row numbers of train and validation."""
     splits = [data.split(name) for name in ("train", "validation")]
     numbers_N = np.concatenate([split.rows.numpy() for split in splits])
     names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
@@ -98,7 +98,7 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
-    """The contents of all rows, and their twin forms where the splits share none, as keys."""
+    """Keys of all rows: their contents, and for texts their twin forms if the two splits share none."""
     alike = [list(content_keys(split)) for split in splits]
     if splits[0].info.modality != "text":
         return [list(chain(*alike))]

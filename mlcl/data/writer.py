@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from mlcl.data.columns import to_arrow, vectors_to_arrow
 from mlcl.data.dataset import Dataset
-from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace, Modality, Shard, columns
+from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace, Modality, Shard, SplitName, columns
 from mlcl.errors import UserError
 from mlcl.files import new_folder
 
@@ -93,57 +93,65 @@ def in_batches(
         first = here.stop
 
 
-def write_dataset(
-    folder: Path,
-    *,
-    name: str,
-    modality: Modality,
-    label_spaces: dict[str, LabelSpace],
-    batches: Iterable[RowBatch],
-    source: str,
-    licence: str,
-    dim: int | None = None,
-    allow_untrained: bool = False,
-    grouped: bool = False,
-    notes: Sequence[str] = (),
-    shard_rows: int = 65_536,
-) -> DatasetInfo:
-    """Writes rows as a data set; the folder appears whole or not at all.
+@dataclass(frozen=True)
+class NewDataset:
+    """A data set that is to be written.
+
+    Args:
+        modality: text, image or vectors.
+        label_spaces: The label spaces by name.
+        batches: The rows. They are read once, in order.
+        notes: What a reader should know of how the rows came about.
+        allow_untrained: Accept classes that only the test split has, as a part of a set may have.
+        dim: The size of vectors.
+        grouped: Whether the rows have `row.group`.
+        name, origin, licence: Name, publisher and licence; by default those of the source.
+    """
+
+    modality: Modality
+    label_spaces: dict[str, LabelSpace]
+    batches: Iterable[RowBatch]
+    notes: Sequence[str] = ()
+    allow_untrained: bool = False
+    dim: int | None = None
+    grouped: bool = False
+    name: str | None = None
+    origin: str | None = None
+    licence: str | None = None
+
+
+def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> DatasetInfo:
+    """Writes a data set; the folder appears whole or not at all.
 
     A shard holds one split, so that training never opens a test shard's labels.
 
     Args:
         folder: The folder to write. An existing one is left as it is where it has the same fingerprint.
-        name, modality, label_spaces, source, licence, allow_untrained, grouped, notes: As in `DatasetInfo`.
-        batches: The rows, read once.
-        dim: The size of vectors.
+        made: The data set, with its name, origin and licence.
         shard_rows: The most rows of a shard.
 
     Raises:
         UserError: For another data set in the folder, for no rows, for values that a column cannot take and
             for a full disk.
     """
+    types = columns(made.modality, made.label_spaces, made.dim, made.grouped)
     try:
         with new_folder(folder) as work:
+            rows, shards = _write_shards(work, made.batches, types, GROUP_ROWS[made.modality], shard_rows)
             info = DatasetInfo(
-                name=name,
-                modality=modality,
-                dim=dim,
-                label_spaces=label_spaces,
-                source=source,
-                licence=licence,
-                allow_untrained=allow_untrained,
-                grouped=grouped,
-                notes=tuple(notes),
-                **_write_shards(
-                    work,
-                    batches,
-                    columns(modality, label_spaces, dim, grouped),
-                    GROUP_ROWS[modality],
-                    shard_rows,
-                ),
+                name=made.name or "",
+                modality=made.modality,
+                dim=made.dim,
+                label_spaces=made.label_spaces,
+                rows=rows,
+                source=made.origin or "",
+                licence=made.licence or "",
+                allow_untrained=made.allow_untrained,
+                grouped=made.grouped,
+                notes=tuple(made.notes),
+                shards=shards,
             )
-            text = info.model_dump_json(indent=1, exclude=None if notes else {"notes"})
+            text = info.model_dump_json(indent=1, exclude=None if made.notes else {"notes"})
             (work / INFO_FILE).write_text(text + "\n", encoding="utf-8")
     except FileExistsError:
         return _same(folder, info)
@@ -165,18 +173,20 @@ def _same(folder: Path, info: DatasetInfo) -> DatasetInfo:
 
 def _write_shards(
     folder: Path, batches: Iterable[RowBatch], types: Mapping[str, Any], group_rows: int, shard_rows: int
-) -> dict[str, Any]:
+) -> tuple[dict[SplitName, int], tuple[Shard, ...]]:
+    """Writes the shards; returns the rows of each split, and the shards."""
     schema = pa.schema(list(types.items()))
     writers = {split: SplitWriter(folder, split, schema, group_rows, shard_rows) for split in SPLITS}
     for batch in batches:
         table = pa.table([_column(batch, name, type_) for name, type_ in types.items()], schema=schema)
-        for split in _splits_of(table, folder):
+        for split in table["split"].unique().to_pylist():
+            if split not in SPLITS:
+                raise UserError("unknown split", file=folder, key="split", found=split, allowed=SPLITS)
             writers[split].add(table.filter(pc.equal(table["split"], split)))
     shards = [shard for writer in writers.values() for shard in writer.close()]
     if not shards:
         raise UserError("no rows to write", file=folder)
-    rows = {split: writer.rows for split, writer in writers.items() if writer.rows}
-    return {"rows": rows, "shards": tuple(shards)}
+    return {split: writer.rows for split, writer in writers.items() if writer.rows}, tuple(shards)
 
 
 def _column(batch: RowBatch, name: str, arrow_type: Any) -> Any:
@@ -187,11 +197,3 @@ def _column(batch: RowBatch, name: str, arrow_type: Any) -> Any:
         raise UserError("column is missing", key=name, found=list(batch)) from None
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UserError("values do not fit the column", key=name, found=error, allowed=arrow_type) from None
-
-
-def _splits_of(table: Any, folder: Path) -> list[str]:
-    found = Counter(table["split"].to_pylist())
-    wrong = [split for split in found if split not in SPLITS]
-    if wrong:
-        raise UserError("unknown split", file=folder, key="split", found=wrong[0], allowed=SPLITS)
-    return list(found)

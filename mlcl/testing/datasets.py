@@ -11,7 +11,7 @@ from PIL import Image
 
 from mlcl.data import LabelSpace
 from mlcl.data.format import Modality, plural
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import NewDataset, write_dataset
 
 ROWS = {"train": 24, "validation": 12, "test": 12}
 WORDS = ("ball", "vote", "rain")
@@ -36,16 +36,16 @@ def small_dataset(folder: Path, modality: Modality) -> Path:
             rows["split"].append(split)
             rows["tags"].append([i % 3] + [3] * (i % 2))
             rows[modality].append(make(i, rng))
-    write_dataset(
-        folder,
-        name=f"small {plural(modality)}",
-        modality=modality,
+    made = NewDataset(
+        modality,
+        {"tags": TAGS},
+        [rows],
         dim=DIM if modality == "vectors" else None,
-        label_spaces={"tags": TAGS},
-        batches=[rows],
-        source="made by mlcl.testing",
+        name=f"small {plural(modality)}",
+        origin="made by mlcl.testing",
         licence="none",
     )
+    write_dataset(folder, made)
     return folder
 
 

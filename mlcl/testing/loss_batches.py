@@ -117,7 +117,7 @@ def known_levels(path: Path) -> int:
 
 def take(labels: Labels | None, rows: Tensor) -> Labels | None:
     """The labels of some rows."""
-    return labels.take(rows) if isinstance(labels, LabelRows) else None if labels is None else labels[rows]
+    return None if labels is None else labels[rows]
 
 
 def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:

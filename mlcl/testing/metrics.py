@@ -104,7 +104,7 @@ class MetricTestCase(PluginTestCase):
         """Rows are a set."""
         p, targets = scene(task, 0, tied=False)
         order = torch.randperm(len(p), generator=torch.Generator().manual_seed(1))
-        again = _values(name, task, p[order], _take(targets, order))
+        again = _values(name, task, p[order], targets[order])
         found = _values(name, task, p, targets)
         assert again[name] == pytest.approx(found[name], rel=1e-12, nan_ok=True)
 
@@ -153,7 +153,7 @@ class MetricTestCase(PluginTestCase):
         how = Decision.fixed(0.5), _aspects(task), [name], _facts(task)
         found = values_without_blocks(task, p, targets, block_N, *how)[name]
         rest = [torch.from_numpy(np.flatnonzero(block_N != block)) for block in range(7)]
-        expected = [_values(name, task, p[rows], _take(targets, rows))[name] for rows in rest]
+        expected = [_values(name, task, p[rows], targets[rows])[name] for rows in rest]
         assert found == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True)
 
     @pytest.mark.parametrize("unknown", [False, True])
@@ -253,7 +253,3 @@ def _facts(task: Task) -> LabelFacts:
     assert FACTS.band is not None
     assert FACTS.path is not None
     return LabelFacts(FACTS.band[:CLASSES], FACTS.path[:CLASSES])
-
-
-def _take(targets: Targets, rows: Tensor) -> Targets:
-    return targets.take(rows) if isinstance(targets, LabelRows) else targets[rows]

@@ -82,7 +82,7 @@ class Rows:
         if "pixels" in inputs:
             inputs["pixels"] = self._augmented(inputs["pixels"])
         indices_R = indices_B.repeat(views)
-        labels = {name: _take(space, indices_R) for name, space in self.labels.items()}
+        labels = {name: space[indices_R] for name, space in self.labels.items()}
         return Batch(inputs, labels, self.sample_ids[indices_R])
 
     def plain(self, indices_B: Tensor, device: torch.device) -> Inputs:
@@ -115,10 +115,6 @@ def memory_format(device: torch.device) -> torch.memory_format:
 def compiled_augment() -> Callable[..., Tensor]:
     """Compiles `augment` once."""
     return torch.compile(augment)
-
-
-def _take(labels: Labels, indices: Tensor) -> Labels:
-    return labels.take(indices) if isinstance(labels, LabelRows) else labels[indices]
 
 
 def label_statistics(labels: Mapping[str, Labels]) -> dict[str, str]:

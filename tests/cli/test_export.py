@@ -1,6 +1,5 @@
 """`mlcl export`: from MLflow's runs to a folder and a registered model."""
 
-import io
 import json
 import os
 import subprocess
@@ -11,16 +10,13 @@ from unittest.mock import Mock
 import mlflow
 import pandas as pd
 import pytest
-from builders import tiny_job
+from builders import png, shades, tiny_job
 from commands import mlcl
 from mlflow_servers import mlflow_server
-from PIL import Image
 
 from mlcl import load_model
 from mlcl.config import Goal
 from mlcl.data import Dataset
-from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
 from mlcl.results.documents import document
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.training_result import TrainingResult
@@ -223,29 +219,14 @@ TASKS = {
 }  # fmt: skip
 
 
-def png(shade):
-    with io.BytesIO() as file:
-        Image.new("RGB", (9, 9), (shade, shade, shade)).save(file, "PNG")
-        return file.getvalue()
-
-
 @pytest.fixture(scope="module")
-def shades(tmp_path_factory):
-    """Dark and bright images."""
-    folder = tmp_path_factory.mktemp("shades") / "data"
-    splits = [split for split in ("train", "validation", "test") for _ in range(8)]
-    rows = {"id": list(map(str, range(24))), "split": splits, "kind": [i % 2 for i in range(24)]}
-    rows["image"] = [png(30 + 200 * (i % 2)) for i in range(24)]
-    write_dataset(
-        folder, name="shades", modality="image", batches=[rows], source="made", licence="none",
-        label_spaces={"kind": LabelSpace(kind="single", classes=("dark", "bright"))},
-    )  # fmt: skip
-    return folder
+def images(tmp_path_factory):
+    return shades(tmp_path_factory.mktemp("shades") / "data")
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_task_is_a_pyfunc(task, home, tiny, client, shades, tmp_path):
-    report = run(home, shades if task == "shades" else tiny, "objective.heads={}", *TASKS[task], epochs=1)
+def test_every_task_is_a_pyfunc(task, home, tiny, client, images, tmp_path):
+    report = run(home, images if task == "shades" else tiny, "objective.heads={}", *TASKS[task], epochs=1)
     export(home, report.id, "--to", tmp_path / "model", "--register", task)
     column, inputs = ("image", [png(20), png(235)]) if task == "shades" else ("text", ["ball noise1", "law"])
     frame = mlflow.pyfunc.load_model(str(logged(client, report)[1])).predict(pd.DataFrame({column: inputs}))

@@ -9,7 +9,7 @@ from PIL import Image
 from mlcl.data import Dataset, prepare
 from mlcl.data.format import LabelSpace
 from mlcl.data.validation import check
-from mlcl.data.writer import write_dataset
+from mlcl.data.writer import NewDataset, write_dataset
 from mlcl.errors import UserError
 from mlcl.testing.sources import SourceTestCase, put
 
@@ -54,9 +54,10 @@ def write(tmp_path):
         made: dict[str, list[Any]] = {"id": [f"r{i}" for i in rows], "split": ["train"] * len(rows)}
         if options.get("modality", "text") == "text":
             made["text"] = [f"text {i}" for i in rows]
-        settings = {"name": "toy", "modality": "text", "label_spaces": SPACES, "source": "made"}
+        settings = {"name": "toy", "modality": "text", "label_spaces": SPACES, "origin": "made"}
         settings |= {"licence": "none", "batches": [made | (batch or {})]}
-        write_dataset(tmp_path / folder, **(settings | options))
+        shard_rows = options.pop("shard_rows", 65_536)
+        write_dataset(tmp_path / folder, NewDataset(**(settings | options)), shard_rows)
         return tmp_path / folder
 
     return write

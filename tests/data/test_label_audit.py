@@ -1,7 +1,7 @@
 import pytest
 
 from mlcl.data import Dataset
-from mlcl.data.audit import label_notes, label_tables, looks_of, percent
+from mlcl.data.audit import format_percent, label_notes, label_tables, looks_of
 from mlcl.data.format import LabelSpace
 
 SPLITS = ["train"] * 8 + ["validation", "test"]
@@ -100,4 +100,4 @@ def test_likewise_in_many_spaces_is_counted(notes):
     ("share", "text"), [(0, "0 %"), (1, "100 %"), (0.99999, "99.9 %"), (1e-6, "0.1 %"), (0.447, "44.7 %")]
 )
 def test_percent_rounds_to_nothing_that_is_not_so(share, text):
-    assert percent(share) == text
+    assert format_percent(share) == text

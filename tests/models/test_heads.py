@@ -2,10 +2,6 @@ import pytest
 import torch
 from torch import nn
 
-from mlcl.errors import UserError
-from mlcl.models.encoders import build_encoder
-from mlcl.models.encoders.cnn_image import CnnImage, CnnImageConfig
-from mlcl.models.encoders.cnn_text import CnnTextConfig
 from mlcl.models.heads import LinearClassifier, Projection
 
 
@@ -38,17 +34,3 @@ def test_classifier_shapes():
     logits = classifier(h)
     assert logits.shape == (5, 3, 4)
     torch.testing.assert_close(logits[:, 1], classifier.linear(h)[:, 4:8])
-
-
-def test_an_encoder_is_built_with_the_keys_of_its_section():
-    encoder = build_encoder(CnnTextConfig(name="cnn_text", width=2, kernel_sizes=(2, 3)), vocabulary_size=9)
-    assert encoder.dim == 4
-    assert encoder.embedding.num_embeddings == 9
-    image = build_encoder(CnnImageConfig(name="cnn_image", width=2, blocks=2))
-    assert isinstance(image, CnnImage)
-    assert image.dim == 4
-
-
-def test_a_text_encoder_needs_a_vocabulary():
-    with pytest.raises(UserError, match="vocabulary"):
-        build_encoder(CnnTextConfig(name="cnn_text"))

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from mlcl.models import label_layers
-from mlcl.models.label_layers import LabelAttention, attend
+from mlcl.models.label_layers import LabelAttention
 
 TEXTS, TOKENS, DIM, LABELS = 3, 6, 4, 7
 
@@ -54,38 +54,6 @@ def test_equals_the_loop_over_labels_and_tokens(monkeypatch, pooling, at_once):
         torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-12)
 
 
-def test_the_gradient_is_right():
-    layer, (h, mask) = make(), states()
-    assert torch.autograd.gradcheck(lambda x: layer(x, mask), h.requires_grad_())
-
-
-@pytest.mark.parametrize("at_once", [512, 2])
-def test_padding_changes_nothing_and_gets_no_gradient(monkeypatch, at_once):
-    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
-    layer, (h, mask) = make(), states()
-    expected = layer(h, mask)
-    other = torch.where(mask.unsqueeze(2), h, 9.0).requires_grad_()
-    found = layer(other, mask)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
-    found.sum().backward()
-    assert other.grad[~mask].abs().max() == 0
-    torch.testing.assert_close(layer(h[2:, :4], mask[2:, :4])[0], expected[2])
-
-
-@pytest.mark.parametrize("at_once", [512, 3])
-def test_labels_may_stand_in_any_order(monkeypatch, at_once):
-    monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
-    layer, (h, mask) = make(), states()
-    expected = layer(h, mask)
-    order = torch.randperm(LABELS, generator=torch.Generator().manual_seed(3))
-    with torch.no_grad():
-        for p in (layer.query.weight, layer.output.weight, layer.output.bias):
-            p.copy_(p[order].clone())
-    found = layer(h, mask)
-    torch.testing.assert_close(found[:, :DIM], expected[:, :DIM])
-    torch.testing.assert_close(found[:, DIM:], expected[:, DIM:][:, order])
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_leaves_it_in_float32(dtype):
     layer, (h, mask) = make().float(), states()
@@ -118,10 +86,3 @@ def test_blocks_keep_neither_weights_nor_vectors_for_the_backward(monkeypatch):
     torch.testing.assert_close(blocks, whole)
     assert held > 2 * 600 * (40 + 8)
     assert held_by_blocks < 2 * 600 * 40 / 2
-
-
-def test_attend_gives_a_mean_of_states_for_equal_scores():
-    h, mask = states()
-    vectors = attend(torch.zeros(TEXTS, LABELS, TOKENS, dtype=torch.float64), h, mask)
-    torch.testing.assert_close(vectors[2], h[2, :4].mean(0).expand(LABELS, DIM))
-    torch.testing.assert_close(vectors[1], h[1, :1].expand(LABELS, DIM))

@@ -7,7 +7,7 @@ from torch.func import functional_call
 
 from mlcl.labels import LabelRows
 from mlcl.models.encoders.ldgn import Ldgn
-from mlcl.models.label_layers import GraphConvolution, label_graph, normalized
+from mlcl.models.label_layers import label_graph, normalized
 
 ROWS = [[0, 1], [0, 1, 2], [2], [], [0]]
 LABELS = 4  # no row holds the last one
@@ -100,13 +100,6 @@ def test_the_graph_holds_conditional_probabilities():
     assert graph.dtype == torch.float32
 
 
-def test_normalized_divides_by_the_roots_of_both_sums():
-    graph = torch.rand(2, 3, 3, dtype=torch.float64) + 0.1
-    expected = torch.tensor([slow_normalized(one) for one in graph.tolist()], dtype=torch.float64)
-    torch.testing.assert_close(normalized(graph.log()), expected)
-    torch.testing.assert_close(normalized(graph[0].log()), expected[0])
-
-
 def test_normalized_never_lets_a_vector_grow():
     graph = torch.rand(20, 5, 5, dtype=torch.float64) ** 9
     weight = normalized(graph.log())
@@ -120,26 +113,6 @@ def test_labels_that_no_sigmoid_joins_leave_finite_weights_and_gradients():
     weight.square().sum().backward()
     assert torch.isfinite(weight).all()
     assert torch.isfinite(affinity.grad).all()
-
-
-def test_a_convolution_along_no_edges_is_a_layer_of_each_vector():
-    convolution = GraphConvolution(3, layers=1)
-    h_BLK = torch.randn(2, 4, 3)
-    torch.testing.assert_close(
-        convolution(h_BLK, torch.eye(4)), F.leaky_relu(h_BLK @ convolution.weights[0].weight.T)
-    )
-
-
-def test_labels_in_another_order_give_their_logits_in_that_order():
-    encoder, other = make(), make()
-    order = torch.tensor([2, 0, 3, 1])
-    other.labels_LK.data = encoder.labels_LK.data[order]
-    other.graph_LL = encoder.graph_LL[order][:, order]
-    ids, mask = batch([4, 2], 4)
-    embedding, logits = encoder(ids, mask).tensor_split([encoder.dim], dim=1)
-    embedding_again, logits_again = other(ids, mask).tensor_split([encoder.dim], dim=1)
-    torch.testing.assert_close(embedding_again, embedding)
-    torch.testing.assert_close(logits_again, logits[:, order])
 
 
 def test_gradients_equal_differences():
@@ -170,10 +143,3 @@ def test_autocast_keeps_labels_in_float32():
         output = encoder(ids, mask)
     assert output.dtype == torch.float32
     torch.testing.assert_close(output, encoder(ids, mask), rtol=0.1, atol=0.05)
-
-
-def test_the_graph_goes_with_the_weights():
-    encoder, other = make(), make()
-    other.graph_LL.zero_()
-    other.load_state_dict(encoder.state_dict())
-    assert torch.equal(other.graph_LL, encoder.graph_LL)

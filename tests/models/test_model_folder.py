@@ -1,24 +1,14 @@
 """A pretrained model is found in a folder, in an installed Python package, or in the hub's cache."""
 
-import socket
-
 import pytest
 
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
+pytestmark = pytest.mark.usefixtures("no_network")
 
 FILES = ("config.json", "model.safetensors", "tokenizer.json")
-
-
-@pytest.fixture(autouse=True)
-def no_network(monkeypatch):
-    def refuse(*args, **options):
-        raise AssertionError("touched the network")
-
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
 def with_files(folder, names=FILES):

@@ -16,14 +16,14 @@ GRAPH = label_graph(LabelRows.from_lists([[0, 1], [0, 1, 2], [2], [], [0]], 4))
 ENCODERS = {
     "cnn_text": lambda _: CnnText(30, width=4, embedding_dim=6, kernel_sizes=(3, 4, 5)),
     "ldgn": lambda _: Ldgn(30, GRAPH, embedding_dim=5, width=3),
-    "plm_icd": lambda folders: PlmIcd(load_pretrained(folders["bert"]), 4, chunk_length=4),
+    "plm_icd": lambda models: PlmIcd(load_pretrained(models["bert"]), 4, chunk_length=4),
 }
 
 
 @pytest.fixture(params=ENCODERS)
-def encoder(request, folders):
+def encoder(request, models):
     torch.manual_seed(0)
-    return ENCODERS[request.param](folders).eval()
+    return ENCODERS[request.param](models).eval()
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4, 5, 7])

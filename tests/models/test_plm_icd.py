@@ -40,8 +40,8 @@ def by_hand(encoder, ids, mask):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 @pytest.mark.parametrize("chunk_length", [4, 5, 30])
-def test_equals_chunk_after_chunk_without_padding(folders, kind, pooling, chunk_length):
-    encoder = make(folders[kind], chunk_length, pooling=pooling).double().eval()
+def test_equals_chunk_after_chunk_without_padding(models, kind, pooling, chunk_length):
+    encoder = make(models[kind], chunk_length, pooling=pooling).double().eval()
     ids, mask = token_batch([13, 2, 8], 13)
     found = encoder(input_ids=ids, attention_mask=mask)
     assert (encoder.dim, encoder.label_logits) == (DIM, LABELS)
@@ -49,25 +49,18 @@ def test_equals_chunk_after_chunk_without_padding(folders, kind, pooling, chunk_
     torch.testing.assert_close(found, by_hand(encoder, ids, mask), rtol=1e-9, atol=1e-11)
 
 
-def test_more_tokens_than_the_network_has_positions_for(folders):
-    encoder = make(folders["roberta"], chunk_length=32).eval()
+def test_more_tokens_than_the_network_has_positions_for(models):
+    encoder = make(models["roberta"], chunk_length=32).eval()
     ids, mask = token_batch([100, 3], 100)
     assert encoder(ids, mask).isfinite().all()
     with pytest.raises(UserError, match=r"encoder\.chunk_length.*found: 33; allowed: 32"):
-        make(folders["roberta"], chunk_length=33)
+        make(models["roberta"], chunk_length=33)
 
 
-def test_chunks_of_padding_are_not_computed(folders):
-    encoder = make(folders["bert"]).eval()
+def test_chunks_of_padding_are_not_computed(models):
+    encoder = make(models["bert"]).eval()
     seen = []
     encoder.network.embeddings.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
     encoder(*token_batch([13, 2, 8], 13))
     encoder(*token_batch([3, 2], 3))
     assert seen == [(4 + 1 + 2, 4, DIM), (2, 3, DIM)]
-
-
-def test_a_later_chunk_begins_at_the_first_position_and_sees_no_other(folders):
-    encoder = make(folders["bert"], labels=1).eval()
-    ids, mask = token_batch([4], 4)
-    once = encoder(ids, mask)
-    torch.testing.assert_close(encoder(ids.repeat(1, 3), mask.repeat(1, 3)), once)

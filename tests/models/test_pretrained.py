@@ -2,7 +2,6 @@ import json
 import pickle
 import re
 import shutil
-import socket
 import sys
 
 import pytest
@@ -26,17 +25,8 @@ transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
-def copy(folders, tmp_path):
-    return shutil.copytree(folders["bert"], tmp_path / "copy")
-
-
-@pytest.fixture
-def no_network(monkeypatch):
-    def refuse(*args, **options):
-        raise AssertionError("touched the network")
-
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+def copy(models, tmp_path):
+    return shutil.copytree(models["bert"], tmp_path / "copy")
 
 
 def make(folder, **options):
@@ -56,9 +46,9 @@ def states_sum(network, seed=0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_weights_are_those_of_the_file(folders, no_network, kind):
-    network = make(folders[kind])
-    saved = load_file(folders[kind] / "model.safetensors")
+def test_weights_are_those_of_the_file(models, no_network, kind):
+    network = make(models[kind])
+    saved = load_file(models[kind] / "model.safetensors")
     assert hidden_size(network) == 16
     assert not network.config.use_cache
     assert "past_key_values" not in network(*token_batch([3], 3))
@@ -68,8 +58,8 @@ def test_weights_are_those_of_the_file(folders, no_network, kind):
     assert len(trained(network)) == len(loaded)
 
 
-def test_trained_weights_are_float32_whatever_the_file(folders, tmp_path):
-    save(transformers.BertModel.from_pretrained(folders["bert"]).half(), tmp_path)
+def test_trained_weights_are_float32_whatever_the_file(models, tmp_path):
+    save(transformers.BertModel.from_pretrained(models["bert"]).half(), tmp_path)
     assert {p.dtype for p in make(tmp_path).parameters()} == {torch.float32}
 
 
@@ -81,12 +71,12 @@ def dropouts(network):
 
 
 @pytest.mark.parametrize(("kind", "own"), [("bert", {0.1}), ("roberta", {0.1}), ("llama", {0.0})])
-def test_dropout_takes_the_place_of_the_model_s_own(folders, kind, own):
-    assert dropouts(make(folders[kind])) == own
-    changed = make(folders[kind], dropout=0.35).train()
+def test_dropout_takes_the_place_of_the_model_s_own(models, kind, own):
+    assert dropouts(make(models[kind])) == own
+    changed = make(models[kind], dropout=0.35).train()
     assert dropouts(changed) == {0.35}
     assert states_sum(changed, seed=1) != states_sum(changed, seed=2)
-    still = make(folders[kind], dropout=0.0).train()
+    still = make(models[kind], dropout=0.0).train()
     assert states_sum(still, seed=1) == states_sum(still, seed=2)
 
 
@@ -101,12 +91,12 @@ def test_a_family_without_dropout(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weights", ["float32", "bf16"])
-def test_adapters_alone_train_and_stay_float32(folders, kind, weights):
-    network = make(folders[kind], lora=LoraConfig(r=2), weights=weights).train()
+def test_adapters_alone_train_and_stay_float32(models, kind, weights):
+    network = make(models[kind], lora=LoraConfig(r=2), weights=weights).train()
     frozen = {name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad}
     assert {p.dtype for p in frozen.values()} == {torch.float32 if weights == "float32" else torch.bfloat16}
     assert all("lora_" in name and p.dtype == torch.float32 for name, p in trained(network).items())
-    linear = [m for m in make(folders[kind]).modules() if isinstance(m, nn.Linear)]
+    linear = [m for m in make(models[kind]).modules() if isinstance(m, nn.Linear)]
     assert len(trained(network)) == 2 * len(linear) > 20
     optimizer = torch.optim.SGD(trained(network).values(), lr=0.1)
     before = {name: p.detach().clone() for name, p in trained(network).items()}
@@ -119,9 +109,9 @@ def test_adapters_alone_train_and_stay_float32(folders, kind, weights):
     assert all(torch.equal(now[name], p) and now[name].grad is None for name, p in frozen.items())
 
 
-def test_adapters_start_as_nothing_and_add_what_the_equation_says(folders):
-    plain = make(folders["bert"]).eval()
-    adapted = make(folders["bert"], lora=LoraConfig(r=2, alpha=6.0, targets=("query",))).eval()
+def test_adapters_start_as_nothing_and_add_what_the_equation_says(models):
+    plain = make(models["bert"]).eval()
+    adapted = make(models["bert"], lora=LoraConfig(r=2, alpha=6.0, targets=("query",))).eval()
     assert torch.equal(states_sum(plain), states_sum(adapted))
     assert {name.split(".lora_")[0].rpartition(".")[2] for name in trained(adapted)} == {"query"}
     layer = adapted.encoder.layer[0].attention.self.query
@@ -131,21 +121,21 @@ def test_adapters_start_as_nothing_and_add_what_the_equation_says(folders):
     torch.testing.assert_close(layer(x), layer.base_layer(x) + x @ a.T @ b.T * 6.0 / 2)
 
 
-def test_an_adapter_for_a_layer_that_is_not_there(folders):
+def test_an_adapter_for_a_layer_that_is_not_there(models):
     with pytest.raises(UserError, match="no such linear layer") as caught:
-        load_pretrained(folders["bert"], lora=LoraConfig(targets=("query", "q_proj")))
+        load_pretrained(models["bert"], lora=LoraConfig(targets=("query", "q_proj")))
     assert (caught.value.key, caught.value.found) == ("encoder.lora.targets", ["q_proj"])
     assert caught.value.allowed == ["dense", "key", "query", "value"]
     with pytest.raises(UserError, match=r"no such linear layer; found: none"):
-        load_pretrained(folders["bert"], lora=LoraConfig(targets=()))
+        load_pretrained(models["bert"], lora=LoraConfig(targets=()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lora", [None, LoraConfig(r=2, dropout=0.3)], ids=["all weights", "adapters"])
-def test_recomputed_layers_give_the_same_gradient(folders, kind, lora):
+def test_recomputed_layers_give_the_same_gradient(models, kind, lora):
     found = []
     for recompute in (False, True):
-        network = make(folders[kind], dropout=0.3, lora=lora, gradient_checkpointing=recompute).train()
+        network = make(models[kind], dropout=0.3, lora=lora, gradient_checkpointing=recompute).train()
         calls = []
         inner = next(m for name, m in network.named_modules() if name.endswith(("value", "v_proj")))
         inner.register_forward_hook(lambda *_, calls=calls: calls.append(1))
@@ -159,10 +149,10 @@ def test_recomputed_layers_give_the_same_gradient(folders, kind, lora):
     torch.testing.assert_close(recomputed, kept, rtol=1e-6, atol=1e-7)
 
 
-def test_a_model_that_cannot_recompute_its_layers(folders, monkeypatch):
+def test_a_model_that_cannot_recompute_its_layers(models, monkeypatch):
     monkeypatch.setattr(transformers.BertModel, "supports_gradient_checkpointing", False)
     with pytest.raises(UserError, match=r"encoder\.gradient_checkpointing"):
-        load_pretrained(folders["bert"], gradient_checkpointing=True)
+        load_pretrained(models["bert"], gradient_checkpointing=True)
 
 
 DECODERS = {"num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16, "vocab_size": 20}
@@ -240,7 +230,7 @@ def test_a_configuration_that_does_not_make_a_model(copy, no_network, change, me
         load_pretrained(copy)
 
 
-def test_weights_under_the_names_of_older_files(folders, copy, no_network, capfd):
+def test_weights_under_the_names_of_older_files(models, copy, no_network, capfd):
     """As BERT's own are: behind `bert.`, gamma and beta, with the head of its pre-training beside them."""
     tensors = {
         "bert."
@@ -249,18 +239,18 @@ def test_weights_under_the_names_of_older_files(folders, copy, no_network, capfd
     }
     save_file({**tensors, "cls.predictions.bias": torch.ones(3)}, copy / "model.safetensors")
     capfd.readouterr()
-    loaded, expected = make(copy).state_dict(), make(folders["bert"]).state_dict()
+    loaded, expected = make(copy).state_dict(), make(models["bert"]).state_dict()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
     assert capfd.readouterr() == ("", "")  # nothing of the library's own over the progress of a run
 
 
-def test_a_language_model_in_several_files(folders, tmp_path, no_network):
+def test_a_language_model_in_several_files(models, tmp_path, no_network):
     """As Llama's own is."""
-    whole = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"])
+    whole = transformers.AutoModelForCausalLM.from_pretrained(models["llama"])
     whole.save_pretrained(tmp_path, max_shard_size="5KB")
-    shutil.copy(folders["llama"] / "tokenizer.json", tmp_path)
+    shutil.copy(models["llama"] / "tokenizer.json", tmp_path)
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    loaded, expected = make(tmp_path).state_dict(), make(folders["llama"]).state_dict()
+    loaded, expected = make(tmp_path).state_dict(), make(models["llama"]).state_dict()
     assert loaded.keys() == expected.keys()
     assert all(torch.equal(loaded[name], expected[name]) for name in expected)
     next(tmp_path.glob("*.safetensors")).unlink()
@@ -287,16 +277,16 @@ def test_folders_without_a_model_and_models_of_images_are_refused(tmp_path, no_n
     ("package", "options", "extra"),
     [("transformers", {}, "transformers"), ("peft", {"lora": LoraConfig()}, "lora")],
 )
-def test_a_package_that_is_not_installed(folders, monkeypatch, package, options, extra):
+def test_a_package_that_is_not_installed(models, monkeypatch, package, options, extra):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"pip install 'mlcl\[{extra}\]'"):
-        load_pretrained(folders["bert"], **options)
+        load_pretrained(models["bert"], **options)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_frozen_layers_are_the_embeddings_and_the_first_ones(folders, kind):
+def test_frozen_layers_are_the_embeddings_and_the_first_ones(models, kind):
     def trained(freeze):
-        network = make(folders[kind])
+        network = make(models[kind])
         freeze_layers(network, freeze)
         return {name for name, parameter in network.named_parameters() if parameter.requires_grad}
 

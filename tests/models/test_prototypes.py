@@ -93,21 +93,6 @@ def test_the_regulariser_has_its_weight():
     assert classifier.regulariser().item() == pytest.approx(20 * expected, rel=1e-5)
 
 
-def test_classes_in_another_order_give_their_logits_in_that_order():
-    classifier = make()
-    order = torch.tensor([3, 0, 4, 1, 2])
-    other = PrototypeClassifier(6, tree_distances(PATHS[order]))
-    other.prototypes_CD.data = classifier.prototypes_CD.data[order]
-    h_BD = torch.randn(7, 6)
-    torch.testing.assert_close(other(h_BD), classifier(h_BD)[:, order])
-    torch.testing.assert_close(other.regulariser(), classifier.regulariser())
-
-
-def test_tree_distances_by_hand():
-    expected = [[0, 2, 4, 6, 6], [2, 0, 4, 6, 6], [4, 4, 0, 6, 6], [6, 6, 6, 0, 2], [6, 6, 6, 2, 0]]
-    assert tree_distances(PATHS).tolist() == expected
-
-
 def test_tree_distances_equal_slow_loops_where_groups_are_unknown():
     generator = torch.Generator().manual_seed(4)
     above = torch.randint(-1, 2, (9, 3), generator=generator)

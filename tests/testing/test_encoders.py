@@ -34,13 +34,6 @@ LARGE = {"resnet50"}
 """Declared as resnet18 is, with weights that take seconds to write."""
 
 
-@pytest.fixture
-def models(tmp_path_factory):
-    from tiny_models import KINDS, tiny_model  # skips where transformers is not installed
-
-    return {kind: tiny_model(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
-
-
 class TestEveryEncoder(EncoderTestCase):
     sections = tuple(
         pytest.param(section, marks=[pytest.mark.slow] if section["name"] in LARGE else [])

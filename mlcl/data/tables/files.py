@@ -1,7 +1,7 @@
-"""Files of rows as pandas frames, some rows at a time, and how text files and CSV are read.
+"""Reads files of rows as pandas frames, some rows at a time; text files and CSV are here.
 
 The index of a frame is each row's line in its file, from 1 on; in Parquet and JSON arrays its row, from 0 on.
-Of CSV the sign between fields, the quotes and the header are recognised, or refused with the line.
+The delimiter, the quoting and the header of a CSV file are recognised, or refused with the line.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ENCODING = "utf-8-sig"
 """UTF-8 with or without a byte order mark; CSV may have that of UTF-16 instead."""
 ROWS_AT_ONCE = 256
 ROWS_TRIED = 1_000
-"""Rows from which the sign between the fields, and the keys of JSON objects, are recognised."""
+"""First rows from which the delimiter is recognised."""
 LONGEST_FIELD = 1 << 27
-"""Characters of one field; the limit of the module csv, 131,072, is short for clinical notes."""
+"""Most characters of a field; the default of the module csv, 131,072, is too few for clinical notes."""
 Frame = pd.DataFrame
 Records = Iterator[tuple[int, Any]]
 """The line (or row) of each record, and its fields or its keys and values."""
@@ -36,7 +36,7 @@ Records = Iterator[tuple[int, Any]]
 
 @dataclass(frozen=True)
 class Dialect:
-    """The form of a text file; a part that is None is recognised. `header`: whether CSV has a header line."""
+    """Encoding, delimiter and presence of a header line of a text file; None means that it is recognised."""
 
     encoding: str = ENCODING
     delimiter: str | None = None
@@ -45,7 +45,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of rows. `names` are the classes that a Parquet file's metadata gives for numbers, by column."""
+    """A file of rows. `names` are the class names by column that the metadata of a Parquet file has."""
 
     path: Path
     columns: tuple[str, ...]
@@ -58,13 +58,13 @@ class TableFile:
         return self.read(list(dict.fromkeys(self.columns if columns is None else columns)))
 
     def frame(self, columns: Iterable[str], rows: int | None = None) -> Frame:
-        """The first rows, `rows` of them or a few more, or all rows, as one frame."""
+        """The first `rows` rows, or a few more, as one frame; by default all rows."""
         wanted = list(dict.fromkeys(columns))
         found = list(islice(self.chunks(wanted), None if rows is None else -(-rows // ROWS_AT_ONCE)))
         return pd.concat(found) if found else Frame(columns=wanted, dtype=object)
 
     def require(self, column: str, key: str, allowed: object = None) -> None:
-        """Raises UserError for a column that is not there once; `key` names it in the user's words."""
+        """Raises UserError unless the column exists exactly once; `key` is the option that names it."""
         if (count := self.columns.count(column)) != 1:
             hint = f"no such column{did_you_mean(column, self.columns)}"
             problem, allowed = "this column occurs twice" if count else hint, allowed or list(self.columns)
@@ -72,12 +72,12 @@ class TableFile:
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix in small letters, without `.gz`."""
+    """The lower-case suffix, without `.gz`."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]:
-    """Frames of records; `wanted` maps a column to its position, or key, in a record."""
+    """Groups records into frames; `wanted` maps a column to its position, or key, in a record."""
     while rows := list(islice(records, ROWS_AT_ONCE)):
         columns = {
             name: [row.get(key) if isinstance(row, dict) else row[key] for _, row in rows]
@@ -87,7 +87,7 @@ def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]
 
 
 def object_frame(columns: Mapping[str, list[Any]], index: Any) -> Frame:
-    """A frame whose values stay as they are."""
+    """A frame of dtype object, which converts no value."""
     return Frame({n: pd.Series(its, index, dtype=object) for n, its in columns.items()}, index=index)
 
 
@@ -102,7 +102,7 @@ def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
 
 
 def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers. Raises UserError with the line for what is no text."""
+    """The lines of a text file with their numbers. Raises UserError with the line if it is not text."""
     line = [1]
     with _decoding(path, line, encoding), open_text(path, encoding) as file:
         for line[0], text in enumerate(file, 1):
@@ -128,10 +128,10 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
 
 
 def csv_table(path: Path, dialect: Dialect) -> TableFile:
-    """A CSV file, by default with the sign between fields that gives all first records the same length.
+    """Opens a CSV file; the default delimiter is the one that gives all first records the same length.
 
-    Raises UserError with the line for what is no CSV, no text, a record of another length, and for a first
-    line that looks like data where `dialect.header` does not say what it is.
+    Raises UserError with the line for text that is not CSV, for a record of another length, and for a first
+    line that looks like data unless `dialect.header` is given.
     """
     encoding = dialect.encoding
     with _decoding(path, [1], encoding), open_bytes(path) as file:
@@ -163,7 +163,7 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
 
 
 def _delimiter(path: Path, encoding: str) -> str:
-    """The sign with which the first records have equally many fields, most of them; else the header's."""
+    """The delimiter that gives the first records the same, largest number of fields; else the header's."""
     tabs = suffix_of(path) == ".tsv"
     counts: dict[str, int] = {}
     for sign in "\t,;|" if tabs else ",;\t|":
@@ -184,7 +184,7 @@ def _delimiter(path: Path, encoding: str) -> str:
 
 
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Raises UserError where the first line has a number, a sentence, or a label that stands below it too."""
+    """Raises UserError if the first line has a number, a sentence, or a label that occurs below it too."""
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
         below = Counter(row[column].strip() for row in rows if len(row) == len(header))
@@ -211,7 +211,7 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
 
 
 def _unquoted(path: Path, encoding: str) -> bool:
-    """Whether each line has as many tabs, and a quote opens a field without closing it."""
+    """Whether all lines have the same number of tabs, and some field begins with a quote and does not end."""
     with open_text(path, encoding) as file:
         lines = [line.rstrip("\n") for line in file if line.strip()]
     fields = (field for line in lines for field in line.split("\t") if field.startswith('"'))

@@ -1,4 +1,4 @@
-"""The formats of files with rows: CSV, JSON, Parquet and lines of text, also as `.gz`, opened by suffix."""
+"""Opens files of rows by their suffix: CSV, JSON, Parquet and lines of text, also as `.gz`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FASTTEXT = "__label__"
 
 
 def open_table(path: Path, dialect: Dialect | None = None) -> TableFile:
-    """The table in a file, by its suffix. Raises UserError for a form that is not in `FORMS`."""
+    """Opens the table in a file, by its suffix. Raises UserError for a format that is not in `FORMS`."""
     if not path.is_file():
         raise UserError("no such file", file=path)
     suffix = suffix_of(path)
@@ -48,9 +48,9 @@ def open_table(path: Path, dialect: Dialect | None = None) -> TableFile:
 
 
 def json_table(path: Path, dialect: Dialect) -> TableFile:
-    """A file with a JSON object on each line, or one array of objects; its columns are the keys of all.
+    """Opens a file with a JSON object on each line, or one array of objects; columns are all of their keys.
 
-    Raises UserError with the line for what is no JSON object.
+    Raises UserError with the line for anything but a JSON object.
     """
     lines = text_lines(path, dialect.encoding)
     unit = "row" if next((text.lstrip()[0] for _, text in lines if text.strip()), "") == "[" else "line"
@@ -80,9 +80,9 @@ def _json(path: Path, place: str, text: str) -> Any:
 
 
 def lines_table(path: Path, dialect: Dialect) -> TableFile:
-    """A text a line, column `text`; where the first begins with `__label__`, with labels as fastText.
+    """Opens a file with a text a line, column `text`, and with the labels of fastText if it begins with one.
 
-    A file with as many tabs in each line is read as CSV.
+    A file with the same number of tabs in each line is read as CSV.
     """
     first = [text for _, text in islice(text_lines(path, dialect.encoding), ROWS_TRIED)]
     tabs = {text.count("\t") for text in first}
@@ -102,7 +102,7 @@ def lines_table(path: Path, dialect: Dialect) -> TableFile:
 
 
 def parquet_table(path: Path, _dialect: Dialect) -> TableFile:
-    """A Parquet file. Raises UserError for one that is not whole."""
+    """Opens a Parquet file. Raises UserError for one that is not whole."""
     with _whole(path):
         schema = pq.read_schema(path)
 

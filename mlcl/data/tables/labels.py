@@ -1,6 +1,6 @@
-"""A column of labels: its distinct cells, and the labels that these name.
+"""A column of labels: its distinct cells, and the labels that they name.
 
-The notation is recognised over all rows, or refused with the first row in which it is not clear.
+The notation is recognised over all rows, or refused with the first row in which it is ambiguous.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.markup import counted
 
 JOINING = (" ", "/", "+", "_", ":", "&", "\n", "\t")
-"""Signs that may stand between labels and are not taken for separators: a note says where they may."""
+"""Characters that are not treated as separators; a note names the columns in which they might be some."""
 
 
 @dataclass(frozen=True)
 class Labels:
     """The labels of every row by name. `classes` is their order where it is given.
 
-    `unknown`: labels of which a row does not tell whether it has them. `left_out`: rows to leave out.
+    `unknown` has the labels that are unknown for each row, `left_out` the rows to leave out.
     """
 
     kind: Literal["single", "multi_label"]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 SEPARATORS = (";", "|", ",")
-"""Signs that divide the labels of a text where no separator is given."""
+"""Separators of labels that are recognised in a text."""
 PATH_SIGNS = (">>", ">", "::", "/")
-"""Signs between the levels of a path, as in `Animals > Birds > Parrots`."""
+"""Separators of the levels of a path, such as `Animals > Birds > Parrots`."""
 MISSING = frozenset(
     {"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NA", "N/A", "n/a", "#N/A", "NaT"}
 )
@@ -28,7 +28,7 @@ FLAGS = {
     **dict.fromkeys(("1", "true", "yes", "t", "y", "ja", "oui"), True),
     **dict.fromkeys(("0", "false", "no", "f", "n", "nein", "non"), False),
 }
-"""Cells of a class's column, in small letters: whether the row has the class."""
+"""Lower-case cells of a column of 0 and 1: whether the row has the class."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
@@ -59,7 +59,7 @@ class Notation:
         return cell.split(self.separator) if self.separator else (cell,)
 
     def in_words(self) -> str:
-        """The notation in a sentence on a column, "" for names."""
+        """Describes the notation in words; "" for names."""
         said = {
             "divided": f"labels are divided at {self.separator!r}",
             "tags": "labels stand in <>",
@@ -209,7 +209,7 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
 def _numbers(
     lists: Sequence[tuple[str, ...]], given: Collection[str]
 ) -> Literal["indicators", "shares"] | None:
-    """The form of lists that hold a number for each class: equally long, or with a number twice in one."""
+    """Recognises lists with a number for each class: of one length, or with a number twice in a list."""
     items = {item for its in lists for item in its}
     values = {
         item: float(FLAGS[key]) if (key := item.lower()) in FLAGS else number_of(item) for item in items
@@ -227,7 +227,7 @@ def _numbers(
 
 
 def divides(cells: Collection[str], separator: str) -> bool:
-    """Whether the separator stands between labels: no more labels than cells come of dividing these texts."""
+    """Whether the separator divides labels: it then gives no more distinct labels than there are texts."""
     return any(separator in cell for cell in cells) and len(parts_of(cells, separator)) <= len(cells)
 
 
@@ -237,7 +237,7 @@ def parts_of(cells: Collection[str], separator: str) -> set[str]:
 
 
 def joined(cells: Collection[str], separator: str) -> str | None:
-    """The first of these texts that joins several which stand alone in others, None where none does."""
+    """The first text whose parts are all texts of their own; None if there is none."""
     return next(
         (
             cell
@@ -249,9 +249,9 @@ def joined(cells: Collection[str], separator: str) -> str | None:
 
 
 def path_sign(cells: Iterable[Cell]) -> str | None:
-    """The sign between levels where these cells are paths in a tree, coarse first; None where they are not.
+    """The separator of levels if these cells are paths in a tree, coarse first; else None.
 
-    Most cells have the sign, between a few words, and there are at most half as many coarsest names as paths.
+    Most cells have the separator, between a few words, and at most half as many coarsest names as paths.
     """
     texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
     for sign in PATH_SIGNS:

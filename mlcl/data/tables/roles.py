@@ -1,7 +1,7 @@
-"""Roles of a table's columns: contents, labels, ids, splits, and which repeat one another.
+"""Guesses the roles of a table's columns: contents, labels, ids, splits, and columns that repeat others.
 
-Only the guess that a column holds texts, images or vectors reads a sample. All else that is said of a column
-is computed from all rows, with the same reading of labels that prepares the data set.
+Texts, images and vectors are recognised from a sample. Everything else is computed from all rows, with the
+reader of labels that also prepares the data set.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20
-"""Distinct numbers above which a column without a telling name counts or measures something."""
+"""Distinct numbers above which a column counts or measures something, unless its name is that of labels."""
 
 Kind = Literal[
     "text", "image", "vectors", "single", "multi_label", "path", "flag", "share", "constant", "other"
@@ -93,7 +93,7 @@ class ColumnRoles:
         return sorted(found, key=lambda column: (not column.named, -column.words))
 
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
-        """The columns coarse to fine, where each class of one comes with one of the next; else none."""
+        """The columns coarse to fine if each class of one has one class of the coarser one; else none."""
         ordered = sorted(columns, key=lambda column: column.distinct)
         chain = all(_tells(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
         return [column.name for column in ordered] if len(ordered) > 1 and chain else []
@@ -244,13 +244,13 @@ def _codes(role: ColumnRole) -> Any:
 
 
 def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
-    """Whether each value of one column comes with one value of the other, over the rows that have both."""
+    """Whether each fine value has one coarse value, over the rows that have both."""
     pairs = pd.DataFrame({"fine": fine, "coarse": coarse})[(fine >= 0) & (coarse >= 0)].drop_duplicates()
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
 
 
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
-    """Columns that say in another way what another column says; names are kept rather than numbers."""
+    """Maps columns to equivalent ones; names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
     codes = {role.name: _codes(role) for role in ordered}

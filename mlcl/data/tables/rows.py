@@ -1,4 +1,4 @@
-"""The rows of one or several tables: whole columns, the line of each row for messages, and the contents."""
+"""The rows of one or several tables: whole columns, line numbers for messages, and the contents."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from mlcl.errors import UserError
 from mlcl.markup import counted
 
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
-"""States of a cell of 0 and 1 beside 1, present."""
+"""States of a cell in a column of 0 and 1; the state 1 means present."""
 
 
 @dataclass(frozen=True)
@@ -300,10 +300,10 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
 
 
 def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
-    """The levels, coarse first, with names that occur below two parents replaced by whole paths.
+    """Replaces names that occur below two parents by whole paths, in levels from coarse to fine.
 
-    A row with such a name and without its parent has no class at that level. Raises UserError for such a name
-    among given classes.
+    A row with such a name and without its parent gets no class at that level. Raises UserError for such a
+    name among given classes.
     """
     found = dict(levels)
     for coarse, fine in pairwise(levels):

@@ -26,7 +26,7 @@ from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import Datastore, SplitEncoder
 from mlcl.training.evaluator import Predictor, classify
 from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, PredictorName, read_index
-from mlcl.training.export.network import Network, read_datastore, read_weights, rebuilt_network
+from mlcl.training.export.network import Network, read_datastore, read_weights, rebuild_network
 from mlcl.training.features.inputs import SavedFeatures
 from mlcl.training.input_reader import Content, InputReader
 from mlcl.training.run_files import JOB, TOKENIZER
@@ -62,7 +62,7 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
         words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
     with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced
-        network = rebuilt_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
+        network = rebuild_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
     try:
         network.load_state_dict(read_weights(folder / NETWORK))
     except RuntimeError as error:

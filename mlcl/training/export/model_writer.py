@@ -36,7 +36,7 @@ from mlcl.training.export.model_index import (
     checksums,
     write_index,
 )
-from mlcl.training.export.network import Network, trained_network, write_datastore
+from mlcl.training.export.network import Network, load_trained_network, write_datastore
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.stored_run import StoredRun
@@ -97,7 +97,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
         raise UserError("is there already", file=folder, key="--to")
     result = _left(run / RESULT)
     _check_data(run / MODEL / DATASET, job_data)
-    network = trained_network(run / MODEL, build_model(job_data), job_data.space)
+    network = load_trained_network(run / MODEL, build_model(job_data), job_data.space)
     store = StoredRun.read(run, job_data, test=False).datastore()
     predictors = _predictor_settings(job_data.job, network, result)
     decisions = {

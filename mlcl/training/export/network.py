@@ -48,7 +48,7 @@ class Network(nn.Module):
         return output_MO if layer == CLASSIFIER else embedding_of(output_MO, self.label_logits)
 
 
-def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
+def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
     """Loads the network of a run from the folder `model` that it left, into the newly built model of its job.
 
     Raises UserError for weights that cannot be read, or belong to another model.
@@ -71,7 +71,7 @@ def trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Ne
     return network
 
 
-def rebuilt_network(
+def rebuild_network(
     job: JobConfig,
     space: LabelSpace,
     vocabulary_size: int | None,

@@ -5,10 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from builders import tiny_job
+from builders import dataset, tiny_job
 
 from mlcl.data.format import LabelSpace
-from mlcl.data.writer import write_dataset
 from mlcl.report.plots.groups import row_groups, sample
 from mlcl.training.job_data import JobData
 
@@ -31,19 +30,10 @@ def job_data(tmp_path_factory):
         for parent, name, size in kinds
         for i in range(size)
     ]
-    write_dataset(
-        home / "data",
-        name="kinds",
-        modality="text",
-        label_spaces={
-            "kind": LabelSpace(kind="single", classes=tuple(SIZES)),
-            "name": LabelSpace(kind="single", classes=CLASSES),
-            "path": LabelSpace(kind="hierarchy", levels=("kind", "name")),
-        },
-        batches=[dict(zip(("id", "text", "split", "kind", "name"), zip(*rows, strict=True), strict=True))],
-        source="made for tests",
-        licence="none",
-    )
+    spaces = {"kind": tuple(SIZES), "name": CLASSES}
+    spaces["path"] = LabelSpace(kind="hierarchy", levels=("kind", "name"))
+    columns = dict(zip(("id", "text", "split", "kind", "name"), zip(*rows, strict=True), strict=True))
+    dataset(home / "data", "kinds", spaces, columns)
     return JobData.of(tiny_job(home / "data", "objective.heads={}", "objective.classifier.labels=name"), home)
 
 

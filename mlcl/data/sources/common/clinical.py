@@ -97,7 +97,7 @@ def notes_dataset(
     seeded = options.splits == "seeded"
     if not seeded:
         average = sum(map(len, labels)) / len(rows)
-        counts = {split: splits.count(split) for split in SPLITS}
+        counts: dict[str, float] = {split: splits.count(split) for split in SPLITS}
         # Codes without a training row are not in the published number.
         skip = "codes" if options.allow_untrained and options.codes == "full" else ""
         wanted = {count: number for count, number in published.items() if count != skip}
