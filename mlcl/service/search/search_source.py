@@ -21,6 +21,7 @@ from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import exact, start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.roles import figure_name
 from mlcl.tracking import State
 from mlcl.training.row_predictions import blocks_of
 from mlcl.training.run_files import RESULT
@@ -227,7 +228,8 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
         return End(State.FAILED, f"{', '.join(broken)} is not a number")
     chosen = _chosen_settings(plan.free, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
-    blocks = blocks_of(folder)
+    tested = [figure_name(name.replace("val/", "test/"), metrics) for name in plan.scores]
+    blocks = blocks_of(folder, [name for name in tested if name in metrics])
     return End(State.COMPLETE, score=score, values=values, metrics=metrics, blocks=blocks, chosen=chosen)
 
 

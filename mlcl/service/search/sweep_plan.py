@@ -113,8 +113,8 @@ class SweepPlan:
     @property
     def points(self) -> int | None:
         """The number of points in the space, after which the search ends; None where it does not end."""
-        ends = SAMPLERS[self.space.search.sampler].exhaustive or not self.space.parameters
-        return grid_size(self.space) if ends else None
+        points = grid_size(self.space)
+        return points if SAMPLERS[self.space.search.sampler].exhaustive or points == 1 else None
 
     @property
     def most(self) -> int:
