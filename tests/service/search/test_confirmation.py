@@ -106,7 +106,7 @@ def test_at_most_half_of_the_trials_race(plan):
     assert [each.name for each in raced] == ["as written", "trial 6", "trial 5", "trial 4"]
     assert [each.trial for each in raced] == ["", "trial 6", "trial 5", "trial 4"]
     assert {each.key.partition("-")[0] for each in raced} == {"race"}
-    assert picked(raced[1]).key.startswith("confirm-")
+    assert picked(raced[1], {}).key.startswith("confirm-")
 
 
 def test_what_is_not_searched_is_confirmed_as_written(plan):
