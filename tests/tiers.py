@@ -69,6 +69,7 @@ FULL = (
     "service/ray/test_session.py",
     "service/search/test_baseline_search.py",
     "service/search/test_deleted_views.py",
+    "service/search/test_evidence.py",
     "service/search/test_search_source.py",
     "service/search/test_space_versions.py",
     "service/search/test_study.py",

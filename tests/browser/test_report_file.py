@@ -5,7 +5,7 @@ from browser.conftest import visit
 from playwright.sync_api import expect
 
 from mlcl.report.document import Details, Document, Picture, Section, Table, Text, text_row
-from mlcl.report.plots.charts import Axis, Chart, Series, chart_plot, to_svg
+from mlcl.report.plots.charts import Axis, chart_plot, series, to_svg
 from mlcl.report.report_files import as_html
 
 LONG = "objective.heads.section.temperature_of_a_long_name"
@@ -14,10 +14,9 @@ LONG = "objective.heads.section.temperature_of_a_long_name"
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
     """A page with a wide table, folds, and one plot."""
-    line = Series("ours", "line", [1.0, 2.0, 3.0], [0.5, 0.7, 0.6])
-    plot = chart_plot(
-        "curve", "Accuracy by step", "One line.", Chart(Axis("step"), Axis("accuracy"), (line,))
-    )
+    line = series("ours", [1.0, 2.0, 3.0], [0.5, 0.7, 0.6])
+    axes = Axis("step"), Axis("accuracy")
+    plot = chart_plot("curve", "Accuracy by step", "One line.", [line], *axes)
     wide = Table(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
     seeds = Table(("setting", "seed"), (text_row("as written", "1"),))
     sections = (

@@ -8,7 +8,7 @@ import pytest
 from mlcl.errors import MachineError
 from mlcl.service.process import limits
 from mlcl.service.process.limits import free_memory, hopeless_limits, narrow_limits
-from mlcl.service.ray import local
+from mlcl.service.ray import session
 
 GIB = 2**30
 NONE = resource.RLIM_INFINITY
@@ -60,9 +60,9 @@ def test_low_limits_are_named_and_some_are_hopeless(machine, found, narrow, hope
 
 
 def test_ray_is_not_started_where_it_is_hopeless(monkeypatch):
-    monkeypatch.setattr(local, "hopeless_limits", lambda: ["a", "b"])
-    monkeypatch.setattr(local, "_start", lambda *_: pytest.fail("started"))
-    with pytest.raises(MachineError, match=r"^Ray cannot start: a; b$"), local.local_ray(1, print):
+    monkeypatch.setattr(session, "hopeless_limits", lambda: ["a", "b"])
+    monkeypatch.setattr(session, "_start", lambda *_: pytest.fail("started"))
+    with pytest.raises(MachineError, match=r"^Ray cannot start: a; b$"), session.local_ray(1, print):
         pass
 
 
