@@ -79,12 +79,14 @@ class ArmSearch:
         if self.pick not in by_name:
             return ""
         written, best = self.race[0], by_name[self.pick]
-        seeds = f"{len(best.scores)} fresh seeds"
+        seeds = f"{len(best.scores)} fresh seed{'s' if len(best.scores) > 1 else ''}"
         if best is written:
             others = ", ".join(f"{each.name} {each.mean:.4f}" for each in self.race[1:])
             its = ", ".join(each for each in (f"{written.mean:.4f} on {seeds}", others) if each)
             return f"use the job as written{written.neighbours}: {its}"
-        kept = "" if self.kept is None else f"; fresh seeds keep {self.kept:.0%} of its lead"
+        kept = ""
+        if self.kept is not None:  # below 0 the share says how small the lead was, not what is left of it
+            kept = f"; fresh seeds keep {f'{self.kept:.0%}' if self.kept > 0 else 'nothing'} of its lead"
         its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}"
         return f"{its}, {written.name} {written.mean:.4f}{kept}"
 
