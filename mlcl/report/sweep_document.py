@@ -22,6 +22,7 @@ from mlcl.report.document import (
     plot_blocks,
     provenance_table,
     text_row,
+    value_text,
 )
 from mlcl.report.plots.charts import PlotCollection
 from mlcl.report.plots.comparison_plots import forest_plot
@@ -34,7 +35,6 @@ from mlcl.report.sweep_tables import (
     seeds_table,
     settings_table,
     trials_table,
-    value_text,
 )
 from mlcl.store import State
 
