@@ -102,7 +102,7 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Under which name the best trial was confirmed, where that is not its own."""
+    """The name under which the best trial was confirmed; empty if it is the trial's own."""
     name = data.confirmed.get(best["setting"])
     if name is None:
         return [Text(f"{best['setting']} was not trained on fresh seeds.")]

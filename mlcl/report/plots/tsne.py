@@ -35,7 +35,7 @@ WORDS: dict[Task, tuple[str, str]] = {
     "multi_label": ("label", "labels"),
     "aspects": ("rating", "ratings"),
 }
-"""What a mark stands for: singular and plural."""
+"""The name of a label in captions by task: singular and plural."""
 FEWEST = 4
 """The fewest rows that can be projected."""
 NEIGHBOURS = 80
