@@ -113,18 +113,19 @@ def files(name: str, kind: str, number: int, folder: Path) -> tuple[Path, Path]:
             "heads": {"extra": head},
             "classifier": {"loss": "bce" if several else "cross_entropy", "labels": "label", "weight": 1.0},
         },
-        "train": {"epochs": 15, "batch_size": 100, "lr": 0.003, "threads": 1},
-        "evaluation": {"metric": "val/micro_f1" if several else "val/accuracy", "every": 15},
+        "train": {"epochs": 60, "batch_size": 50, "lr": 0.01, "threads": 1},
+        "evaluation": {"metric": "val/micro_f1" if several else "val/accuracy", "every": 60},
     }
     keys: dict[str, Any] = {
-        "train.lr": {"log_float": [1e-3, 1e-2]},
+        "train.lr": {"log_float": [5e-3, 4e-2]},
         "encoder.dropout": {"float": [0.1, 0.5]},
     }
-    if kind == "helps":
-        job["encoder"]["wide"], head["weight"] = False, 3.0
+    if kind == "helps":  # more epochs learn the random labels by heart
+        job["encoder"]["wide"], head["weight"] = False, 10.0
+        job["train"]["epochs"] = job["evaluation"]["every"] = 15
     if kind != "twice":
         keys["objective.heads.*.temperature"] = {"log_float": [0.05, 1.0]}
-        keys["objective.heads.*.weight"] = {"log_float": [1.0 if kind == "helps" else 0.003, 10.0]}
+        keys["objective.heads.*.weight"] = {"log_float": [3.0, 50.0] if kind == "helps" else [0.003, 10.0]}
     space = {"space": keys, "search": {"sampler": "tpe", "scheduler": "none", "seed": number}}
     paths = folder / "job.yaml", folder / "space.yaml"
     for path, tree in zip(paths, (job, space), strict=True):
@@ -146,7 +147,19 @@ def verdict_of(name: str, kind: str, number: int, options: tuple[str, ...] = OPT
     if ended.returncode:
         raise SystemExit(f"{' '.join(command)}: exit {ended.returncode}\n{ended.stderr[-3000:]}")
     verdict = next(its for its in json.loads(ended.stdout)["verdicts"] if its["question"] == "heads")
-    return {"set": name, "kind": kind, "number": number, "seconds": time.monotonic() - began} | verdict
+    seconds = time.monotonic() - began
+    return {"set": name, "kind": kind, "number": number, "commit": commit(), "seconds": seconds} | verdict
+
+
+def commit() -> str:
+    """The commit of the code. Raises SystemExit where files have changed since."""
+    said = [
+        subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+    ]
+    if said[1]:
+        raise SystemExit(f"commit first; changed:\n{said[1]}")
+    return said[0]
 
 
 def read(out: Path) -> list[dict[str, Any]]:

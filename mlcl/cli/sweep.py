@@ -197,6 +197,8 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     if report.state == "COMPLETE":
         errors.print(tried if plan.most < plan.trials else f"{grow} {report.name}", markup=False)
     for arm in report.arms:
+        for sentence in arm.stops:
+            typer.echo(f"stopped: {sentence}")
         for sentence in arm.sentences:
             typer.echo(f"picked: {sentence}")
     for verdict in report.verdicts:

@@ -45,9 +45,9 @@ def trials_table(report: SweepResult, console: Console = results) -> Table:
 
 
 def failures(report: SweepResult) -> list[str]:
-    """A line for each of the first failed trainings, seeds of confirmations among them."""
+    """A line for each of the first failed trainings, seeds of races and confirmations among them."""
     seeds = (seed for group in report.confirmations for seed in group.seeds)
-    trainings = [*report.trials, *report.baseline_trials, *seeds]
+    trainings = [*report.trials, *report.baseline_trials, *report.race_trainings, *seeds]
     failed = [t for t in trainings if t.state is State.FAILED]
     lines = [f"{t.label} FAILED: {t.reason}" for t in failed[:FAILURES_SHOWN]]
     more = len(failed) - len(lines)
@@ -89,13 +89,15 @@ def _counts(trials: Sequence[TrainingResult]) -> str:
 def _figures(report: SweepResult) -> dict[str, str]:
     """Metrics of the confirmation table that a seed has, each with its title."""
     known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
-    asked = {goal.metric for goal in report.goals}
+    asked, raced = {goal.metric for goal in report.goals}, report.fresh_score != report.score
     names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(asked)))
     columns: dict[str, str] = {}
     for name in names:
-        # The job's own neighbours matter only to a search that was steered by them.
-        own = f"knn/val/{name}" in asked
+        # The job's own neighbours matter only to a search that was steered by them, or whose race chose them.
+        own = f"knn/val/{name}" in asked or raced
         kinds = {prefix: title for prefix, title in FIGURES.items() if own or not prefix.startswith("knn/")}
+        if raced:
+            kinds |= {prefix: title.replace(", job's kNN", " + kNN") for prefix, title in kinds.items()}
         lead = f"{name}, " if len(names) > 1 else ""
         columns |= {f"{prefix}{name}": f"{lead}{title}" for prefix, title in kinds.items()}
     # Coarser levels of a hierarchy, where the classes have one: what the coarse heads are for.

@@ -64,6 +64,11 @@ class SweepData:
         return self.result.score
 
     @property
+    def fresh_score(self) -> str:
+        """The metric that ranks settings on fresh seeds."""
+        return self.result.fresh_score
+
+    @property
     def mode(self) -> str:
         """max or min, for the score."""
         return self.result.mode
@@ -80,8 +85,8 @@ class SweepData:
 
     @property
     def answered(self) -> tuple[str, ...]:
-        """The post-hoc keys of the trials: all of them where the space names one."""
-        return tuple(key for key in POSTHOC if self.space.posthoc and key in self.search)
+        """The post-hoc keys that each trial chose for itself."""
+        return tuple(key for key in self.result.free if key in self.search)
 
     @property
     def complete(self) -> pd.DataFrame:
@@ -102,9 +107,11 @@ class SweepData:
 
     @property
     def confirmed(self) -> dict[str, str]:
-        """The name of the confirmed setting with a trial's job, by the trial's label."""
-        names = {setting.job_hash: setting.name for setting in self.result.settings}
-        return {each.label: names[each.job_hash] for each in self.result.trials if each.job_hash in names}
+        """The name of the confirmed setting of a trial, or of its job, by the trial's label."""
+        trials, settings = self.result.trials, self.result.settings
+        names = {key: its.name for its in settings for key in (its.job_hash, its.trial)}
+        found = ((each.label, names.get(each.job_hash, names.get(each.label))) for each in trials)
+        return {label: name for label, name in found if name is not None}
 
     @property
     def complete_runs(self) -> dict[str, list[str]]:
@@ -131,10 +138,10 @@ def setting_to_use(data: SweepData) -> str | None:
     Without fresh seeds it is the best trial; None where no trial is complete.
     """
     result = data.result
-    best = best_setting(result.confirmations, result.score, result.mode)
+    best = best_setting(result.confirmations, result.fresh_score, result.mode)
     if result.verdicts and result.verdicts[-1].answer is Answer.HURTS:
         arm = result.verdicts[-1].reference.label
-        best = best_setting(result.confirmations, result.score, result.mode, arm=arm)
+        best = best_setting(result.confirmations, result.fresh_score, result.mode, arm=arm)
     if best is not None:
         return best.name
     if data.best is None:
@@ -162,7 +169,8 @@ def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
 def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, object]:
     """The values of the varied keys of a setting, and one choice of its neighbours.
 
-    `knn` is the choice by the mean over fresh seeds; without it, the one that most seeds made.
+    They are the choice of the race, or `knn`, that by the mean over fresh seeds; without either, the one that
+    most seeds made.
     """
     fresh, searched = (
         runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]
@@ -170,9 +178,10 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
     )
     its = fresh if len(fresh) else searched
     found = {key: its[key].iloc[0] for key in data.varied if key in its and pd.notna(its[key].iloc[0])}
-    answered = [key for key in data.answered if key in its]
+    raced = data.fresh_score != data.score  # the race chose, once for all seeds
+    answered = [key for key in (POSTHOC if raced else data.answered) if key in its]
     choices = Counter(its[answered].dropna().itertuples(index=False, name=None)) if answered else Counter()
-    if knn:
+    if knn and not raced:
         found["neighbours"] = knn
     elif choices:
         found |= dict(zip(answered, choices.most_common(1)[0][0], strict=True))

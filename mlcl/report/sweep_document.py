@@ -150,10 +150,10 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
     best = data.best
     if not len(data.confirmation) or best is None:
         return (Text("Nothing was trained on fresh seeds."),)
-    metrics = headline_metrics(data.confirmation, data.score)
+    metrics = headline_metrics(data.confirmation, data.fresh_score)
     groups = {setting.name: setting.run_id or "" for setting in data.result.settings}
     return (
-        settings_table(data.confirmation, [data.score, *metrics], groups),
+        settings_table(data.confirmation, [data.fresh_score, *metrics], groups),
         *_called(data, best),
         *_shrinkage(data),
         Details("Every seed", (seeds_table(data.confirmation, metrics),)),
@@ -193,6 +193,7 @@ def _search(data: SweepData) -> tuple[Block, ...]:
             f"Each was trained on one and the same seed. A pruned one's score is of its last validation{how}."
         ),
         trials_table(data.best_first.head(TOP), *columns),
+        *(Text(f"{line}.") for arm in data.result.arms for line in arm.stops),
         *_races(data),
         Details("All trials", (trials_table(data.search, *columns),)),
         *_failures(data.search),

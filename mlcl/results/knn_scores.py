@@ -20,10 +20,10 @@ from mlcl.plugins import files_are_run
 from mlcl.results.runs import Runs
 from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
+from mlcl.training.neighbour_grid import AXES
 from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL
 from mlcl.training.stored_run import StoredRun
 
-AXES = ("k", "lambda", "temperature")
 SPLITS = {"val": "validation", "test": "test"}
 
 

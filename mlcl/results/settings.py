@@ -43,7 +43,7 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
         found,
         lower_is_better=frozenset(sweep.lower_is_better) or None,
         names=setting.labels or ("no longer",),
-        score=sweep.score,
+        score=sweep.fresh_score,
         mode=sweep.mode,
         sweep=word.partition(":")[0],
         arm=setting.arm if setting in sweep.confirmations else "",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Annotated
 
@@ -27,11 +27,24 @@ class Entrant:
         name: The setting's name: `as written`, or that of its trial.
         scores: The validation score on each seed of the race, NaN where the training failed.
         found: The score of its trial in the search, None for a job as written that is no trial.
+        alone: Where the race chooses neighbours, the search's score on each seed, without that choice.
+        knn: The k, lambda and temperature with which it has `scores`; a lambda of 0 is the model alone.
     """
 
     name: str
     scores: tuple[Number, ...]
     found: float | None = None
+    alone: tuple[Number, ...] = ()
+    knn: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def neighbours(self) -> str:
+        """The choice of neighbours in words; empty where the race made none."""
+        if not self.knn:
+            return ""
+        if not self.knn["lambda"]:
+            return ", without neighbours"
+        return " with " + ", ".join(f"{key} {value:g}" for key, value in self.knn.items())
 
     @property
     def mean(self) -> float:
@@ -49,6 +62,7 @@ class ArmSearch:
         race: The entrants of its race, the job as written first; empty without a race.
         pick: The name of the entrant with the best mean; empty where the race has not ended.
         kept: The share of the pick's lead over the median trial that the fresh seeds keep, see `kept_share`.
+        stopped: How many trials were left out and why, where the search stopped early.
     """
 
     number: int
@@ -56,6 +70,7 @@ class ArmSearch:
     race: tuple[Entrant, ...] = ()
     pick: str = ""
     kept: float | None = None
+    stopped: str = ""
 
     @property
     def sentence(self) -> str:
@@ -67,9 +82,11 @@ class ArmSearch:
         seeds = f"{len(best.scores)} fresh seeds"
         if best is written:
             others = ", ".join(f"{each.name} {each.mean:.4f}" for each in self.race[1:])
-            return f"use the job as written: {written.mean:.4f} on {seeds}, {others}"
+            its = ", ".join(each for each in (f"{written.mean:.4f} on {seeds}", others) if each)
+            return f"use the job as written{written.neighbours}: {its}"
         kept = "" if self.kept is None else f"; fresh seeds keep {self.kept:.0%} of its lead"
-        return f"{best.name} {best.mean:.4f} on {seeds}, {written.name} {written.mean:.4f}{kept}"
+        its = f"{best.name}{best.neighbours} {best.mean:.4f} on {seeds}"
+        return f"{its}, {written.name} {written.mean:.4f}{kept}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,7 @@ class ArmResult:
     Attributes:
         name: `heads` (`job` for one without heads), `control`, or the name of a baseline.
         role: Whether it is the model, a baseline, or the control, which is a baseline, too.
-        searches: Its searches; empty for a baseline that is not searched.
+        searches: Its searches, or the race alone of a job without a search; empty without either.
     """
 
     name: str
@@ -89,9 +106,18 @@ class ArmResult:
     @property
     def sentences(self) -> list[str]:
         """A line for each race."""
-        name = self.name if len(self.searches) < 2 else f"{self.name}, search "
-        told = [(its.number, its.sentence) for its in self.searches if its.sentence]
-        return [f"{name}{number if len(self.searches) > 1 else ''}: {sentence}" for number, sentence in told]
+        return self._lines([its.sentence for its in self.searches])
+
+    @property
+    def stops(self) -> list[str]:
+        """A line for each search that stopped early."""
+        return self._lines([its.stopped for its in self.searches])
+
+    def _lines(self, told: Sequence[str]) -> list[str]:
+        """The texts of the searches that have one, each after the name of its search."""
+        several = len(self.searches) > 1
+        names = [f"{self.name}, search {each.number}" if several else self.name for each in self.searches]
+        return [f"{name}: {text}" for name, text in zip(names, told, strict=True) if text]
 
 
 def sweep_verdicts(

@@ -56,6 +56,8 @@ class SweepResult:
     Attributes:
         goals: The metrics of each training's `values`.
         score: The metric that ranks trials and prunes them; `mode` is max or min.
+        fresh_score: The metric of validation that ranks settings on fresh seeds: `score`, or `knn/val/...`
+            where races chose the neighbours. Verdicts are by its value on test.
         trials: The search trials that compare in the latest space, in order.
         dropped: Search trials that do not fit the latest space.
         baseline_trials: The trials of the searches of the baselines that the last command named.
@@ -104,8 +106,13 @@ class SweepResult:
     params: Mapping[str, Any] = field(default_factory=dict)
     space: str = ""
     free: tuple[str, ...] = ()
+    fresh_score: str = ""
     lower_is_better: tuple[str, ...] = ()
     provenance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.fresh_score:
+            object.__setattr__(self, "fresh_score", self.score)
 
     @computed_field
     @property
@@ -113,7 +120,7 @@ class SweepResult:
         """Heads against control, then the best model against the best baseline; see `sweep_verdicts`."""
         margin = self.job.get("evaluation", {}).get("margin", MARGIN)
         rows = self.data.test_rows if self.data else 0
-        return sweep_verdicts(self.confirmations, self.score, self.mode, margin=margin, rows=rows)
+        return sweep_verdicts(self.confirmations, self.fresh_score, self.mode, margin=margin, rows=rows)
 
     @computed_field
     @property

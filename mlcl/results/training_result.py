@@ -95,6 +95,7 @@ class SettingResult:
             is a baseline, too, or the job as written. Empty where it is no candidate any more.
         role: Whether it is a model or a baseline, and of the control.
         arm: The arm whose search found it; `search` is the number of the search.
+        trial: The label of the search trial that it is, empty for none.
         order: Its position among the settings by the time at which they were first confirmed.
         params: The parameters of its job, without the seeds.
     """
@@ -113,6 +114,7 @@ class SettingResult:
     run_id: RunId = None
     arm: str = ""
     search: int = 1
+    trial: str = ""
 
     @computed_field
     @property

@@ -13,7 +13,7 @@ from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.pruner import rungs
 from mlcl.service.search.sampling import describe
-from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolders
 from mlcl.tracking import shown, tracking_uri
@@ -41,6 +41,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
     """Returns the plan of a sweep."""
     job_data = check_plan(plan, home)
+    plan = with_scores(plan, home)
     space, job = plan.space, plan.search_job()
     plans = search_plans(plan)
     searches = [each for each in plans if each.is_searched]
@@ -88,11 +89,9 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
 
 def _fresh_trainings(search: SearchPlan) -> int:
     """The most trainings on fresh seeds of a search: of its race and of its confirmation."""
-    if not search.is_searched:
-        return search.plan.seeds
     if not search.races:
-        return search.plan.seeds * (1 + search.plan.confirm)
-    entrants = 1 + entrant_count(search.plan.confirm, search.plan.most)
+        return search.plan.seeds * (1 + search.plan.confirm if search.is_searched else 1)
+    entrants = 1 + (entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0)
     return entrants * len(search.race_seeds) + search.plan.seeds
 
 

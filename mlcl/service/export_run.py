@@ -116,10 +116,10 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
 
 def _best_run_id(sweep: SweepResult) -> str | None:
     """The seed with the best score on validation of the best confirmed model, else the best trial."""
-    best = best_setting(sweep.confirmations, sweep.score, sweep.mode)
+    best = best_setting(sweep.confirmations, sweep.fresh_score, sweep.mode)
     if best is None:
         return sweep.best.run_id if sweep.best else None
-    return best_seed(best, sweep.score, sweep.mode).run_id
+    return best_seed(best, sweep.fresh_score, sweep.mode).run_id
 
 
 def _single(found: Sequence[Run], word: str) -> Run:

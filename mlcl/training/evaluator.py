@@ -30,6 +30,7 @@ from mlcl.evaluation import (
     predict,
     search,
 )
+from mlcl.evaluation.tasks import Array
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
@@ -49,7 +50,8 @@ class Evaluation:
     `train` has the embeddings (n, D) of this rank's training rows, `embeddings` those of validation and test
     (M, D) by split, `probabilities` the classifier's or the probe's by split. `decisions` are keyed by the
     prefix of the metrics that they were used for, as are `tested`, the probabilities of the test rows (none
-    if test is not read). `notes` are messages to the user.
+    if test is not read). `grid` is the metric of validation at every setting of the neighbours, see `search`.
+    `notes` are messages to the user.
     """
 
     train: RankRows
@@ -59,6 +61,7 @@ class Evaluation:
     probe: ProbeResult | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
     tested: dict[str, Tensor] = field(default_factory=dict)
+    grid: Array | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -181,6 +184,7 @@ class Evaluator:
                 temperatures=knn.grid.temperature,
                 scoring=self._job_data.scoring,
             )
+            result.grid = found.table
             best = settings["knn_best/"] = found.best
             result.decisions["knn_best/"] = found.decision
             chosen = {"k": best.k, "lambda": best.lambda_, "temperature": best.temperature}

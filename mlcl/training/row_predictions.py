@@ -1,26 +1,30 @@
 """The test rows of a run: their predictions, and its metrics without each block of them.
 
-Shapes: N test rows, B blocks, P probabilities of a row.
+Shapes: N test rows, B blocks, A aspects, C classes or labels, H levels of a hierarchy.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from torch import Tensor
 
-from mlcl.data import Split
 from mlcl.data.row_groups import row_groups
-from mlcl.evaluation import Decision, metric_names
+from mlcl.evaluation import Decision, LabelFacts, Targets, Task, metric_names
 from mlcl.evaluation.jackknife import blocks_of_groups, values_without_blocks
 from mlcl.evaluation.tasks import Array
 from mlcl.files import new_file, replace_text
+from mlcl.labels import LabelRows
 from mlcl.training.job_data import JobData
 
 BLOCKS = "test_blocks.json"
@@ -29,6 +33,107 @@ PREDICTIONS = "test_predictions.parquet"
 MAIN = ("micro_f1", "macro_f1", "accuracy", "map")
 """The metrics besides the job's own, of tasks that have them."""
 DIGITS = 6
+"""The significant digits of recorded values."""
+FACTS = b"mlcl"
+"""The key of the file's metadata: task, aspects, decisions and facts about the labels, as JSON."""
+
+Values = dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class PredictedRows:
+    """The test rows of a run, with all that a metric of predictions reads.
+
+    Args:
+        task: The kind of task.
+        aspects: The names of the A aspects, if there are any.
+        targets: As `evaluate` takes them.
+        facts: Facts about labels and rows.
+        block: The block of each row (N,).
+        probabilities: (N, C) or (N, A, C), by the prefix of the predictor's metrics.
+        decisions: Which labels are predicted, by the same prefix.
+    """
+
+    task: Task
+    aspects: tuple[str, ...]
+    targets: Targets
+    facts: LabelFacts
+    block: Array
+    probabilities: Mapping[str, Tensor]
+    decisions: Mapping[str, Decision]
+
+    def without_blocks(self, prefix: str, asked: Collection[str]) -> Values:
+        """The metrics of a predictor without each block (B,), to `DIGITS` digits, by the name in logs.
+
+        Names in `asked` that the task does not have are left out.
+        """
+        p = self.probabilities[prefix]
+        there = metric_names(self.task, self.aspects, p.shape[1], groups=None)
+        only = [name for name in dict.fromkeys(asked) if name in there]
+        found = values_without_blocks(
+            self.task, p, self.targets, self.block, self.decisions[prefix], self.aspects, only, self.facts
+        )
+        return {f"{prefix}test/{name}": tuple(map(_rounded, each)) for name, each in found.items()}
+
+    def write(self, file: Path, ids: pa.Array) -> None:
+        """Writes the columns `id`, `block`, `target` and, for each predictor, float16 probabilities.
+
+        `unknown` and `path` are there where targets have unknown entries and rows classes at all levels.
+        """
+        columns = {"id": ids, "block": pa.array(self.block.astype(np.int16))}
+        if isinstance(self.targets, LabelRows):
+            columns["target"] = _as_lists(self.targets)
+            if self.targets.unknown is not None:
+                columns["unknown"] = _as_lists(self.targets.unknown)
+        else:
+            columns["target"] = _as_column(self.targets.cpu().numpy().astype(np.int32))
+        if self.facts.row_path is not None:
+            columns["path"] = _as_column(self.facts.row_path.astype(np.int32))
+        for prefix, p in self.probabilities.items():
+            columns[_predictor(prefix)] = _as_column(p.reshape(len(p), -1).numpy().astype(np.float16))
+        about = {
+            "task": self.task,
+            "aspects": self.aspects,
+            "decisions": {prefix: self.decisions[prefix].to_json() for prefix in self.probabilities},
+            "band": None if self.facts.band is None else self.facts.band.tolist(),
+            "path": None if self.facts.path is None else self.facts.path.tolist(),
+        }
+        table = pa.table(columns).replace_schema_metadata({FACTS: json.dumps(about)})
+        with new_file(file) as path:
+            pq.write_table(table, path, compression="zstd")
+
+    @classmethod
+    def read(cls, file: Path) -> Self | None:
+        """Reads what `write` wrote; None of a file without targets, as earlier versions wrote it."""
+        metadata = pq.read_schema(file).metadata or {}
+        if FACTS not in metadata:
+            return None
+        table, about = pq.read_table(file), json.loads(metadata[FACTS])
+        aspects = [len(about["aspects"])] if about["task"] == "aspects" else []
+        probabilities = {
+            prefix: torch.from_numpy(_as_array(table[_predictor(prefix)]).astype(np.float32)).reshape(
+                len(table), *aspects, -1
+            )
+            for prefix in about["decisions"]
+        }
+        targets: Targets
+        if about["task"] == "multi_label":
+            width = next(iter(probabilities.values())).shape[1]
+            unknown = _as_rows(table["unknown"], width) if "unknown" in table.column_names else None
+            targets = _as_rows(table["target"], width, unknown)
+        else:
+            targets = torch.from_numpy(_as_array(table["target"]).astype(np.int64))
+        band, path = (None if about[name] is None else np.array(about[name]) for name in ("band", "path"))
+        row_path = _as_array(table["path"]) if "path" in table.column_names else None
+        return cls(
+            task=about["task"],
+            aspects=tuple(about["aspects"]),
+            targets=targets,
+            facts=LabelFacts(band, path, row_path),
+            block=_as_array(table["block"]).astype(np.int64),
+            probabilities=probabilities,
+            decisions={prefix: Decision.from_json(its) for prefix, its in about["decisions"].items()},
+        )
 
 
 def write_test_rows(
@@ -39,48 +144,90 @@ def write_test_rows(
 ) -> None:
     """Writes `BLOCKS` and `PREDICTIONS`, from the probabilities and decisions by prefix of their metrics."""
     split = job_data.dataset.split("test")
-    targets, facts = job_data.targets(split), job_data.facts_of(split)
-    block_N = blocks_of_groups(row_groups(split))
-    values: dict[str, list[float | None]] = {}
-    for prefix, p in probabilities.items():
-        only, aspects = _names(job_data, p.shape[1]), job_data.space.aspects
-        found = values_without_blocks(
-            job_data.task, p, targets, block_N, decisions[prefix], aspects, only, facts
-        )
-        values |= {f"{prefix}test/{name}": list(map(_rounded, each)) for name, each in found.items()}
-    _write_predictions(folder / PREDICTIONS, split, probabilities, block_N)
-    replace_text(folder / BLOCKS, json.dumps(values, sort_keys=True) + "\n")
+    rows = PredictedRows(
+        task=job_data.task,
+        aspects=tuple(job_data.space.aspects or ()),
+        targets=job_data.targets(split),
+        facts=job_data.facts_of(split),
+        block=blocks_of_groups(row_groups(split)),
+        probabilities=probabilities,
+        decisions=decisions,
+    )
+    values: Values = {}
+    for prefix in probabilities:
+        values |= rows.without_blocks(prefix, (job_data.scoring.metric, *MAIN))
+    rows.write(folder / PREDICTIONS, split.id_column(range(len(split))))
+    _write_blocks(folder, values)
 
 
-def _names(job_data: JobData, labels: int) -> list[str]:
-    """Returns the job's own metric and `MAIN`, where the task has them."""
-    groups = job_data.job.evaluation.metrics
-    there = metric_names(job_data.task, job_data.space.aspects, labels, groups)
-    return [name for name in dict.fromkeys((job_data.scoring.metric, *MAIN)) if name in there]
+def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
+    """Returns the metrics without each block of test rows, by name; empty for a run that read no test.
 
-
-def blocks_of(folder: Path) -> dict[str, tuple[float, ...]]:
-    """Returns the metrics without each block of test rows, by name; empty for a run that read no test."""
+    Of the `asked` ones those that the run has not recorded are computed from its `PREDICTIONS`, whose
+    probabilities have float16's precision, and recorded. Without targets in that file they are left out.
+    """
     file = folder / BLOCKS
     if not file.is_file():
         return {}
-    values: dict[str, list[float | None]] = json.loads(file.read_text())
-    return {
-        name: tuple(math.nan if value is None else value for value in each) for name, each in values.items()
+    recorded: dict[str, list[float | None]] = json.loads(file.read_text())
+    values = {
+        name: tuple(math.nan if value is None else value for value in each) for name, each in recorded.items()
     }
+    lacking = [name.rpartition("test/") for name in asked if name not in values]
+    rows = PredictedRows.read(folder / PREDICTIONS) if lacking and (folder / PREDICTIONS).is_file() else None
+    if rows is None:
+        return values
+    found: Values = {}
+    for prefix in rows.probabilities:
+        found |= rows.without_blocks(prefix, [name for its, _, name in lacking if its == prefix])
+    if found:
+        values |= found
+        with suppress(OSError):  # a home that may only be read
+            _write_blocks(folder, values)
+    return values
 
 
-def _rounded(value: float) -> float | None:
-    """Six significant digits; None for NaN, which JSON lacks."""
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+def _write_blocks(folder: Path, values: Values) -> None:
+    """Writes `BLOCKS`, with null for NaN, which JSON lacks."""
+    tree = {name: [each if math.isfinite(each) else None for each in its] for name, its in values.items()}
+    replace_text(folder / BLOCKS, json.dumps(tree, sort_keys=True) + "\n")
 
 
-def _write_predictions(file: Path, split: Split, probabilities: Mapping[str, Tensor], block_N: Array) -> None:
-    """Writes the columns `id`, `block` and, for each predictor, its probabilities as lists of float16."""
-    columns = {"id": split.id_column(range(len(split))), "block": pa.array(block_N.astype(np.int16))}
-    for prefix, p in probabilities.items():
-        flat_NP = p.reshape(len(p), -1).numpy().astype(np.float16)
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(flat_NP.ravel()), flat_NP.shape[1])
-        columns[prefix.strip("/") or "classifier"] = lists
-    with new_file(file) as path:
-        pq.write_table(pa.table(columns), path, compression="zstd")
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
+
+
+def _predictor(prefix: str) -> str:
+    """The column of a predictor."""
+    return prefix.strip("/") or "classifier"
+
+
+def _as_column(values: Array) -> pa.Array:
+    """Values (N,), or (N, ...) as lists of one size."""
+    if values.ndim == 1:
+        return pa.array(values)
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+
+
+def _as_array(column: pa.ChunkedArray) -> Array:
+    """The inverse of `_as_column`."""
+    whole = column.combine_chunks()
+    if not pa.types.is_fixed_size_list(whole.type):
+        return np.asarray(whole.to_numpy(zero_copy_only=False))
+    return np.asarray(whole.flatten().to_numpy(zero_copy_only=False)).reshape(len(whole), -1)
+
+
+def _as_lists(rows: LabelRows) -> pa.Array:
+    """The labels of each row, int32."""
+    offsets, columns = (each.cpu().numpy().astype(np.int32) for each in (rows.offsets, rows.columns))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(columns))
+
+
+def _as_rows(column: pa.ChunkedArray, width: int, unknown: LabelRows | None = None) -> LabelRows:
+    """The inverse of `_as_lists`."""
+    whole = column.combine_chunks()
+    offsets, columns = (
+        torch.from_numpy(each.to_numpy(zero_copy_only=False).astype(np.int64))
+        for each in (whole.offsets, whole.values)
+    )
+    return LabelRows(offsets, columns, width, unknown=unknown)

@@ -29,6 +29,7 @@ from mlcl.training.checkpoint import trained_weights
 from mlcl.training.context import Context
 from mlcl.training.evaluator import Evaluation
 from mlcl.training.job_data import JobData
+from mlcl.training.neighbour_grid import write_neighbours
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel
 from mlcl.training.row_predictions import BLOCKS, PREDICTIONS, write_test_rows
 
@@ -50,7 +51,8 @@ def write_results(
 ) -> None:
     """Writes `embeddings.parquet`, `model/` and, last, `result.json`, with which the run is complete.
 
-    A run that read test has `test_blocks.json` and `test_predictions.parquet` as well.
+    A run that read test has `test_blocks.json` and `test_predictions.parquet` as well; one that did not and
+    has a grid of neighbours, `neighbours.json`.
 
     Every rank must call this; all but rank 0 write their part of the embeddings alone. Without `model`, as
     for a baseline, there is no folder of a model.
@@ -66,6 +68,8 @@ def write_results(
         replace_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
     if result.tested:
         write_test_rows(folder, job_data, result.tested, result.decisions)
+    elif result.grid is not None:
+        write_neighbours(folder, result.grid)
     replace_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
 
 

@@ -241,14 +241,14 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
     said = mlcl(*SWEEP, "--dry-run", "--trials", 9, "--no-baselines", "--seeds", 2).out.splitlines()
     parts = {
         1: "9 of heads, in 3 searches each",
-        4: "at most 104; 4 a training, 3 steps each; pruned at epoch 1, 2",
+        4: "at most 112; 4 a training, 3 steps each; pruned at epoch 1, 2",
         5: "unknown until a training of this sweep has ended", 6: "tiny: 48 training and 24 validation rows",
     }  # fmt: skip
     assert (len(said), [part for line, part in parts.items() if part not in said[line]]) == (10, [])
     tree = yaml.safe_load(mlcl(*SWEEP, "--dry-run", "--print-config", "--trials", 9).out)
     assert (tree["sweep"]["trials"], tree["sweep"]["time"]) == (9, None)
     its = mlcl(*SWEEP, "--trials", 5, "--seeds", 3, "--dry-run", "--json").json["sweep"]
-    assert (its["trials"], its["most_confirmation_runs"], its["rungs_at_epochs"]) == (6, 23, [1, 2])
+    assert (its["trials"], its["most_confirmation_runs"], its["rungs_at_epochs"]) == (6, 25, [1, 2])
     fitted = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
     assert its["baselines"] == ["control", *fitted]
     assert its["answered_after_training"] == {"evaluation.knn.grid.k": 2, "evaluation.knn.grid.lambda": 21}

@@ -64,6 +64,8 @@ def test_failures_have_their_reason_and_are_counted():
     assert failures(many)[-1] == "and 2 more that FAILED"
     group = confirmed("best found", seed(1, State.FAILED))
     assert failures(report(trials=(), confirmations=(group,))) == ["best found, seed 1 FAILED: "]
+    raced = trained(5, State.FAILED, reason="out of memory")
+    assert failures(report(trials=(), race_trainings=(raced,))) == ["trial 5 FAILED: out of memory"]
 
 
 def test_a_value_is_not_read_as_markup():

@@ -60,7 +60,7 @@ def test_a_sweep_end_to_end(mlcl):
     assert answer.status == 0, answer.err
     report = answer.json
     assert (report["state"], report["name"], report["undelivered"]) == ("COMPLETE", "job-space", 0)
-    assert report["score"] == "knn_best/val/accuracy"
+    assert (report["score"], report["fresh_score"]) == ("val/accuracy", "knn/val/accuracy")
     assert [trial["key"] for trial in report["trials"]] == [f"trial-{n:04d}" for n in range(3)]
     assert {json.loads(line)["kind"] for line in answer.err.splitlines() if line.startswith("{")} >= {
         "note", "stage", "begin", "rung", "close", "end"
@@ -100,7 +100,7 @@ def check_trials(mlcl, report, runs):
         assert 0.1 - 1e-9 <= sum(weights) <= 0.6 + 1e-9
         weight = float(run.data.params["objective.heads.topic.weight"])
         assert weight == trial["settings"]["objective.heads.topic.weight"]
-        assert ("evaluation.knn.k" in run.data.params) == complete
+        assert trial["chosen"] == {}  # the race chooses the neighbours
         assert (folder / "trials" / trial["key"] / "result.json").exists() == complete
 
 
@@ -114,7 +114,10 @@ def check_confirmations(report, runs):
         assert group["state"] == "COMPLETE"
         seeds = [runs[seed["mlflow_run_id"]] for seed in group["seeds"]]
         assert {run.data.tags["mlflow.parentRunId"] for run in seeds} == {group["mlflow_run_id"]}
-        assert all("test/accuracy" in run.data.metrics for run in seeds)
+        assert all({"test/accuracy", "knn/test/accuracy"} <= run.data.metrics.keys() for run in seeds)
+        chosen = {key: its for key, its in group["settings"].items() if key.startswith("evaluation.knn.")}
+        assert chosen.keys() >= {"evaluation.knn.lambda"}
+        assert all(float(run.data.params[key]) == its for run in seeds for key, its in chosen.items())
         trained.append({run.data.params["train.seed"] for run in seeds})
     assert all(len(seeds) == 2 and seeds == trained[0] for seeds in trained)
     assert search_seeds.isdisjoint(trained[0])

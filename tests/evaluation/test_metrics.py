@@ -5,7 +5,7 @@ import torch
 from sklearn import metrics as sk
 
 from mlcl.errors import UserError
-from mlcl.evaluation import Decision, evaluate, metric_names
+from mlcl.evaluation import Decision, Metric, evaluate, metric_names
 from mlcl.labels import LabelRows
 
 RANKING = ("coverage_error", "ndcg", "r_precision", "ranking_loss")
@@ -88,6 +88,12 @@ def test_bad_input():
         evaluate("multi_label", p, y)
     with pytest.raises(UserError, match=r"accuracyy.*accuracy, .*macro_f1"):
         evaluate("single", p, y, only=["accuracyy"])
+
+
+def test_without_blocks_stands_beside_labels():
+    with pytest.raises(ValueError, match="metric m has without_blocks; allowed: beside labels"):
+        Metric(name="m", summary="", source="", hits=lambda right, known: right / known,
+               without_blocks=lambda rows: rows.block)  # fmt: skip
 
 
 def test_many_labels_are_quick_enough_to_validate_with():

@@ -349,11 +349,11 @@ def test_for_programs(found):
     assert first["verdict"]["sentence"] == notes(found)[0]
 
 
-def test_what_each_seed_chose_for_itself_is_no_difference(store, searched):
+def test_settings_are_compared_with_the_neighbours_that_the_race_chose(store, searched):
     sweep = searched[1]
-    assert all("evaluation.knn.k" in seed.chosen for its in sweep.settings for seed in its.seeds)
+    assert all("evaluation.knn.lambda" in its.settings for its in sweep.settings)
     compared = compare_settings(find_settings(Runs(store.tracker), [sweep.id]))
-    assert compared.metric == "test/accuracy"  # the formula knows no other on test
+    assert compared.metric == "knn/test/accuracy"
     assert not [key for row in compared.rows for key in row.differs if key.startswith("evaluation.")]
 
 

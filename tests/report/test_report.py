@@ -104,10 +104,10 @@ def test_every_figure_is_what_the_store_says_of_runs_of_one_kind_and_leads_to_it
 
 def test_the_page_says_what_the_command_found(page, searched):
     _, report = searched
-    assert f"{report.best.label} has the highest knn_best/val/accuracy." in page.flat
+    assert f"{report.best.label} has the highest val/accuracy." in page.flat
     change = re.search(r"change ([\d.]+) ([\d.]+) ([+-][\d.]+)", page.flat)
     assert float(change[1]) == pytest.approx(report.best.score, abs=5e-5)
-    mean = statistics.fmean(report.confirmations[-1].metric_values("knn_best/val/accuracy"))
+    mean = statistics.fmean(report.confirmations[-1].metric_values("val/accuracy"))
     assert float(change[3]) == pytest.approx(mean - report.best.score, abs=5e-5)
     said = page.flat.index("the best baseline, colder: ")
     figures = report.verdicts[-1].sentence.partition(": ")[2]
@@ -153,7 +153,7 @@ def test_the_best_is_told_with_free_keys_and_its_name_on_fresh_seeds(told):
     result, _, rest = text.partition("## Found by the search")
     assert "trial 0 and as written are the same job: on fresh seeds it is called as written." in result
     assert re.search(r"\| train.lr \| 0.001 \|\n\| evaluation.knn.k \| [13] \|", result)
-    assert "A pruned one's score is of its last validation by val/accuracy." in rest
+    assert "A pruned one's score is of its last validation." in rest
 
 
 def test_trials_are_told_with_all_goals_the_front_and_why_they_failed(told):

@@ -1,18 +1,25 @@
 """The test rows that a run keeps: predictions, and metrics without each block of rows."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from builders import tiny_job
+from stored_runs import TASKS
 
-from mlcl.evaluation import evaluate
+from mlcl.evaluation import Decision, LabelFacts, evaluate, metric_names
+from mlcl.evaluation.jackknife import blocks_of_groups
+from mlcl.labels import LabelRows
+from mlcl.testing.metrics import ASPECTS, CLASSES, FACTS, scene
 from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
-from mlcl.training.row_predictions import blocks_of
+from mlcl.training.row_predictions import PredictedRows, blocks_of
 from mlcl.training.run_files import keep_metrics_alone, result_files
 
 
@@ -40,6 +47,76 @@ def test_each_predictor_has_its_metrics_without_each_block(finished):
                 rest = torch.from_numpy(np.flatnonzero(block_N != block))
                 expected.append(evaluate("single", p[rest], targets[rest], only=[name])[name])
             assert blocks[f"{prefix}test/{name}"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_recorded_blocks_are_computed_again_from_the_predictions(tiny, tmp_path, task):
+    job, folder = tiny_job(tiny, *TASKS[task], "evaluation.threshold=per_label"), tmp_path / "run"
+    run_experiment(JobData.of(job, tmp_path), folder=folder, context=ONE_PROCESS, listener=[].append)
+    rows, recorded = PredictedRows.read(folder / "test_predictions.parquet"), blocks_of(folder)
+    assert {name.rpartition("test/")[0] for name in recorded} == set(rows.probabilities) >= {"", "knn_best/"}
+    for name, values in recorded.items():
+        prefix, _, metric = name.rpartition("test/")
+        # Of so few rows map changes where float16 makes two probabilities equal.
+        close = pytest.approx(values, abs=0.02 if metric == "map" else 1e-3)
+        assert rows.without_blocks(prefix, [metric]) == {name: close}
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+@pytest.mark.parametrize("task", TASKS)
+def test_every_metric_is_read_from_the_predictions_alone(tmp_path, task, unknown):
+    p, targets = scene(task, 0, tied=False)
+    block_N, row_path = blocks_of_groups(np.arange(len(p)), blocks=6), None
+    facts = FACTS if task == "multi_label" else LabelFacts(FACTS.band[:CLASSES], FACTS.path[:CLASSES])
+    if task == "single":
+        row_path = facts.path[targets.numpy()]
+        row_path[::3, 0] = -1
+    if isinstance(targets, LabelRows) and unknown:
+        targets = replace(targets, unknown=LabelRows.from_dense((targets.dense() == 0) & (p > 0.8)))
+    width = p.shape[1]
+    decision = Decision("per_label", tuple((torch.arange(width) / width).tolist()))
+    rows = PredictedRows(
+        task,
+        ASPECTS if task == "aspects" else (),
+        targets,
+        replace(facts, row_path=row_path),
+        block_N,
+        {"": p.half().float(), "knn/": (p**2).half().float()},
+        {"": decision, "knn/": Decision("top_k", k=3, at_least_one=True)},
+    )
+    rows.write(tmp_path / "file", pa.array([str(row) for row in range(len(p))]))
+    read = PredictedRows.read(tmp_path / "file")
+    names = metric_names(task, rows.aspects, width, groups=None)
+    names = [name for name in names if not name.endswith(ASPECTS[-1])]  # it has no target
+    for prefix in rows.probabilities:
+        found, expected = (each.without_blocks(prefix, names) for each in (read, rows))
+        assert found.keys() == expected.keys() == {f"{prefix}test/{name}" for name in names}
+        assert all(found[name] == pytest.approx(expected[name], abs=0, nan_ok=True) for name in found)
+
+
+def test_blocks_that_are_asked_for_later_are_computed_once(finished, tmp_path):
+    _, folder = finished
+    for name in ("test_blocks.json", "test_predictions.parquet"):
+        shutil.copy(folder / name, tmp_path)
+    asked = [
+        "knn/test/tail_accuracy",
+        "test/macro_f1_predicted",
+        "test/no_metric",
+        "val/accuracy",
+        "x/test/map",
+    ]
+    found = blocks_of(tmp_path, asked)
+    assert found.keys() - blocks_of(folder).keys() == {*asked[:2]}
+    (tmp_path / "test_predictions.parquet").unlink()
+    assert blocks_of(tmp_path).keys() == found.keys()
+
+
+def test_predictions_without_targets_are_those_of_an_earlier_version(finished, tmp_path):
+    _, folder = finished
+    shutil.copy(folder / "test_blocks.json", tmp_path)
+    table = pq.read_table(folder / "test_predictions.parquet").drop_columns(["target", "path"])
+    pq.write_table(table.replace_schema_metadata(None), tmp_path / "test_predictions.parquet")
+    assert blocks_of(tmp_path, ["test/macro_f1_predicted"]) == blocks_of(folder)
 
 
 def test_they_stay_when_the_metrics_alone_are_kept(finished):

@@ -93,6 +93,9 @@ class SearchConfig(Section):
     startup: int = Field(
         10, ge=1, description="random trials first; for median also complete trials before it stops any"
     )
+    stop: Literal["evidence"] | None = Field(
+        None, description="evidence: leave out trials that are expected to gain less than evaluation.margin"
+    )
     max_failed: int | None = Field(
         5, ge=0, description="more failures in a row than this stop the sweep; null: none do"
     )
@@ -142,6 +145,8 @@ def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Go
     if len(metrics) > 1 and not SAMPLERS[search.sampler].several_goals:
         problem, found = "follows one metric only", search.sampler
         raise UserError(problem, key="search.sampler", found=found, allowed=for_several())
+    if len(metrics) > 1 and search.stop is not None:
+        raise UserError("looks at one metric only", key="search.stop", found=search.stop, allowed="null")
     goals = tuple(Goal(metric, mode) for metric, mode in zip(metrics, modes, strict=True))
     return goals, _prune_by(search, goals)
 

@@ -28,8 +28,9 @@ from mlcl.report.plots.charts import (
     require_change,
     series,
 )
-from mlcl.results.knn_scores import AXES, SPLITS, KnnScores, knn_grid, knn_scores, knn_table
+from mlcl.results.knn_scores import SPLITS, KnnScores, knn_grid, knn_scores, knn_table
 from mlcl.training.job_data import JobData
+from mlcl.training.neighbour_grid import AXES
 from mlcl.training.stored_run import StoredRun
 
 SHOWN = {

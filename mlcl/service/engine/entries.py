@@ -30,6 +30,7 @@ class Confirmation:
         labels: Its present names, with its rank in the search; empty once better settings replaced it.
         roles: `model`, `baseline` or both.
         race: Whether it is an entrant of its search's race, whose seeds are compared on validation alone.
+        trial: The label of the search trial that it is; empty for none.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Confirmation:
     labels: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     race: bool = False
+    trial: str = ""
 
 
 @dataclass
@@ -124,6 +126,7 @@ class Entry(Training):
     metrics: dict[str, float] = field(default_factory=dict)
     blocks: dict[str, tuple[float, ...]] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
+    neighbours: dict[str, list[float]] = field(default_factory=dict)
     reason: str = ""
     cost: Cost = field(default_factory=Cost)
 
@@ -149,7 +152,7 @@ class End:
 
     `score` is the value of the goal that trials are pruned by, `values` has one number per goal; `chosen` are
     the values of post-hoc keys that gave them, `metrics` all metrics, and `blocks` those of test without each
-    block of its rows.
+    block of its rows. `neighbours` is the grid of a training in a race, see `read_neighbours`.
     """
 
     state: State
@@ -159,6 +162,7 @@ class End:
     metrics: Mapping[str, float] = field(default_factory=dict)
     blocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    neighbours: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -195,3 +199,18 @@ class SpaceVersion:
     kept: Mapping[str, EarlierTrial]
     dropped: Mapping[str, str]
     warm: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SearchStop:
+    """The early end of a search: of `asked` trials of a space `version`, `left_out` are not drawn."""
+
+    version: int
+    asked: int
+    left_out: int
+    reason: str
+
+    @property
+    def sentence(self) -> str:
+        """The end in words."""
+        return f"{self.left_out} of {self.asked} trials are left out: {self.reason}"

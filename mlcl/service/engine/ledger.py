@@ -13,7 +13,16 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from mlcl.service.engine.entries import Confirmation, EarlierTrial, End, Entry, SpaceVersion, Training, Unit
+from mlcl.service.engine.entries import (
+    Confirmation,
+    EarlierTrial,
+    End,
+    Entry,
+    SearchStop,
+    SpaceVersion,
+    Training,
+    Unit,
+)
 from mlcl.store import Database, RunFolder, State
 
 HEADS = ("sweep", "table")
@@ -42,6 +51,8 @@ class Ledger:
         """State and reason of the confirmations that have ended or were interrupted."""
         self.history: list[tuple[str, str, int]] = []
         """(event, key, epoch) of every intermediate value and end, in order: a pruner is replayed from it."""
+        self.stops: dict[str, SearchStop] = {}
+        """The latest early end of each search, by scope."""
         self.registered: dict[str, str] = {}
         self.registered_runs: set[str] = set()
         """The runs in MLflow of which a version was made."""
@@ -168,9 +179,12 @@ class Ledger:
         entry.values = [float(value) for value in event["values"]]
         entry.metrics = {name: float(value) for name, value in event["metrics"].items()}
         entry.blocks = {name: tuple(map(float, values)) for name, values in event["blocks"].items()}
-        entry.chosen = event["chosen"]
+        entry.chosen, entry.neighbours = event["chosen"], event.get("neighbours", {})
         if entry.ended:
             self.history.append(("close", entry.key, 0))
+
+    def _on_stop_search(self, event: dict[str, Any]) -> None:
+        self.stops[event["scope"]] = SearchStop(**_fields(SearchStop, event))
 
     def _on_close_confirmation(self, event: dict[str, Any]) -> None:
         self.confirmation_states[event["key"]] = (State(event["state"]), event["reason"])

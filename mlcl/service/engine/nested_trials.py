@@ -27,6 +27,11 @@ def log_id(owner: str, key: str) -> str:
     return f"{owner}.{key}"
 
 
+def training_folder(owner: Path, key: str) -> Path:
+    """The folder of a training in the folder of its sweep or table."""
+    return owner / "trials" / key
+
+
 def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
     """Writes the means over a confirmation's seeds and its state. Doing it again changes nothing."""
     state, reason = ledger.confirmation_states[key]
@@ -69,7 +74,7 @@ class NestedTrials(TrainingStore):
 
     def folder(self, entry: Entry) -> Path:
         """Returns `trials/KEY`."""
-        return self._folder / "trials" / entry.key
+        return training_folder(self._folder, entry.key)
 
     def log(self, entry: Entry) -> str:
         """Returns `SWEEP.KEY`."""

@@ -11,7 +11,7 @@ from mlcl.results.documents import stop_sweep
 from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import end_confirmation_log, log_id
+from mlcl.service.engine.nested_trials import end_confirmation_log, log_id, training_folder
 from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 
@@ -70,7 +70,7 @@ def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
     for key, entry in ledger.entries.items():
         end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end
         log = RunLog.find(home, log_id(id, key))
-        write_end(end, log, ledger.folder / "trials" / key, ledger=ledger, key=key)
+        write_end(end, log, training_folder(ledger.folder, key), ledger=ledger, key=key)
         if log is None and entry.ended:
             _finish_run(home, entry)
     for key in ledger.confirmations:

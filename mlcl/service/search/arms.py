@@ -60,8 +60,12 @@ class SearchPlan:
 
     @property
     def races(self) -> bool:
-        """Whether its best trials race: with several goals none of them is the best in all."""
-        return self.is_searched and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
+        """Whether its best trials race, which they do not with several goals.
+
+        A job that is trained without a search has a race of its own where races choose the neighbours.
+        """
+        races = self.is_searched or (self.plan.knn_races and self.plan.job.baseline is None)
+        return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
 
 
 def own_arm(plan: SweepPlan) -> str:
@@ -158,6 +162,6 @@ def arm_results(searches: Iterable[SearchPlan], results: Iterable[ArmSearch]) ->
     arms: dict[str, ArmResult] = {}
     for search, result in zip(searches, results, strict=True):
         arm = arms.setdefault(search.arm, ArmResult(search.arm, search.role))
-        if search.is_searched:
+        if search.is_searched or search.races:
             arms[search.arm] = replace(arm, searches=(*arm.searches, result))
     return tuple(arms.values())

@@ -30,7 +30,7 @@ def register_best(
     version = export_version(tracker, plan, best, folder, run_id, stop)
     fingerprint = tracker.client.get_run(run_id).data.tags[Tag.FINGERPRINT]
     job = flatten(dump_job(plan.search_job())) | {Tag.FINGERPRINT.value: fingerprint}
-    searched = (*plan.searched, *plan.space.posthoc, *plan.free)
+    searched = (*plan.searched, *plan.space.posthoc, *plan.posthoc)
     score = Score(plan.score, best.score, plan.space.mode, job, searched)
     return move_best(tracker, plan.job.experiment, version, score)
 

@@ -66,9 +66,15 @@ def entrant_count(confirm: int, trials: int) -> int:
     return min(confirm, max(1, trials // LARGEST_SHARE), trials)
 
 
-def picked(entrant: Candidate) -> Candidate:
-    """Returns an entrant of a race as the setting that is confirmed."""
-    return replace(entrant, key=_key(entrant.job))
+def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
+    """Returns an entrant of a race as the setting that is confirmed.
+
+    With `knn`, the race's choice of neighbours, the job has these alone and no grid of others.
+    """
+    chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
+    grid = {"evaluation.knn.grid": None} if chosen else {}
+    job = load_job(dump_job(entrant.job), {**chosen, **grid})
+    return replace(entrant, key=_key(job), job=job, settings={**entrant.settings, **chosen})
 
 
 def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:

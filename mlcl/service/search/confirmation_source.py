@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from mlcl.config import dump_job, load_job
@@ -15,6 +15,7 @@ from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
 from mlcl.tracking.names import Tag
+from mlcl.training.neighbour_grid import read_neighbours
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,7 @@ class ConfirmationSource(TrainingSource):
         for its in list(ledger.confirmations.values()):
             if (its.scope, its.race) != (chosen.scope, self._race):
                 continue
-            now = _with_labels(its, present.get(its.key))
-            if now != its:
-                ledger.open_confirmation(now)
-            self.store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
+            _relabel(its, present.get(its.key), ledger, self.store)
 
     def _open(self, confirmation: str, seed: int) -> Entry:
         held, key = self._ledger.confirmations[confirmation], f"{confirmation}-seed{seed}"
@@ -113,8 +111,11 @@ class ConfirmationSource(TrainingSource):
         return self._waiting.pop(0) if self._waiting else None
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a seed, as that of a trial."""
-        return score_training(self._plan, entry, self.store.folder(entry), values)
+        """Returns the end of a seed, as that of a trial; in a race with the grid of its neighbours."""
+        folder = self.store.folder(entry)
+        end = score_training(self._plan, entry, folder, values)
+        keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE
+        return replace(end, neighbours=read_neighbours(folder)) if keeps_grid else end
 
     def end(self, state: State, reason: str) -> None:
         """Closes the confirmations, with the means over their seeds."""
@@ -139,9 +140,24 @@ class ConfirmationSource(TrainingSource):
         return all(entry.ended for entry in self._entries)
 
 
+def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) -> None:
+    """Takes the labels from the settings of searches that are not among `scopes` any more."""
+    for its in list(ledger.confirmations.values()):
+        if its.scope not in scopes:
+            _relabel(its, None, ledger, store)
+
+
+def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
+    """Writes the labels that a setting has now to ledger and log; None is no candidate any more."""
+    now = _with_labels(its, candidate)
+    if now != its:
+        ledger.open_confirmation(now)
+    store.attach(its.key).tags({Tag.CANDIDATE: " = ".join(now.labels) or "no longer"})
+
+
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
     """Replaces labels and roles by those that the setting has now; None is no candidate any more."""
     if candidate is None:
         return replace(confirmation, labels=())
     roles = tuple(str(role.name).lower() for role in candidate.role)
-    return replace(confirmation, labels=candidate.labels, roles=roles)
+    return replace(confirmation, labels=candidate.labels, roles=roles, trial=candidate.trial)

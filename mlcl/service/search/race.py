@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
+from dataclasses import replace
+from statistics import fmean, median
 
 from mlcl.results.sweep_arms import ArmSearch, Entrant
 from mlcl.results.sweep_result import ranked
@@ -12,15 +13,19 @@ from mlcl.service.engine.entries import scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
 from mlcl.service.search.confirmation import Candidate, picked
+from mlcl.service.search.evidence import stop_of
+from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
+from mlcl.training.neighbour_grid import Grid, best_mean
 
 
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
     """Returns the entrants with their scores in the race.
 
-    Empty for a single one, which has none to race with, and until each training has ended.
+    Empty until each training has ended, and for a single one that has neither others to race with nor
+    neighbours to choose.
     """
-    if len(raced) < 2:
+    if len(raced) < 2 and not search.plan.knn_races:
         return []
     found = {trial.label: trial.score for trial in ledger.counted(search.scope)}
     field = []
@@ -28,11 +33,28 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
         seeds = ledger.seeds_of(scoped(search.scope, each.key))
         if len(seeds) < len(search.race_seeds) or any(seed.resumable for seed in seeds):
             return []
-        scores = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
-        field.append(
-            Entrant(each.name, tuple(math.nan if s is None else s for s in scores), found.get(each.trial))
-        )
+        done = [seed.score if seed.state is State.COMPLETE else None for seed in seeds]
+        scores = tuple(math.nan if score is None else score for score in done)
+        entrant = Entrant(each.name, scores, found.get(each.trial))
+        grids = [seed.neighbours for seed in seeds]
+        field.append(with_neighbours(entrant, grids, search.plan) if search.plan.knn_races else entrant)
     return field
+
+
+def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) -> Entrant:
+    """Returns an entrant at the k, lambda and temperature with the best mean over the seeds of the race.
+
+    The model alone (lambda 0) is among them, first of equals, unless the score is a metric of neighbours.
+    """
+    found, scores = best_mean(grids, plan.space.mode), entrant.scores
+    if found is None or not math.isfinite(entrant.mean):
+        return entrant
+    setting, blended = found
+    sign, alone = (1 if plan.space.mode == "max" else -1), plan.score.startswith("val/")
+    if alone and sign * fmean(scores) >= sign * fmean(blended):
+        return replace(entrant, alone=scores, knn={"lambda": 0.0})
+    knn = {"k": setting.k, "lambda": setting.lambda_, "temperature": setting.temperature}
+    return replace(entrant, scores=blended, alone=scores, knn=knn)
 
 
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
@@ -40,22 +62,26 @@ def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) 
 
     None until each training of the race has ended.
     """
-    if len(raced) == 1:
-        return picked(raced[0])
+    if len(raced) == 1 and not search.plan.knn_races:
+        return picked(raced[0], {})
     race = race_results(search, raced, ledger)
-    return picked(raced[race.index(race_pick(race, search.plan.space.mode))]) if race else None
+    if not race:
+        return None
+    best = race_pick(race, search.plan.space.mode)
+    return picked(raced[race.index(best)], best.knn)
 
 
 def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> ArmSearch:
     """Returns the result of a search with the entrants of its race."""
     counted, mode = ledger.counted(search.scope), search.plan.space.mode
     scores = [each.score for each in ranked(counted, mode) if each.score is not None]
-    race = race_results(search, raced, ledger)
+    race, stop = race_results(search, raced, ledger), stop_of(search.plan, ledger, search.scope)
+    found = ArmSearch(search.number, len(scores), stopped="" if stop is None else stop.sentence)
     if not race:
-        return ArmSearch(search.number, len(scores), pick=raced[0].name if len(raced) == 1 else "")
+        alone = len(raced) == 1 and not search.plan.knn_races
+        return replace(found, pick=raced[0].name if alone else "")
     pick = race_pick(race, mode)
-    kept = kept_share(pick, scores, mode)
-    return ArmSearch(search.number, len(scores), tuple(race), pick.name, kept)
+    return replace(found, race=tuple(race), pick=pick.name, kept=kept_share(pick, scores, mode))
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
@@ -92,5 +118,5 @@ def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | 
     if entrant.found is None or not scores or not math.isfinite(entrant.mean):
         return None
     sign, middle = 1.0 if mode == "max" else -1.0, median(scores)
-    lead = sign * (entrant.found - middle)
-    return sign * (entrant.mean - middle) / lead if lead > 0 else None
+    lead, fresh = sign * (entrant.found - middle), fmean(entrant.alone or entrant.scores)
+    return sign * (fresh - middle) / lead if lead > 0 else None

@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.results.sweep_result import ranked
-from mlcl.service.engine.entries import End, Entry, Training, scoped
+from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.control import control_start
+from mlcl.service.search.evidence import stop_of, stop_reason
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import exact, start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.roles import figure_name
 from mlcl.tracking import State
 from mlcl.training.row_predictions import blocks_of
 from mlcl.training.run_files import RESULT
@@ -34,10 +37,17 @@ class Search:
         plan: The plan of the search.
         ledger: The ledger, which has a space version of the search.
         scope: The name of the search in a ledger with several.
+        announce: Gets the reason where the search stops early.
     """
 
-    def __init__(self, plan: SweepPlan, ledger: Ledger, scope: str = "") -> None:
-        self.plan, self.scope = plan, scope
+    def __init__(
+        self,
+        plan: SweepPlan,
+        ledger: Ledger,
+        scope: str = "",
+        announce: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        self.plan, self.scope, self._announce = plan, scope, announce
         self._ledger = ledger
         self._version = ledger.versions(scope)[-1]
         self._job = plan.search_job()
@@ -76,6 +86,21 @@ class Search:
         assert entry.number is not None
         self.pruner.tell(entry.number, entry.state, entry.score)
 
+    def stop_early(self) -> None:
+        """Ends the search in the ledger where its space asks for that and more trials would gain little."""
+        left, search = self._room(), self.plan.space.search
+        if search.stop is None or not left:
+            return
+        ended = [each for each in self.trials if each.state in (State.COMPLETE, State.PRUNED)]
+        scores = [each.score for each in ended if each.state is State.COMPLETE and each.score is not None]
+        margin, mode = self.plan.job.evaluation.margin, self.plan.space.mode
+        remaining = left + sum(each.resumable for each in self.trials)
+        reason = stop_reason(scores, len(ended), remaining, startup=search.startup, margin=margin, mode=mode)
+        if reason:
+            stop = SearchStop(self._version.number, self.plan.trials, left, reason)
+            self._ledger.append("stop_search", scope=self.scope, **asdict(stop))
+            self._announce(f"{self.plan.name}: {stop.sentence}")
+
     def start_at(self, setting: Mapping[str, Any]) -> None:
         """Makes the point of a control's setting the second trial, see `control_start`."""
         point = control_start(self.plan.space, self._flat, setting)
@@ -94,6 +119,7 @@ class Search:
 
     def start(self) -> tuple[int, int]:
         """Returns the number of ended trials, and of all trials that there are and may still be drawn."""
+        self.stop_early()  # a kill may have kept it from being written
         trials = self.trials
         self._waiting = [trial for trial in trials if trial.resumable]
         return len(trials) - len(self._waiting), len(trials) + self._room()
@@ -134,6 +160,8 @@ class Search:
     def _room(self) -> int:
         """Counts the trials that may still be drawn: a grid ends where each of its points has been tried."""
         trials = self.trials
+        if stop_of(self.plan, self._ledger, self.scope) is not None:
+            return 0
         left = self.plan.trials - len(trials)
         if self.plan.points is not None:
             tried = [*(each.params for each in trials), *(its.params for its in self._version.kept.values())]
@@ -181,9 +209,10 @@ class SearchSource(TrainingSource):
         return score_training(self._searches[entry.scope].plan, entry, self.store.folder(entry), values)
 
     def on_end(self, entry: Entry) -> None:
-        """Passes the end to the pruner of its search."""
+        """Passes the end to the pruner of its search, which may stop early now."""
         if entry.ended:
             self._searches[entry.scope].tell(entry)
+            self._searches[entry.scope].stop_early()
         self._notify()
 
     def left(self) -> int:
@@ -199,7 +228,8 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
         return End(State.FAILED, f"{', '.join(broken)} is not a number")
     chosen = _chosen_settings(plan.free, entry.job, metrics)
     score = values[plan.space.goals.index(plan.space.prune_by)]
-    blocks = blocks_of(folder)
+    tested = [figure_name(name.replace("val/", "test/"), metrics) for name in plan.scores]
+    blocks = blocks_of(folder, [name for name in tested if name in metrics])
     return End(State.COMPLETE, score=score, values=values, metrics=metrics, blocks=blocks, chosen=chosen)
 
 

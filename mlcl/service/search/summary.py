@@ -72,7 +72,6 @@ class SweepReader:
         whose model is registered.
         """
         plan, ledger = self._plan, self._ledger
-        goals = zip(plan.scores, plan.space.goals, strict=True)
         counted, baselines = self._counted(model=True), self._counted(model=False)
         own = [each.scope for each in self._searches if each.role is Role.MODEL]
         kept = {entry.key for entry in (*counted, *baselines)}
@@ -89,8 +88,9 @@ class SweepReader:
             state=state,
             reason=reason,
             folder=ledger.folder,
-            goals=tuple(Goal(name, goal.mode) for name, goal in goals),
+            goals=tuple(map(Goal, plan.scores, (goal.mode for goal in plan.space.goals))),
             score=plan.score,
+            fresh_score=plan.fresh_score,
             mode=plan.space.mode,
             trials=self._built(counted),
             confirmations=tuple(settings[key] for key in confirmed),
@@ -176,6 +176,7 @@ class SweepReader:
             role=Role.named(confirmation.roles),
             arm="" if search is None else search.arm,
             search=1 if search is None else search.number,
+            trial=confirmation.trial,
             params=params,
             job_hash=hash_,
             log=log,

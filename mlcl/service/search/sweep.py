@@ -23,13 +23,13 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import register_best
 from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants
-from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource
+from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.race import race_pick, race_results, race_winner, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
-from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity
+from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity, with_scores
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
@@ -46,6 +46,7 @@ def run_sweep(
 ) -> SweepResult:
     """Searches, confirms, registers the best. Raises UserError before anything has been started."""
     job_data = check_plan(plan, home)
+    plan = with_scores(plan, home)
     identity = sweep_identity(plan, job_data, home)
     plan = replace(plan, redraws=redraws_validation(job_data.dataset))
     if plan.warm_start is not None:
@@ -114,7 +115,8 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
         score=plan.score,
         best=lambda: next(iter(ranked(own.counted(ledger), plan.space.mode)), None),
     )
-    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode})")
+    late = "; races choose k, lambda and temperature" if plan.knn_races else ""
+    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
     for note in data.notes:
         reporter.note(f"data: {note}")
     store = NestedTrials(
@@ -122,12 +124,14 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     )
     store.open_all()
     plans, searches = search_plans(plan), {}
+    if plan.seeds:
+        drop_settings(ledger, store, {each.scope for each in plans})
     for each in plans:
         if each.is_searched:
             version = open_version(each.plan, ledger, home, reporter.note, each.scope)
             if each.role is Role.MODEL and version.number > 0:
                 _tag_dropped(ledger, version, store, each.scope)
-            searches[each.scope] = Search(each.plan, ledger, each.scope)
+            searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
     store.close_all()
     own.log_request(ledger.versions()[-1].number)
     own.curve(ledger)
@@ -201,10 +205,11 @@ class Sweep:
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
+        least = 1 if self.plan.knn_races else 2
         fields = [
             ChosenSettings(raced[each.scope], each.race_seeds, each.scope)
             for each in plans
-            if len(raced.get(each.scope, ())) > 1
+            if len(raced.get(each.scope, ())) >= least
         ]
         known = all(
             scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings
@@ -286,7 +291,8 @@ class Sweep:
     def model(self) -> Entry | None:
         """The training whose model is registered: of the best pick of a race, else the best trial.
 
-        A job as written that was no trial is registered by its first training in the race.
+        A job as written that was no trial is registered by its first training in the race. Where races choose
+        neighbours, the first confirmed training is: it alone has their choice.
         """
         ledger, mode = self.command.ledger, self.plan.space.mode
         picks = []
@@ -300,6 +306,10 @@ class Sweep:
         if not sound:
             return self.best
         _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
+        chosen = self.chosen.get(scope, []) if self.plan.knn_races else []
+        seeds = [seed for its in chosen for seed in ledger.seeds_of(scoped(scope, its.key))]
+        if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
+            return fresh[0]
         trials = [each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial]
         return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 

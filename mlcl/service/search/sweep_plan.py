@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class SweepPlan:
         baselines: Names and jobs of the baselines.
         resources: What a trial gets, and the budget.
         redraws: Whether each search but the first of an arm has validation rows of its own.
+        knn_races: Whether trials are scored without a choice of post-hoc keys, which the races make; see
+            `with_scores`.
         warm_start: The name or id of a sweep whose trials are taken over.
         fresh: Whether to begin a new sweep where one of this name exists.
     """
@@ -76,12 +78,13 @@ class SweepPlan:
     baselines: Sequence[tuple[str, JobConfig]] = ()
     resources: Resources = field(default_factory=Resources)
     redraws: bool = False
+    knn_races: bool = False
     warm_start: str | None = None
     fresh: bool = False
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The metric of each goal: with post-hoc keys that of the best k, lambda and temperature."""
+        """The metric of each goal; where each trial chooses k, lambda and temperature, that of the best."""
         return tuple(self._scored(goal.metric) for goal in self.space.goals)
 
     @property
@@ -90,18 +93,28 @@ class SweepPlan:
         return self._scored(self.space.metric)
 
     def _scored(self, metric: str) -> str:
-        return f"knn_best/val/{metric.rpartition('/')[2]}" if self.space.posthoc else metric
+        return f"knn_best/val/{metric.rpartition('/')[2]}" if self.free else metric
+
+    @property
+    def fresh_score(self) -> str:
+        """The metric that compares settings on fresh seeds: where a race chose neighbours, that with them."""
+        return f"knn/val/{self.score.rpartition('/')[2]}" if self.knn_races else self.score
+
+    @property
+    def posthoc(self) -> tuple[str, ...]:
+        """The post-hoc keys: all three where the space names one."""
+        return tuple(POSTHOC) if self.space.posthoc else ()
 
     @property
     def free(self) -> tuple[str, ...]:
-        """The post-hoc keys, whose values are chosen after training: all three where the space names one."""
-        return tuple(POSTHOC) if self.space.posthoc else ()
+        """The post-hoc keys whose values each training chooses for itself."""
+        return () if self.knn_races else self.posthoc
 
     @property
     def points(self) -> int | None:
         """The number of points in the space, after which the search ends; None where it does not end."""
-        ends = SAMPLERS[self.space.search.sampler].exhaustive or not self.space.parameters
-        return grid_size(self.space) if ends else None
+        points = grid_size(self.space)
+        return points if SAMPLERS[self.space.search.sampler].exhaustive or points == 1 else None
 
     @property
     def most(self) -> int:
@@ -146,6 +159,36 @@ def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
     return [(name, baseline_job(job, name)) for name in names]
 
 
+def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
+    """Returns the plan with `knn_races` set: where post-hoc keys are free and the best trials race.
+
+    The sweep of the plan's name goes on as it began. Raises UserError where it needs a race and has none.
+    """
+    if plan.space.multi or not plan.posthoc:
+        return plan
+    racing, folder = replace(plan, knn_races=True), _known_folder(plan, home)
+    head, race_seeds = {} if folder is None else Ledger(folder.path).head, plan.space.search.race_seeds
+    new = plan.seeds > 0 and race_seeds > 0
+    if not (head.get("scores") == list(racing.scores) if head else new):
+        return plan
+    if plan.seeds and not race_seeds:
+        raise UserError(
+            "the races of this sweep choose k, lambda and temperature",
+            file=plan.space.file,
+            key="search.race_seeds",
+            found=race_seeds,
+            allowed="1 or more, or --fresh to begin anew",
+        )
+    return racing
+
+
+def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
+    """The folder of the sweep that the command goes on with; None for a new one."""
+    folders = RunFolders(home, "sweeps")
+    # A job that is resumed goes on with its own sweep, which --fresh began.
+    return folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
+
+
 def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, object]:
     """Returns what all commands of a sweep must agree in: trials that differ in it do not compare."""
     search = plan.space.search
@@ -155,7 +198,7 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
         "scores": list(plan.scores),
         "modes": [goal.mode for goal in plan.space.goals],
         "prune_by": plan.space.metric,
-        "free": list(plan.free),
+        "free": list(plan.posthoc),
         "scheduler": [search.scheduler, search.grace, search.reduction_factor, search.startup],
         "uri": stored_uri(tracking_uri(home), home),
     }
@@ -166,11 +209,9 @@ def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) ->
 
     Raises UserError where that sweep has another identity.
     """
-    folders = RunFolders(home, "sweeps")
-    # A job that is resumed goes on with its own sweep, which --fresh began.
-    folder = folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
+    folder = _known_folder(plan, home)
     if folder is None:
-        return folders.new(submitted_id())
+        return RunFolders(home, "sweeps").new(submitted_id())
     head = Ledger(folder.path).head
     for key, value in identity.items():
         if head and head.get(key) != value:

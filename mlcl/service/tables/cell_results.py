@@ -16,7 +16,7 @@ from mlcl.results.cell_result import CellResult, FigureResult, scaled
 from mlcl.results.training_result import TrainingResult, changes
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.engine.nested_trials import log_id, training_folder
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.origin import cell_origin, rows_seen
 from mlcl.service.tables.trainings import Key, TableTrainings, finished
@@ -83,7 +83,7 @@ class CellResults:
             label=f"{cell.row}, {cell.column}, seed {seed}",
             state=State.COMPLETE,
             metrics=metrics,
-            blocks=_blocks(cell, folder.path),
+            blocks=_blocks(cell, folder.path, metrics),
             seed=job.train.seed,
             changes=changes(shared, typed_params(cell.asked(seed))),
             job_hash=job_hash(job),
@@ -101,10 +101,18 @@ class CellResults:
         logs = {seed.key: log for seed, log in seeds if seed.state is State.COMPLETE}
         names = [None if slot is None else logs.get(slot.key) for slot in slots]
         params = self.trainings.job(seeds[0][1], seeds[0][0].job)[0] if seeds else {}
-        trainings = [self.trainings.build(seed, log, params) for seed, log in seeds if seed.ended]
+        trainings = [self._seed(tuned.cell, ledger, seed, log, params) for seed, log in seeds if seed.ended]
         reasons = tuned.reasons(ledger)
         result = self._result(tuned.cell, tuned.data, metrics, names, reasons, params, trainings)
         return replace(result, settings=tuned.settings(ledger), search=tuned.result(ledger))
+
+    def _seed(
+        self, cell: Cell, ledger: Ledger, seed: Entry, log: str, shared: Mapping[str, Any]
+    ) -> TrainingResult:
+        """The training of a tuned cell's fresh seed, with the blocks of all figures."""
+        built = self.trainings.build(seed, log, shared)
+        found = _blocks(cell, training_folder(ledger.folder, seed.key), dict(built.metrics))
+        return replace(built, blocks={**built.blocks, **found})
 
     def _result(
         self,
@@ -178,7 +186,10 @@ class CellResults:
         return self._job_data_cache[name]
 
 
-def _blocks(cell: Cell, folder: Path) -> dict[str, tuple[float, ...]]:
-    """The metrics of test without each block; those of neighbours only where the run's settings hold."""
-    found = blocks_of(folder)
+def _blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
+    """The metrics of test without each block, those of the figures among them.
+
+    Those of neighbours are there only where the run's settings hold.
+    """
+    found = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
     return {name: its for name, its in found.items() if not (cell.neighbours and name.startswith("knn/"))}

@@ -14,7 +14,7 @@ from mlcl.results.provenance import Tags
 from mlcl.results.table_result import TableResult
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
+from mlcl.service.engine.nested_trials import log_id, training_folder
 from mlcl.service.tables.origin import commit_of
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.tracking.names import TABLE_TRIALS
@@ -87,7 +87,7 @@ def _rows(cell: TunedCell, ledger: Ledger, tags: Callable[[str], Tags]) -> Itera
 
 def _row(entry: Entry, ledger: Ledger, tags: Callable[[str], Tags]) -> dict[str, Any]:
     folder = ledger.folder
-    predictions = folder / "trials" / entry.key / PREDICTIONS
+    predictions = training_folder(folder, entry.key) / PREDICTIONS
     return {
         "number": entry.number,
         "seed": entry.job["train"]["seed"],

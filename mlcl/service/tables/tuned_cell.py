@@ -16,6 +16,7 @@ from mlcl.config import dump_job, job_hash
 from mlcl.config.table.cells import Cell
 from mlcl.data import DatasetInfo
 from mlcl.data.validation_rows import redraws_validation
+from mlcl.errors import UserError
 from mlcl.results.cell_result import SearchResult
 from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
@@ -44,6 +45,10 @@ class TunedCell:
 
     def __init__(self, cell: Cell, table: TablePlan, home: Path, control: TunedCell | None = None) -> None:
         assert cell.tuning is not None
+        if cell.tuning.space.search.stop is not None:
+            raise UserError(
+                "a table gives all methods equally many trials", key="search.stop", allowed="null"
+            )
         self.cell, self.scope = cell, cell.id.replace("/", "_")  # no id has this sign
         self.control, self._follows, self._tuning = control, control is None, cell.tuning
         self._seed_keys = table.table.seed_keys

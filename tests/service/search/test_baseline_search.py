@@ -114,3 +114,20 @@ def test_a_baseline_of_another_job_begins_its_search_anew(world, job, plain):
     report = world.run(plan(world, job, slower))
     assert len(report.baseline_trials) == 3
     assert len(world.ledger.searches) == 3
+
+
+def test_settings_of_a_baseline_that_is_no_longer_named_lose_their_labels(world, job, plain):
+    world.run(plan(world, job, plain))
+    (key,) = [key for key, its in world.ledger.confirmations.items() if its.scope and not its.race]
+
+    def label():
+        return world.everything()["logs"][f"SWEEP.{key}"]["tags"]["mlcl.candidate"]
+
+    assert label().startswith("plain")
+    world.run(plan(world, job, plain, seeds=0))  # confirms nothing, and says nothing of settings
+    assert label().startswith("plain")
+    report = world.run(plan(world, job, plain, baselines=[]))
+    assert (label(), world.ledger.confirmations[key].labels) == ("no longer", ())
+    assert key in [setting.key for setting in report.earlier]
+    world.run(plan(world, job, plain))
+    assert label().startswith("plain")

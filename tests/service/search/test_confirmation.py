@@ -5,16 +5,21 @@ import random
 
 import pytest
 from builders import tiny_job
+from stored_runs import TAGS
 
 from mlcl.config import Goal, dump_job, load_job, load_space
 from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry
 from mlcl.service.search.arms import search_plans
 from mlcl.service.search.confirmation import confirmed_candidates, entrants, picked
+from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
 from mlcl.tracking import State
 from mlcl.training.baselines.jobs import baseline_job
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.experiment import run_experiment
+from mlcl.training.job_data import JobData
 
 UP_DOWN = (Goal("val/accuracy", "max"), Goal("val/hamming_loss", "min"))
 
@@ -101,7 +106,7 @@ def test_at_most_half_of_the_trials_race(plan):
     assert [each.name for each in raced] == ["as written", "trial 6", "trial 5", "trial 4"]
     assert [each.trial for each in raced] == ["", "trial 6", "trial 5", "trial 4"]
     assert {each.key.partition("-")[0] for each in raced} == {"race"}
-    assert picked(raced[1]).key.startswith("confirm-")
+    assert picked(raced[1], {}).key.startswith("confirm-")
 
 
 def test_what_is_not_searched_is_confirmed_as_written(plan):
@@ -131,3 +136,15 @@ def test_with_several_goals_the_best_of_the_front(plan):
     found = labels(confirmed_candidates(search, trials))[1:]
     assert not search.races
     assert found == ["best found (trial 1)", "no. 2 found (trial 0)", "no. 3 found (trial 3)"]
+
+
+def test_a_training_has_the_blocks_of_every_goal(tiny, tmp_path):
+    tags = tiny_job(tiny, *TAGS, epochs=1)
+    run_experiment(JobData.of(tags, tmp_path), folder=tmp_path, context=ONE_PROCESS, listener=[].append)
+    text = f"{LR}\nsearch: {{metric: [val/micro_f1, val/hamming_loss], scheduler: none}}"
+    (tmp_path / "space.yaml").write_text(text)
+    plan = SweepPlan(tags, load_space(tmp_path / "space.yaml", tags), text, "sweep", trials=1)
+    end = score_training(plan, trained(plan, 0, 0.01, 0.5), tmp_path, [0.5, 0.5])
+    assert len(end.blocks["test/hamming_loss"]) == len(end.blocks["test/micro_f1"]) > 1
+    assert "test/map" in end.blocks
+    assert "knn/test/hamming_loss" not in end.blocks

@@ -1,14 +1,17 @@
-"""A race takes the best mean of fresh seeds, and the job as written where that has it."""
+"""A race takes the best mean of fresh seeds, with neighbours where these are free, or the job as written."""
 
 import math
 from statistics import fmean
 
 import numpy as np
 import pytest
+from builders import tiny_job
 
+from mlcl.config import load_space
 from mlcl.results.sweep_arms import Entrant
 from mlcl.service.search.confirmation import entrant_count
-from mlcl.service.search.race import kept_share, race_pick
+from mlcl.service.search.race import kept_share, race_pick, with_neighbours
+from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 
 WRITTEN = Entrant("as written", (0.70, 0.74))
 
@@ -43,6 +46,40 @@ def test_the_share_of_a_lead_that_is_kept():
     assert kept_share(Entrant("trial 1", (0.74, 0.76), 0.7), scores, "max") is None
     assert kept_share(Entrant("as written", (0.8, 0.8)), scores, "max") is None
     assert kept_share(Entrant("trial 2", (math.nan, 0.8), 0.8), scores, "max") is None
+
+
+def plan(tmp_path, job, metric="val/accuracy", mode="max"):
+    file = tmp_path / "space.yaml"
+    file.write_text(
+        f"space: {{evaluation.knn.k: {{choice: [1, 3]}}}}\nsearch: {{metric: {metric}, mode: {mode}}}"
+    )
+    its = SweepPlan(job, load_space(file, job), "", "sweep", trials=4, seeds=2)
+    return with_scores(its, tmp_path)
+
+
+def test_neighbours_are_chosen_by_the_mean_and_not_seed_by_seed(tmp_path, tiny):
+    its = plan(tmp_path, tiny_job(tiny))
+    axes = {"k": [1, 3], "lambda": [0.5], "temperature": [1.0]}
+    found = Entrant("trial 3", (0.70, 0.70), 0.8)
+    # The best of each seed would be k = 1, then k = 3.
+    grids = [{**axes, "values": [0.90, 0.75]}, {**axes, "values": [0.40, 0.72]}]
+    raced = with_neighbours(found, grids, its)
+    assert (raced.scores, raced.alone, raced.found) == ((0.75, 0.72), (0.70, 0.70), 0.8)
+    assert raced.knn == {"k": 3, "lambda": 0.5, "temperature": 1.0}
+    # The share of the lead is by the score of the search, which is without neighbours.
+    assert kept_share(raced, [0.6, 0.8], "max") == pytest.approx(0.0)
+    worse = [{**axes, "values": [0.70, 0.1]}] * 2
+    assert with_neighbours(found, worse, its).knn == {"lambda": 0.0}  # of equals the model alone
+    near = plan(tmp_path, tiny_job(tiny), "knn/val/accuracy")
+    assert (near.score, near.fresh_score) == ("knn/val/accuracy", "knn/val/accuracy")
+    assert with_neighbours(found, worse, near).knn["k"] == 1
+
+
+def test_a_setting_without_grids_has_no_choice(tmp_path, tiny):
+    its = plan(tmp_path, tiny_job(tiny))
+    broken = Entrant("trial 3", (0.7, math.nan), 0.8)
+    grid = {"k": [1], "lambda": [0.5], "temperature": [1.0], "values": [0.9]}
+    assert with_neighbours(broken, [grid, {}], its) is broken
 
 
 def test_a_race_finds_better_settings_than_the_first_of_the_search():

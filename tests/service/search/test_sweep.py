@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from statistics import fmean
 from unittest.mock import Mock
 
 import pytest
@@ -400,6 +401,65 @@ def test_the_race_takes_the_best_mean_on_fresh_validation_seeds(world, job):
     assert [setting.name for setting in report.confirmations] == ["as written"]
     assert search.sentence.startswith("use the job as written: ")
     assert search.kept == 1.0 or search.kept is None
+
+
+def test_the_race_chooses_neighbours_by_the_mean_over_its_seeds(world, job):
+    """On seed 502 one neighbour is best, by the mean of both seeds three are."""
+    plan = world.plan(job, FREE, trials=4, seeds=2, control=control_job(job))
+    report = world.run(plan)
+    assert (report.state, report.score, report.fresh_score) == (
+        State.COMPLETE,
+        "val/accuracy",
+        "knn/val/accuracy",
+    )
+    knn = {"k": 3, "lambda": 0.5, "temperature": 1.0}
+    control, heads = report.arms
+    assert [its.knn for its in heads.searches[0].race] == [knn] * len(heads.searches[0].race)
+    # The control has no key of the space: it has a race of its own, for its neighbours.
+    assert [(its.name, its.knn) for its in control.searches[0].race] == [("control", knn)]
+    for its in (*control.searches[0].race, *heads.searches[0].race):
+        assert its.scores == pytest.approx([score + 0.03 for score in its.alone])
+    chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
+    for setting in report.confirmations:
+        assert chosen.items() <= setting.settings.items()
+        for seed in setting.seeds:
+            own = world.ledger.entries[seed.key].job["evaluation"]["knn"]
+            assert own == {**knn, "grid": None}
+            assert seed.metrics["knn/val/accuracy"] == pytest.approx(seed.metrics["val/accuracy"] + 0.03)
+    (verdict, _), picked = report.verdicts, report.confirmations[-1]
+    assert verdict.treated.mean == pytest.approx(fmean(picked.metric_values("knn/test/accuracy")))
+    assert all(trial.score == trial.metrics["val/accuracy"] for trial in report.trials if trial.values)
+    assert all(trial.chosen == {} for trial in report.trials)
+    params = log_of(world, report.confirmations[-1].seeds[0].key)["params"]
+    assert (params["evaluation.knn.k"], params["evaluation.knn.lambda"]) == ("3", "0.5")
+    trained = list(world.formula.trained)
+    assert world.run(plan).confirmations == report.confirmations
+    assert world.formula.trained == trained
+
+
+def test_neighbours_that_do_not_help_are_left_out(world, job):
+    report = world.run(world.plan(job, FREE.replace("[1, 3]", "[1]"), trials=2, seeds=2))
+    ((search,),) = [arm.searches for arm in report.arms]
+    assert {its.knn["lambda"] for its in search.race} == {0.0}
+    assert "without neighbours" in search.sentence
+    (setting,) = report.confirmations
+    assert all(seed.metrics["knn/val/accuracy"] == seed.metrics["val/accuracy"] for seed in setting.seeds)
+
+
+def test_a_sweep_keeps_the_score_with_which_it_began(world, job):
+    """Without fresh seeds there is no race, and each trial chooses its neighbours."""
+    first = world.run(world.plan(job, FREE, trials=2))
+    assert first.score == first.fresh_score == "knn_best/val/accuracy"
+    grown = world.run(world.plan(job, FREE, trials=2, seeds=1))
+    assert (grown.id, grown.fresh_score) == (first.id, "knn_best/val/accuracy")
+    assert not any(its.knn for arm in grown.arms for search in arm.searches for its in search.race)
+    plan = world.plan(job, FREE, trials=2, seeds=1, name="raced")
+    begun = world.run(plan)
+    again = world.run(world.plan(job, FREE, trials=3, name="raced"))
+    assert (again.id, again.score, len(again.trials)) == (begun.id, "val/accuracy", 3)
+    raceless = FREE.replace("{reduction", "{race_seeds: 0, reduction")
+    with pytest.raises(UserError, match=r"search\.race_seeds: the races of this sweep choose"):
+        world.run(world.plan(job, raceless, trials=2, seeds=1, name="raced"))
 
 
 def test_a_race_of_other_trials_follows_a_search_that_grows(world, job):

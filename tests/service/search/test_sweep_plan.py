@@ -1,13 +1,12 @@
 """Refusals of a sweep before anything starts."""
 
 import pytest
-import yaml
 from builders import text_dataset, tiny_job
 
 from mlcl.config import load_space
 from mlcl.errors import UserError
 from mlcl.service.search.plan_checks import check_plan
-from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.service.search.sweep_plan import SweepPlan, with_scores
 
 
 def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", **how):
@@ -16,13 +15,20 @@ def plan_of(tmp_path, job, text="space: {train.lr: {log_float: [0.001, 0.1]}}", 
     return SweepPlan(job, load_space(tmp_path / "space.yaml", job), text, **settings)
 
 
-def test_the_score_is_the_best_over_free_keys_where_there_are_any(tiny, tmp_path):
-    job = tiny_job(tiny)
-    assert plan_of(tmp_path, job).score == "val/accuracy"
-    free = yaml.safe_dump({"space": {"evaluation.knn.k": {"choice": [1, 3]}}})
-    assert plan_of(tmp_path, job, free).score == "knn_best/val/accuracy"
-    knn = tiny_job(tiny, "evaluation.metric=knn/val/accuracy")
-    assert plan_of(tmp_path, knn, free).score == "knn_best/val/accuracy"
+def test_what_scores_a_trial(tiny, tmp_path):
+    """With free keys the best of their values, or where races choose these the search's metric."""
+    free = "space: {evaluation.knn.k: {choice: [1, 3]}}"
+    several = f"{free}\nsearch: {{metric: [val/accuracy, val/macro_f1], prune_by: val/accuracy}}"
+    raceless = f"{free}\nsearch: {{race_seeds: 0}}"
+    job, knn = tiny_job(tiny), tiny_job(tiny, "evaluation.metric=knn/val/accuracy")
+
+    def score(job, *text, **how):
+        return with_scores(plan_of(tmp_path, job, *text, **how), tmp_path).score
+
+    assert score(job) == score(job, seeds=0) == score(job, free) == "val/accuracy"
+    assert score(knn, free) == "knn/val/accuracy"
+    assert score(job, free, seeds=0) == score(knn, free, seeds=0) == "knn_best/val/accuracy"
+    assert score(job, several) == score(job, raceless) == "knn_best/val/accuracy"
 
 
 def test_what_is_refused(tiny, tmp_path):

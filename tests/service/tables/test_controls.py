@@ -133,6 +133,17 @@ def test_a_search_that_followed_another_trial_is_not_taken_over(tables, monkeypa
     assert not warm.is_whole_in(ledger)
 
 
+def test_a_row_that_holds_every_key_is_trained_as_the_control_was_found(tables):
+    """A single point needs one trial, whatever the sampler."""
+    alike = {"tune": tune(SPACE, control="Base", hold=[HELD, START]), "set": {"train.weight_decay": 0.02}}
+    tree = {**FOLLOWED, "rows": {"Warm": alike, "Base": CONTROL}}
+    missing = plan_table(tables.plan(tree, only=["*/few"]), tables.home)["trainings"]["missing"]
+    report = tables.run(tables.plan(tree, only=["*/few"]))
+    assert (report.state, missing, len(tables.trained())) == (State.COMPLETE, 9, 9)
+    (trial,) = searched(report, "warm_few")
+    assert trial.settings == pytest.approx(best(searched(report, "base_few")).settings)
+
+
 def test_without_a_best_trial_of_the_control_nothing_follows(tables):
     tables.formula.fails = lambda job, _epoch: job.train.weight_decay != 0.02
     report = tables.run(tables.plan(FOLLOWED, only=["*/few"]))

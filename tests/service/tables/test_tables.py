@@ -326,7 +326,8 @@ def test_a_log_that_mlflow_refused_or_of_another_store_is_begun_anew(tables, mon
 
 KNN = {"k": 7, "lambda": 0.75, "temperature": 0.5}
 FREE = {f"evaluation.knn.{name}": value for name, value in KNN.items()}
-SHOWN = {"Acc": "knn/test/accuracy", "F1": "knn/val/macro_f1", "Alone": "test/accuracy"}
+SHOWN = {"Acc": "knn/test/accuracy", "F1": "knn/val/macro_f1", "Alone": "test/accuracy",
+         "Seen": "test/macro_f1_predicted"}  # fmt: skip
 
 
 def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkeypatch):
@@ -334,7 +335,8 @@ def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkey
     monkeypatch.setattr(trial, "JobData", JobData)
 
     def run(rows, name="table"):
-        tree = {"metrics": SHOWN, "seeds": 1, "rows": rows, "set": {"train.epochs": 1}}
+        change = {"train.epochs": 1, "evaluation.metrics": ["averages"]}
+        tree = {"metrics": SHOWN, "seeds": 1, "rows": rows, "set": change}
         return tables.run(tables.plan(tree, name=name))
 
     both = {"jobs": {}, "rows": {"set": FREE}}
@@ -348,9 +350,10 @@ def test_neighbours_of_a_row_are_those_of_a_run_with_that_setting(tables, monkey
     assert values[0][2] == values[2][2]
     blocks, own = jobs.trainings[0].blocks, rows.trainings[0].blocks
     assert len(blocks["test/accuracy"]) == len(blocks["knn/test/accuracy"]) > 1
+    assert len(blocks["test/macro_f1_predicted"]) == len(blocks["test/accuracy"])  # computed afterwards
     assert own == {name: its for name, its in blocks.items() if not name.startswith("knn/")}
     (tables.home / "runs" / jobs.runs[0] / EMBEDDINGS).unlink()
     again, asked = run(both).cells
     assert again == jobs
     assert "the run's embeddings cannot be read" in asked.reasons[0]
-    assert [figure.verdict for figure in asked.figures] == ["missing"] * 3
+    assert [figure.verdict for figure in asked.figures] == ["missing"] * 4

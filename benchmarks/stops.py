@@ -1,0 +1,127 @@
+"""What `search.stop: evidence` saves and loses, by simulated searches with the product's sampler.
+
+    python benchmarks/stops.py [--experiments 20] [--trials 48]
+
+A corner is a combination of the number of keys (2, 5, 8), the standard deviation of random settings (.5, 2, 6
+points) and that of a training's noise (.1, .4, 1.2 points), half of it of validation rows that a search keeps
+and half of the seed. A setting's quality falls with the square of its distance from an optimum. TPE draws the
+trials; the best four race on two fresh seeds. The peer runs to the end. A rule's figures are the share of the
+trials that it leaves out and the quality that the race's pick loses, in margins of .5 points: the mean, the
+worst corner, and the share of searches that lose more than a margin. Other rules are simple: no better score
+for so many trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+
+from mlcl.config import SearchConfig
+from mlcl.service.search.evidence import least_trials, stop_reason
+from mlcl.service.search.sampler import build_sampler
+
+Array = NDArray[np.float64]
+KEYS, SPREADS, NOISES = (2, 5, 8), (0.005, 0.02, 0.06), (0.001, 0.004, 0.012)
+MARGIN, RACE, RACE_SEEDS, RACES = 0.005, 4, 2, 20
+SHARES = 0.5, 1.0, 2.0
+PATIENCE = 8, 16, 24
+SETTINGS = 2000
+"""Random settings by which a response surface is scaled."""
+Rule = Callable[[Sequence[float], int], bool]
+"""Whether a search stops, by its scores so far and the number of trials that are left."""
+
+
+class Searched(NamedTuple):
+    """The trials of a search in order: true quality, value with the validation rows' noise, score."""
+
+    quality: Array
+    validation: Array
+    score: Array
+    noise: float
+
+
+def searched(seed: int, keys: int, spread: float, noise: float, trials: int) -> Searched:
+    """Runs one search with the product's default sampler."""
+    random = np.random.default_rng(seed)
+    optimum, weight = random.uniform(0.1, 0.9, keys), random.dirichlet(np.ones(keys))
+    scale = spread / ((random.random((SETTINGS, keys)) - optimum) ** 2 @ weight).std()
+    study = optuna.create_study(direction="maximize", sampler=build_sampler(SearchConfig(seed=seed)))
+    rows = []
+    for _ in range(trials):
+        trial = study.ask()
+        point = np.array([trial.suggest_float(f"x{key}", 0, 1) for key in range(keys)])
+        quality = -scale * float((point - optimum) ** 2 @ weight)
+        validation, score = quality + random.normal(0, noise, 2).cumsum() / np.sqrt(2)
+        rows.append((quality, validation, score))
+        study.tell(trial, score)
+    return Searched(*np.array(rows).T, noise)
+
+
+def picked(its: Searched, count: int, seed: int) -> float:
+    """The mean quality of the race's picks after `count` trials."""
+    best = np.argsort(-its.score[:count])[:RACE]
+    noise = its.noise / np.sqrt(2 * RACE_SEEDS)
+    raced = its.validation[best] + np.random.default_rng(seed).normal(0, noise, (RACES, len(best)))
+    return float(its.quality[best][raced.argmax(1)].mean())
+
+
+def rules() -> Iterator[tuple[str, Rule]]:
+    """The rules by name; all wait for as many trials as the product's."""
+    startup = SearchConfig().startup
+
+    def evidence(share: float) -> Rule:
+        def stops(scores: Sequence[float], left: int) -> bool:
+            how = {"startup": startup, "margin": share * MARGIN, "mode": "max"}
+            return bool(stop_reason(scores, len(scores), left, **how))
+
+        return stops
+
+    def patience(count: int) -> Rule:
+        return lambda scores, _: (
+            len(scores) >= least_trials(startup) and len(scores) - 1 - int(np.argmax(scores)) >= count
+        )
+
+    for share in SHARES:
+        yield f"evidence, {share:g} margins" + (" (the product's)" if share == 1 else ""), evidence(share)
+    for count in PATIENCE:
+        yield f"no better score in {count} trials", patience(count)
+
+
+def length(rule: Rule, its: Searched) -> int:
+    """The number of trials after which a rule stops a search."""
+    scores = its.score.tolist()
+    return next((n for n in range(1, len(scores)) if rule(scores[:n], len(scores) - n)), len(scores))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What an early end of a search saves and loses.")
+    parser.add_argument("--experiments", type=int, default=20, help="searches of each corner")
+    parser.add_argument("--trials", type=int, default=48, help="trials of a search")
+    asked = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    corners = [
+        [searched(seed, *corner, asked.trials) for seed in range(asked.experiments)]
+        for corner in itertools.product(KEYS, SPREADS, NOISES)
+    ]
+    print(f"{len(corners)} corners of {asked.experiments} searches, {asked.trials} trials each")
+    print("rule | trials left out | loss | worst corner | lose more than a margin")
+    whole = [[picked(its, asked.trials, k) for k, its in enumerate(each)] for each in corners]
+    for name, rule in rules():
+        counts = np.array([[length(rule, its) for its in each] for each in corners])
+        after = [
+            [picked(its, n, k) for k, (its, n) in enumerate(zip(each, row.tolist(), strict=True))]
+            for each, row in zip(corners, counts, strict=True)
+        ]
+        loss = (np.array(whole) - np.array(after)) / MARGIN
+        figures = (1 - counts.mean() / asked.trials, loss.mean(), loss.mean(1).max(), (loss > 1).mean())
+        print(" | ".join((name, *(f"{figure:.3f}" for figure in figures))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The metric of validation at every setting (k, lambda, temperature), as a file of a finished training.
+
+Shapes: S trainings, K values of k, G lambdas, T temperatures.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mlcl.evaluation import Setting
+from mlcl.evaluation.tasks import Array
+from mlcl.files import replace_text
+
+NEIGHBOURS = "neighbours.json"
+AXES = ("k", "lambda", "temperature")
+VALUES = "values"
+DIGITS = 7
+Grid = Mapping[str, Sequence[float]]
+"""The values of each of `AXES`, and under `VALUES` the metric at each combination, the last axis fastest."""
+
+
+def write_neighbours(folder: Path, table: Array) -> None:
+    """Writes the table of `mlcl.evaluation.search`, rounded to `DIGITS` digits."""
+    grid: dict[str, list[float | None]] = {axis: np.unique(table[axis]).tolist() for axis in AXES}
+    values = table[list(table.dtype.fields or ())[-1]].tolist()
+    grid[VALUES] = [round(value, DIGITS) if math.isfinite(value) else None for value in values]
+    replace_text(folder / NEIGHBOURS, json.dumps(grid) + "\n")
+
+
+def read_neighbours(folder: Path) -> dict[str, list[float]]:
+    """Reads the grid of a training; empty where it left none."""
+    file = folder / NEIGHBOURS
+    if not file.is_file():
+        return {}
+    grid = json.loads(file.read_text())
+    return {name: [math.nan if value is None else value for value in its] for name, its in grid.items()}
+
+
+def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, ...]] | None:
+    """Finds the setting with the best mean metric over trainings.
+
+    Of equal settings the one with the smallest k, then lambda, then temperature is best. A setting counts
+    where each training has it: k is limited by the number of training rows.
+
+    Args:
+        grids: The grid of each training.
+        mode: max or min.
+
+    Returns:
+        The setting and its metric in each training; None where no setting has a value in all.
+    """
+    if not grids or not all(grids):
+        return None
+    shared = [sorted(set.intersection(*(set(grid[axis]) for grid in grids))) for axis in AXES]
+    value_SKGT = np.stack([_at(grid, shared) for grid in grids])
+    mean_KGT = (1 if mode == "max" else -1) * value_SKGT.mean(axis=0)
+    if not np.isfinite(mean_KGT).any():
+        return None
+    k, g, t = np.unravel_index(np.nanargmax(mean_KGT), mean_KGT.shape)
+    setting = Setting(int(shared[0][k]), shared[1][g], shared[2][t])
+    return setting, tuple(value_SKGT[:, k, g, t].tolist())
+
+
+def _at(grid: Grid, shared: Sequence[Sequence[float]]) -> Array:
+    """The metric (K, G, T) at the shared values of each axis."""
+    value_KGT = np.array(grid[VALUES]).reshape([len(grid[axis]) for axis in AXES])
+    places = [[grid[axis].index(value) for value in its] for axis, its in zip(AXES, shared, strict=True)]
+    return value_KGT[np.ix_(*places)]

@@ -1,0 +1,85 @@
+"""The choice of neighbours by the mean over trainings, against a loop over all of their settings."""
+
+import itertools
+import math
+from statistics import fmean
+
+import numpy as np
+import pytest
+
+from mlcl.config import KnnConfig
+from mlcl.results.knn_scores import knn_scores
+from mlcl.training.neighbour_grid import AXES, VALUES, best_mean, read_neighbours, write_neighbours
+
+AT = {"k": [1, 3, 5], "lambda": [0.0, 0.5, 1.0], "temperature": [0.1, 1.0]}
+FIELDS = [("k", np.int64), ("lambda", np.float64), ("temperature", np.float64)]
+
+
+def table(rng, ks=(1, 3, 5), metric="accuracy"):
+    """A table of `search`; its metric has few values, whose means are exact: there are equals."""
+    points = list(itertools.product(ks, AT["lambda"], AT["temperature"]))
+    values = rng.integers(0, 5, len(points)) / 8
+    return np.array(
+        [(*point, value) for point, value in zip(points, values, strict=True)],
+        dtype=[*FIELDS, (metric, np.float64)],
+    )
+
+
+def through_a_file(found, folder):
+    write_neighbours(folder, found)
+    return read_neighbours(folder)
+
+
+def oracle(tables, sign):
+    """The first of the settings with the best mean, of those that all tables have."""
+    known = [{row.item()[:3]: round(row.item()[3], 7) for row in each} for each in tables]
+    shared = sorted(set.intersection(*map(set, known)))
+    return max(shared, key=lambda point: sign * fmean(each[point] for each in known))
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_the_best_mean_is_that_of_a_loop(tmp_path, mode):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        tables = [table(rng), table(rng), table(rng, (1, 3, 4))]
+        setting, values = best_mean([through_a_file(each, tmp_path) for each in tables], mode)
+        point = oracle(tables, 1 if mode == "max" else -1)
+        assert (setting.k, setting.lambda_, setting.temperature) == point
+        own = [next(row.item()[3] for row in each if row.item()[:3] == point) for each in tables]
+        assert values == pytest.approx(own, abs=1e-7)
+
+
+def test_it_is_that_of_stored_embeddings(tmp_path, tiny):
+    """`mlcl posthoc` chooses from the embeddings of runs, the race from the grids that they left."""
+    from builders import tiny_job
+
+    rng = np.random.default_rng(1)
+    job = tiny_job(tiny, *(f"evaluation.knn.grid.{axis}={values}" for axis, values in AT.items()))
+    assert isinstance(job.evaluation.knn, KnnConfig)
+    for _ in range(20):
+        tables = [table(rng, metric="val") for _ in range(2)]
+        setting, _ = best_mean([through_a_file(each, tmp_path) for each in tables], "max")
+        stored = [
+            np.array([(*row.item(), math.nan) for row in each], [*FIELDS, ("val", float), ("test", float)])
+            for each in tables
+        ]
+        scores = knn_scores(stored, job)
+        place = scores.points.loc[scores.best, list(AXES)]
+        assert (setting.k, setting.lambda_, setting.temperature) == tuple(place)
+
+
+def test_values_that_are_no_numbers_are_never_best(tmp_path):
+    found = table(np.random.default_rng(2))
+    found["accuracy"][:-1] = math.nan
+    grid = through_a_file(found, tmp_path)
+    setting, _ = best_mean([grid, grid], "max")
+    assert (setting.k, setting.lambda_, setting.temperature) == (5, 1.0, 1.0)
+    found["accuracy"] = math.nan
+    assert best_mean([through_a_file(found, tmp_path)], "max") is None
+    assert best_mean([grid, {}], "max") is None
+    assert best_mean([], "max") is None
+
+
+def test_a_training_without_a_grid_left_none(tmp_path):
+    assert read_neighbours(tmp_path) == {}
+    assert set(through_a_file(table(np.random.default_rng(3)), tmp_path)) == {*AXES, VALUES}
