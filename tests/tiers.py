@@ -54,7 +54,6 @@ FULL = (
     "models/test_ldgn.py::test_gradients_equal_differences",
     "models/test_plm_icd.py",
     "models/test_pretrained.py",
-    "models/test_padding.py",
     "models/test_transformer.py",
     "nodes",
     "report",

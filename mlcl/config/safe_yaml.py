@@ -98,6 +98,10 @@ def _load(text: str) -> tuple[Any, yaml.Node | None]:
         raise yaml.YAMLError(f"a value that cannot be read ({error})") from None
 
 
+_TAG = "tag:yaml.org,2002:"
+MERGE = f"{_TAG}merge"
+
+
 class _Loader(yaml.SafeLoader):
     """Safe YAML in which a repeated key is an error; by default the last one would win silently."""
 
@@ -112,6 +116,8 @@ class _Loader(yaml.SafeLoader):
     def unique_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
+            if key_node.tag == MERGE:  # `<<: *anchor`, whose keys a mapping may overwrite
+                continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, (str, int, float, bool, type(None))):
                 raise ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
@@ -150,7 +156,6 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-_TAG = "tag:yaml.org,2002:"
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Loader.unique_mapping)
 _Loader.add_constructor(f"{_TAG}str", _Loader.writable_text)
 _Loader.add_constructor(f"{_TAG}int", _Loader.short_int)

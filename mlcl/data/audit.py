@@ -190,11 +190,9 @@ def find_constants(table: LabelTable) -> list[str]:
     )
     whose = "every row" if rows == table.sizes.sum() else "every row with a label"
     told = [f"{whose} has {table.named(every)}"] if len(every) else []
-    told += (
-        [f"{format_percent(total_L[near].min() / rows)} of rows or more have {table.named(near)}"]
-        if len(near)
-        else []
-    )
+    if len(near):
+        share = format_percent(total_L[near].min() / rows)
+        told.append(f"{share} of rows or more have {table.named(near)}")
     told += [f"no row has {table.named(never)}"] if len(never) and not table.is_aspect else []
     return [f"{table.name}: {'; '.join(told)}"] if told else []
 

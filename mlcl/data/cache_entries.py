@@ -37,7 +37,7 @@ class CacheEntry:
     bytes: int
 
 
-def cached(
+def read_cached(
     path: Path, write: Callable[[Path], None], read: Callable[[Path], T], *, is_folder: bool = False
 ) -> T:
     """Reads an entry of the cache. If it is missing or damaged, `write` first writes it at the path it gets.

@@ -117,10 +117,7 @@ class Dataset:
         marks = [self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))]
         rows, declared = np.flatnonzero(np.concatenate(marks) == name), self.info.rows[name]  # type: ignore[index]
         if len(rows) != declared:
-            problem, file = (
-                "the shards have another number of rows",
-                f"{self.place.rstrip('/')}/{INFO_FILE}",
-            )
+            problem, file = "the shards have another number of rows", f"{self.place.rstrip('/')}/{INFO_FILE}"
             raise UserError(problem, file=file, key=f"rows.{name}", found=declared, allowed=len(rows))
         return rows
 

@@ -20,8 +20,8 @@ from mlcl.data.format import LabelSpace, plural
 from mlcl.data.split import Split
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-SHOWN = 5
-"""Labels named as most and as least frequent."""
+MAX_LABELS = 5
+"""Labels that are named as the most, and as the least, frequent ones."""
 IMAGES_MEASURED = 1_000
 
 
@@ -29,9 +29,9 @@ IMAGES_MEASURED = 1_000
 class LabelDescription:
     """One label space over the training rows.
 
-    `cardinality`: labels a row. `density`: that over the number of classes. `imbalance`: most over least
-    frequent class that occurs. `missing`: rows without a label. `unused`: classes without a training row.
-    `unknown`: entries of which the rows do not tell whether they have them; `unknown_share`: that over all.
+    `cardinality`: labels a row. `density`: cardinality over classes. `imbalance`: rows of the most frequent
+    class over rows of the least frequent one that occurs. `missing`: rows without a label. `unused`: classes
+    without a training row. `unknown`: entries that are left open; `unknown_share`: their share of all.
     """
 
     kind: str
@@ -148,8 +148,8 @@ def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescrip
         unused=space.n_classes - len(used),
         unknown=unknown,
         unknown_share=unknown / (len(rows) * space.n_classes),
-        most_frequent=dict(used[:SHOWN]),
-        least_frequent=dict(used[-SHOWN:][::-1]),
+        most_frequent=dict(used[:MAX_LABELS]),
+        least_frequent=dict(used[-MAX_LABELS:][::-1]),
     )
 
 

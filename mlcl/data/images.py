@@ -24,7 +24,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
-from mlcl.data.cache_entries import cached
+from mlcl.data.cache_entries import read_cached
 from mlcl.data.split import Split
 from mlcl.errors import UserError
 
@@ -82,14 +82,14 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
     def write(work: Path) -> None:
         shape = (len(split), 3, size, size)
         array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
-        for row, pixels in enumerate(decoded_split(split, size)):
+        for row, pixels in enumerate(decode_split(split, size)):
             array[row] = pixels
         array.flush()
 
-    return ImageRows(cached(file, write, partial(np.load, mmap_mode="r")))
+    return ImageRows(read_cached(file, write, partial(np.load, mmap_mode="r")))
 
 
-def decoded_split(split: Split, size: int) -> Iterator[Pixels]:
+def decode_split(split: Split, size: int) -> Iterator[Pixels]:
     """Every image (3, size, size) of a split, in order.
 
     Raises UserError for an image that cannot be decoded, with its shard, row and id.
@@ -100,10 +100,10 @@ def decoded_split(split: Split, size: int) -> Iterator[Pixels]:
         where = f"row {shard_row}, id {split.ids[row]}"
         return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
 
-    return decoded(split.images(), size, refuse)
+    return decode_images(split.images(), size, refuse)
 
 
-def decoded(
+def decode_images(
     images: Sequence[str | bytes | Path], size: int, refuse: Callable[[int, str], UserError]
 ) -> Iterator[Pixels]:
     """Every image (3, size, size), in order, of encoded bytes or paths of files.
@@ -129,16 +129,16 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
 def decode(data: bytes, size: int) -> Pixels:
     """One encoded image as (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
 
-    Raises ValueError as `upright` does.
+    Raises ValueError as `load_upright` does.
     """
-    image = upright(data, size)
+    image = load_upright(data, size)
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     # Contiguous: a convolution of another memory order differs in its last bits.
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-def upright(data: bytes, side: int | None = None) -> Image.Image:
+def load_upright(data: bytes, side: int | None = None) -> Image.Image:
     """One encoded image, upright and in RGB; a JPEG may come smaller, with twice `side` at least.
 
     Raises ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than

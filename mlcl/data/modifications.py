@@ -30,7 +30,7 @@ SHOTS = 5
 def subset(
     split: Split, labels: str, per_class: int | None = None, n: int | None = None, seed: int = 0
 ) -> Split:
-    """Some rows of a split, in the split's order; the larger part of one seed contains the smaller.
+    """Chooses rows of a split, in the split's order; with one seed, a larger part contains a smaller one.
 
     Aspects count as one label for each aspect's rating, a hierarchy as its finest level.
 
@@ -94,7 +94,7 @@ def _aspect_rows(rating_NA: Tensor, space: LabelSpace) -> LabelRows:
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
-    """All rows, in an order whose every beginning holds the strata in proportion."""
+    """Orders all rows so that the first n of them, for every n, have the strata in proportion."""
     stratum_N = _rarest(rows)
     order = np.lexsort((rank_N, stratum_N))
     sizes = np.bincount(stratum_N + 1, minlength=rows.width + 1)[stratum_N[order] + 1]
@@ -119,7 +119,7 @@ def _rarest(rows: LabelRows) -> Indices:
 
 
 def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
-    """Rows of `per_class` rounds; the rounds of a larger number begin with those of a smaller."""
+    """Chooses rows in `per_class` rounds; a larger number only adds rounds, and so rows."""
     columns, row_E = rows.columns.numpy(), rows.row_index().numpy()
     order = np.lexsort((rank_N[row_E], columns))
     totals = np.bincount(columns, minlength=rows.width)
@@ -148,9 +148,7 @@ def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[s
 
 
 def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
-    """The data set without the rows of some classes, which `Dataset.unseen` gives.
-
-    Rows with any of the classes leave all splits.
+    """Holds classes out: all rows with any of them leave the splits, and `Dataset.unseen` gives these rows.
 
     Args:
         data: The data set.
@@ -187,7 +185,7 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
 
 
 def _finest(data: Dataset, labels: str) -> str:
-    """The label space itself, of a hierarchy its finest level."""
+    """The name of the label space itself, or of a hierarchy's finest level."""
     try:
         space = data.info.space(labels)
     except UserError as error:
@@ -208,7 +206,7 @@ def _counts(train: Split, name: str) -> Indices:
 
 
 def _groups(data: Dataset, labels: str, name: str) -> Indices:
-    """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; of other spaces 0."""
+    """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; zeros for other spaces."""
     hierarchy = None if name == labels else data.info.label_spaces[labels]
     if hierarchy is None or len(hierarchy.levels) < 2:
         return np.zeros(data.info.space(name).n_classes, dtype=np.int64)
@@ -218,7 +216,7 @@ def _groups(data: Dataset, labels: str, name: str) -> Indices:
 
 
 def reached_by(info: DatasetInfo, name: str) -> set[str]:
-    """The label spaces, with their parts, that noise on `name` changes: its own, and coarser levels.
+    """The label spaces, with their parts, that noise on `name` changes: itself and coarser levels.
 
     Raises UserError for a hierarchy, for a part of a space and for a level that has finer ones.
     """

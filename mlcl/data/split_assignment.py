@@ -107,7 +107,7 @@ def keep_together(splits: list[str], keys: Sequence[str]) -> None:
             splits[row] = "train"
 
 
-def hold_out(
+def hold_out_rows(
     splits: list[str],
     classes: Classes,
     keys: Sequence[str],
@@ -164,10 +164,10 @@ def digest_of(content: str | bytes) -> bytes:
 def image_digest(data: bytes) -> bytes:
     """A digest of an encoded image's pixels, upright and in RGB; of its bytes where these are no image."""
     # Later than the module: every command reads the list of sources.
-    from mlcl.data.images import upright
+    from mlcl.data.images import load_upright
 
     try:
-        image = upright(data)
+        image = load_upright(data)
     except Exception:  # a damaged image makes Pillow raise nearly anything
         return digest_of(data)
     return digest_of(b"%dx%d " % image.size + image.tobytes())
@@ -308,11 +308,11 @@ def _complete(
         if split in rows.splits or not fractions[at]:
             continue
         share = fractions[at] / (fractions[0] + fractions[at])
-        hold_out(rows.splits, classes, keys, seed, share, split)
+        hold_out_rows(rows.splits, classes, keys, seed, share, split)
         if rows.splits.count(split) < share * trained / 2:
             # A hash is chance in a small set.
             rows.splits[:] = ["train" if its == split else its for its in rows.splits]
-            hold_out(rows.splits, classes, keys, seed, share, split, stratified=True)
+            hold_out_rows(rows.splits, classes, keys, seed, share, split, stratified=True)
         held_out = f"{rows.splits.count(split):,} of {trained:,} training rows are held out for it"
         notes.append(f"no {split} rows are given: {held_out}")
     return notes + copies_between(rows.contents, rows.splits)

@@ -9,6 +9,7 @@ Shapes: N texts, B rows of a batch, T tokens of its longest, E tokens in all.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
-from mlcl.data.cache_entries import cached
+from mlcl.data.cache_entries import read_cached
 from mlcl.data.split import Split
 from mlcl.errors import UserError
 
@@ -127,7 +128,7 @@ def encode(
         tokens = np.load(folder / "tokens.npy", mmap_mode="r")
         return TokenRows(np.load(folder / "offsets.npy"), tokens, pad_id(tokenizer))
 
-    return cached(folder, write, read, is_folder=True)
+    return read_cached(folder, write, read, is_folder=True)
 
 
 def pad_id(tokenizer: Tokenizer) -> int:
@@ -157,8 +158,4 @@ def _encode(tokenizer: Tokenizer, texts: Sequence[str], max_length: int) -> Toke
 
 
 def _hash(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        block = part.encode()
-        digest.update(len(block).to_bytes(8, "big") + block)
-    return digest.hexdigest()[:24]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:24]

@@ -17,7 +17,7 @@ from mlcl.data.audit import LabelTable, content_notes, label_notes, label_tables
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import GROUP, INFO_FILE, SPLITS, label_columns
 from mlcl.data.hierarchies import check_class_parents, check_class_trees
-from mlcl.data.images import decoded_split
+from mlcl.data.images import decode_split
 from mlcl.data.split import check_labels
 from mlcl.errors import UserError
 
@@ -53,7 +53,7 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
     _check_counts(data, splits)
     if data.info.modality == "image":
         for split in splits:
-            for _ in decoded_split(data.split(split), CHECK_SIZE):
+            for _ in decode_split(data.split(split), CHECK_SIZE):
                 pass
     trees = [*check_class_trees(data, splits), *check_class_parents(data, splits)]
     tables = label_tables(data)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mlcl.data.cache_entries import cached
+from mlcl.data.cache_entries import read_cached
 from mlcl.data.columns import as_rows
 from mlcl.data.dataset import Dataset
 from mlcl.data.row_groups import content_keys
@@ -66,7 +66,7 @@ def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Da
         with work.open("wb") as target:
             np.savez(target, **_draw(data, seed))  # type: ignore[arg-type]
 
-    return data.with_validation(seed, cached(file, write, _read))
+    return data.with_validation(seed, read_cached(file, write, _read))
 
 
 def _read(file: Path) -> dict[str, NDArray[np.int64]]:

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from torch import nn
 
 from mlcl.config.encoder_section import EncoderConfig
+from mlcl.config.section import Section
 from mlcl.errors import UserError
-from mlcl.models.feature_inputs import FeatureInput, InputName
 from mlcl.models.pretrained import PretrainedKeys, build_network
 
 SIZES = {"text": "max_length", "image": "image_size"}
@@ -28,6 +28,16 @@ GIVEN = {
     "input_columns": "frozen inputs",
 }
 """Parameters that `build` may have besides the section's keys and `network`, and their names in messages."""
+
+
+InputName = Literal["tfidf", "transformer", "image", "column"]
+"""The frozen inputs, each with an extractor in `mlcl.training.features`."""
+
+
+class FeatureInput(Section):
+    """The keys of one frozen input, with its modality."""
+
+    modality: ClassVar[Reads]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 import mlcl
 from mlcl.config import job_hash
 from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
-from mlcl.data.cache_entries import cached
+from mlcl.data.cache_entries import read_cached
 from mlcl.training.baselines import BASELINES, Problem
 from mlcl.training.baselines.jobs import read_rows
 from mlcl.training.builders import build_loop, build_model
@@ -182,7 +182,7 @@ class _Experiment:
             self._check_stop()
             try:
                 with lock.acquire(timeout=LOOK_EVERY):
-                    return cached(file, lambda work: _write_baseline(work, self._fit()), _read_baseline)
+                    return read_cached(file, lambda work: _write_baseline(work, self._fit()), _read_baseline)
             except Timeout:
                 continue
 

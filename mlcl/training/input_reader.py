@@ -14,7 +14,7 @@ import numpy as np
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import Pixels, decoded
+from mlcl.data.images import Pixels, decode_images
 from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
@@ -73,5 +73,5 @@ def decode_contents(images: Sequence[Content], places: Sequence[str], size: int)
     def refuse(row: int, found: str) -> UserError:
         return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
 
-    pixels = list(decoded(cast("Sequence[str | bytes | Path]", images), size, refuse))
+    pixels = list(decode_images(cast("Sequence[str | bytes | Path]", images), size, refuse))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)

@@ -190,3 +190,13 @@ def test_the_default_metric_follows_the_task_and_leaves_the_hash_of_other_jobs(t
         ({"evaluation.metric": "val/accuracy"}, "val/accuracy"),
     ):
         assert load_job(tree, {**several, **given}).evaluation.metric == metric
+
+
+def test_a_mapping_takes_the_keys_of_an_anchor_and_may_overwrite_them(tmp_path):
+    heads = "{section: &a {loss: supcon, labels: section, weight: 0.1}, chapter: {<<: *a, labels: chapter}}"
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(JOB | {"objective": None}).replace("null", f"{{heads: {heads}}}"))
+    found = dump_job(load_job(file, {"objective.classifier": JOB["objective"]["classifier"]}))
+    head = found["objective"]["heads"]["section"]
+    assert found["objective"]["heads"]["chapter"] == head | {"labels": "chapter"}
+    assert head["weight"] == 0.1

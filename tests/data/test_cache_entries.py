@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from mlcl.cli.data import app
 from mlcl.data import Dataset, decode_all
 from mlcl.data.cache_entries import ABOUT, cache_entries, remove_entry
-from mlcl.models.feature_inputs import TfidfInput
+from mlcl.models.encoders.features import TfidfInput
 from mlcl.service.doctor.checks import Scope
 from mlcl.service.doctor.files import find_partial_files
 from mlcl.testing.datasets import small_dataset

@@ -7,7 +7,7 @@ from data.conftest import DistributionTestCase, rows_of, splits_of
 
 from mlcl.data.sources import mimic
 from mlcl.data.sources.common.clinical import clean_text
-from mlcl.data.sources.common.icd_codes import (
+from mlcl.data.sources.mimic import (
     icd9_diagnosis,
     icd9_diagnosis_chapter,
     icd9_procedure,

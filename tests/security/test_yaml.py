@@ -17,9 +17,10 @@ SECONDS = 10.0
 
 def doubled(kind):
     """Ten aliases of ten aliases, nine deep: 200 bytes that stand for gigabytes."""
-    inner = {"list": "[{}]", "mapping": "{{{}}}"}[kind]
-    value = {"list": "{}", "mapping": "k{1}: {0}"}[kind]
-    lines = [f"a0: &a0 {inner.format(', '.join(value.format('x', i) for i in range(10)))}"]
+    inner = {"list": "[{}]", "mapping": "{{{}}}", "merge": "{{<<: [{}]}}"}[kind]
+    value = {"list": "{}", "mapping": "k{1}: {0}", "merge": "{}"}[kind]
+    first = "{k: x}" if kind == "merge" else inner.format(", ".join(value.format("x", i) for i in range(10)))
+    lines = [f"a0: &a0 {first}"]
     for depth in range(1, 10):
         aliases = ", ".join(value.format(f"*a{depth - 1}", i) for i in range(10))
         lines.append(f"a{depth}: &a{depth} {inner.format(aliases)}")
@@ -34,6 +35,9 @@ HOSTILE = {
     "a private tag": "key: !run 'touch ran'",
     "aliases of lists": doubled("list"),
     "aliases of mappings": doubled("mapping"),
+    "aliases of merges": doubled("merge"),
+    "a merge with itself": "key: &a {<<: *a}",
+    "a merge with a text": "key: {<<: a}",
     "a list in itself": "key: &a [*a]",
     "a mapping in itself": "key: &a {b: *a}",
     "deep mappings": "key: " + "{a: " * 5_000 + "1" + "}" * 5_000,

@@ -12,7 +12,7 @@ import torch
 from mlcl.data import Dataset, decode_all, normalise
 from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
-from mlcl.models.feature_inputs import ColumnInput, ImageInput, TfidfInput, TransformerInput
+from mlcl.models.encoders.features import ColumnInput, ImageInput, TfidfInput, TransformerInput
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.features import cache as feature_cache
 from mlcl.training.features.cache import EXTRACTORS, FeatureCache

@@ -20,8 +20,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from mlcl.data.source import NewDataset, Source, Workspace
+from mlcl.data.sources.common import reviews
 from mlcl.data.sources.common.distribution import Distribution, Release
-from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
 
 FILES = tuple(
     f"{name}.{ending}"
@@ -31,7 +31,7 @@ FILES = tuple(
 RELEASE = Release("BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)", [FILES])
 NEUTRAL = {"down": (3.0, 3.5), "up": (2.5, 3.0)}
 """The first and the last neutral rating by how half stars are rounded."""
-REVIEWS = ReviewSet(
+REVIEWS = reviews.ReviewSet(
     aspects=("appearance", "aroma", "palate", "taste", "overall"),
     scale=(1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5),
     neutral=NEUTRAL["down"],
@@ -40,7 +40,7 @@ COUNTS = {"reviews": 1_586_614}
 """Reviews in the file; the paper and SNAP's page say 1,586,259."""
 
 
-class BeerOptions(ReviewOptions):
+class BeerOptions(reviews.ReviewOptions):
     """Options of the draw, and of half stars."""
 
     half_stars: Literal["down", "up"] = Field(
@@ -55,10 +55,10 @@ def read(options: BeerOptions, split_seed: int, work: Workspace) -> NewDataset:
     """
     files = work.enter_context(RELEASE.open(options.path))
     kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
-    return drawn_reviews(options, split_seed, kind, partial(_reviews, files, options))
+    return reviews.draw_reviews(options, split_seed, kind, partial(_reviews, files, options))
 
 
-def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
+def _reviews(files: Distribution, options: reviews.ReviewOptions) -> Iterator[reviews.Review]:
     name = files.first(*FILES) or ""
     file = files.file(name)
     fields = _literals if ".json" in name else _blocks
@@ -66,7 +66,7 @@ def _reviews(files: Distribution, options: ReviewOptions) -> Iterator[Review]:
     for line, values in fields(files, name):
         found += 1
         ratings = [REVIEWS.rating(values.get(f"review/{a}"), f"line {line}", file) for a in REVIEWS.aspects]
-        yield Review(f"line-{line}", str(values.get("review/text") or "").strip(), tuple(ratings))
+        yield reviews.Review(f"line-{line}", str(values.get("review/text") or "").strip(), tuple(ratings))
     options.compare(COUNTS, {"reviews": found})
 
 
@@ -75,25 +75,25 @@ def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, 
     with files.open(name) as lines:
         first, key, values = 0, "", dict[str, list[str]]()
         for number, line in enumerate(lines, 1):
-            text = western(line).rstrip("\r\n")
+            text = reviews.decode_western(line).rstrip("\r\n")
             start, colon, value = text.partition(":")
             if start == "beer/name":
                 if values:
-                    yield first, joined(values)
+                    yield first, reviews.join_lines(values)
                 first, values = number, {}
             if colon and start.startswith(("beer/", "review/")) and " " not in start:
                 key, values[start] = start, [value.strip(" ")]
             elif values:
                 values[key].append(text)
         if values:
-            yield first, joined(values)
+            yield first, reviews.join_lines(values)
 
 
 def _literals(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     with files.open(name) as lines:
         for number, line in enumerate(lines, 1):
             try:
-                values = ast.literal_eval(western(line))
+                values = ast.literal_eval(reviews.decode_western(line))
                 if not isinstance(values, dict):
                     raise ValueError("not a dictionary")
             except (ValueError, SyntaxError, MemoryError, RecursionError) as error:

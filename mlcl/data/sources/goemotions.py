@@ -82,11 +82,8 @@ def _comments(files: Distribution, name: str, emotions: Sequence[str]) -> Iterat
             text, chosen, comment_id = line.split("\t")
             labels = [by_number[index] for index in chosen.split(",")]
         except (ValueError, KeyError):
-            problem, allowed = (
-                f"line {number} is no text, numbers of emotions and id",
-                f"0 to {len(emotions) - 1}",
-            )
-            raise files.error(name, problem, line, allowed) from None
+            problem = f"line {number} is no text, numbers of emotions and id"
+            raise files.error(name, problem, line, f"0 to {len(emotions) - 1}") from None
         yield Comment(comment_id, PARTS[name], text, labels)
 
 

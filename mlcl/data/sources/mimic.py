@@ -17,6 +17,10 @@ that of MIMIC-IV. An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 c
 ICD-10 codes stay as the tables write them, as in the published sets. The splits are the lists of Nguyen et
 al. (2023), which their project MIMIC-IV-ICD publishes with the fifty codes of `codes: 50`. The paper's
 numbers of codes are, by our reading, those with a training row.
+
+All tables leave the dot of a code out. Without it diagnosis 0117 (011.7) and procedure 0117 (01.17) of
+ICD-9-CM look alike. A procedure code that was once read as a number has lost its leading zeros, and nothing
+brings them back: 117 may be 01.17 or 11.7. So codes are read as text.
 """
 
 from __future__ import annotations
@@ -27,25 +31,68 @@ from pydantic import Field
 
 from mlcl.config.section import UserPath
 from mlcl.data.source import NewDataset, Source, Workspace
-from mlcl.data.sources.common.clinical import (
-    LICENCE,
-    ClinicalOptions,
-    Lists,
-    NoteStore,
-    notes_dataset,
-    records,
-)
+from mlcl.data.sources.common import clinical
 from mlcl.data.sources.common.distribution import Release
-from mlcl.data.sources.common.icd_codes import (
-    Codes,
-    CodeTable,
-    icd9_diagnosis,
-    icd9_diagnosis_chapter,
-    icd9_procedure,
-    icd9_procedure_chapter,
-    icd10_diagnosis_chapter,
-    icd10_procedure_section,
+
+ICD9_DIAGNOSIS_CHAPTERS = (
+    "001-139 140-239 240-279 280-289 290-319 320-389 390-459 460-519 520-579 "
+    "580-629 630-679 680-709 710-739 740-759 760-779 780-799 800-999 V01-V91 E000-E999"
 )
+"""The chapters of volume 1, and its two supplementary classifications."""
+ICD9_PROCEDURE_CHAPTERS = (
+    "00 01-05 06-07 08-16 17 18-20 21-29 30-34 35-39 40-41 42-54 55-59 60-64 65-71 72-75 76-84 85-86 87-99"
+)
+"""The chapters of volume 3."""
+ICD10_DIAGNOSIS_CHAPTERS = (
+    "A00-B99 C00-D49 D50-D89 E00-E89 F01-F99 G00-G99 H00-H59 H60-H95 I00-I99 J00-J99 K00-K95 L00-L99 "
+    "M00-M99 N00-N99 O00-O9A P00-P96 Q00-Q99 R00-R99 S00-T88 U00-U85 V00-Y99 Z00-Z99"
+)
+"""The chapters of ICD-10-CM. Letters follow digits, so that M1A, C7A and Z3A lie in their chapters."""
+
+
+def icd9_diagnosis(code: str) -> str:
+    """A diagnosis code with its dot: after three characters, after four of an E code."""
+    return _dotted(code, 4 if code.startswith("E") else 3)
+
+
+def icd9_procedure(code: str) -> str:
+    """A procedure code with its dot, after two digits."""
+    return _dotted(code, 2)
+
+
+def icd9_diagnosis_chapter(code: str) -> str:
+    """The chapter of a diagnosis code such as 428.0, by its range ("390-459")."""
+    return _chapter_of(code.partition(".")[0], ICD9_DIAGNOSIS_CHAPTERS)
+
+
+def icd9_procedure_chapter(code: str) -> str:
+    """The chapter of a procedure code such as 38.93 ("procedures 35-39")."""
+    return f"procedures {_chapter_of(code.partition('.')[0], ICD9_PROCEDURE_CHAPTERS)}"
+
+
+def icd10_diagnosis_chapter(code: str) -> str:
+    """The chapter of a diagnosis code such as I2510, by its range ("I00-I99")."""
+    return _chapter_of(code[:3], ICD10_DIAGNOSIS_CHAPTERS)
+
+
+def icd10_procedure_section(code: str) -> str:
+    """The section of an ICD-10-PCS code, which is its first character ("procedures 0" is surgery)."""
+    return f"procedures {code[0]}"
+
+
+def _chapter_of(category: str, chapters: str) -> str:
+    """The range ("first-last", or one category) in which a category lies as text, else "other"."""
+    for chapter in chapters.split():
+        first, _, last = chapter.partition("-")
+        if len(category) == len(first) and first <= category <= (last or first):
+            return chapter
+    return "other"
+
+
+def _dotted(code: str, digits: int) -> str:
+    plain = code.replace(".", "")
+    return f"{plain[:digits]}.{plain[digits:]}" if len(plain) > digits else plain
+
 
 COUNTED = ("train", "validation", "test", "codes", "codes a row")
 """The published counts, in the order of the tables below."""
@@ -63,8 +110,8 @@ def _published(*counts: float) -> dict[str, float]:
 TITLE_3 = "MIMIC-III v1.4 (PhysioNet)"
 NOTES_3 = _names("NOTEEVENTS")
 TABLES_3 = (
-    CodeTable(_names("DIAGNOSES_ICD"), icd9_diagnosis, icd9_diagnosis_chapter),
-    CodeTable(_names("PROCEDURES_ICD"), icd9_procedure, icd9_procedure_chapter),
+    clinical.CodeTable(_names("DIAGNOSES_ICD"), icd9_diagnosis, icd9_diagnosis_chapter),
+    clinical.CodeTable(_names("PROCEDURES_ICD"), icd9_procedure, icd9_procedure_chapter),
 )
 RELEASE_3 = Release(TITLE_3, [NOTES_3, *(table.names for table in TABLES_3)])
 PUBLISHED_3 = {
@@ -79,38 +126,40 @@ TOP_50 = """
 """The labels of MIMIC-III-50 as CAML prints them; counted anew they differ (Edin et al. 2023)."""
 
 
-def state_3(options: ClinicalOptions) -> list[Any]:
+def state_3(options: clinical.ClinicalOptions) -> list[Any]:
     """Plain data that changes when one of the files of MIMIC-III does."""
     return [RELEASE_3.state(options), *_lists_3(options).state()]
 
 
-def read_3(options: ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
+def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
     """Reads MIMIC-III. Raises UserError with file and line, and for counts that are not the published."""
-    files, notes = work.enter_context(RELEASE_3.open(options.path)), NoteStore(work)
-    codes = Codes()
+    files, notes = work.enter_context(RELEASE_3.open(options.path)), clinical.NoteStore(work)
+    codes = clinical.Codes()
     for table in TABLES_3:
-        codes.add(table, records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")))
+        codes.add(table, clinical.records(files, table.names, ("SUBJECT_ID", "HADM_ID", "ICD9_CODE")))
     splits, _ = _lists_3(options).read(codes, split_seed)
     columns = ("HADM_ID", "CHARTDATE", "CATEGORY", "DESCRIPTION", "TEXT")
-    for admission, date, category, description, text in records(files, NOTES_3, columns):
+    for admission, date, category, description, text in clinical.records(files, NOTES_3, columns):
         if category.strip() == "Discharge summary" and admission in splits:
             # A summary goes before an addendum of its day.
             notes.add(admission, (date, description.strip() != "Report"), text)
     name, published = f"mimic3-{options.codes}", PUBLISHED_3[options.codes]
-    return notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
+    return clinical.notes_dataset(options, splits, codes, frozenset(TOP_50.split()), notes, name, published)
 
 
-def _lists_3(options: ClinicalOptions) -> Lists:
-    return Lists(options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3")
+def _lists_3(options: clinical.ClinicalOptions) -> clinical.Lists:
+    return clinical.Lists(
+        options, "CAML by Mullenbach et al. (2018), in its folder mimicdata/mimic3", "mimic3"
+    )
 
 
 MIMIC3 = Source(
     name="mimic3",
     title="MIMIC-III v1.4: discharge summaries with ICD-9 codes",
     origin=TITLE_3,
-    licence=LICENCE,
+    licence=clinical.LICENCE,
     version="2",
-    options=ClinicalOptions,
+    options=clinical.ClinicalOptions,
     read=read_3,
     state=state_3,
 )
@@ -122,12 +171,12 @@ PROCEDURES_4 = _names("hosp/procedures_icd", "procedures_icd")
 RELEASE_4, NOTE_RELEASE_4 = Release(TITLE_4, [DIAGNOSES_4, PROCEDURES_4]), Release(NOTE_TITLE_4, [NOTES_4])
 TABLES_4 = {
     9: (
-        CodeTable(DIAGNOSES_4, icd9_diagnosis, icd9_diagnosis_chapter),
-        CodeTable(PROCEDURES_4, icd9_procedure, icd9_procedure_chapter),
+        clinical.CodeTable(DIAGNOSES_4, icd9_diagnosis, icd9_diagnosis_chapter),
+        clinical.CodeTable(PROCEDURES_4, icd9_procedure, icd9_procedure_chapter),
     ),
     10: (
-        CodeTable(DIAGNOSES_4, str, icd10_diagnosis_chapter),
-        CodeTable(PROCEDURES_4, str, icd10_procedure_section),
+        clinical.CodeTable(DIAGNOSES_4, str, icd10_diagnosis_chapter),
+        clinical.CodeTable(PROCEDURES_4, str, icd10_procedure_section),
     ),
 }
 PUBLISHED_4 = {
@@ -138,7 +187,7 @@ PUBLISHED_4 = {
 }
 
 
-class Mimic4Options(ClinicalOptions):
+class Mimic4Options(clinical.ClinicalOptions):
     """Options of the tables, and of the codes and the split."""
 
     version: Literal[9, 10] = Field(10, description="of the codes")
@@ -156,32 +205,32 @@ def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDatas
     """Reads MIMIC-IV. Raises UserError with file and line, and for counts that are not the published."""
     tables = work.enter_context(RELEASE_4.open(options.path))
     files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
-    notes, codes = NoteStore(work), Codes()
+    notes, codes = clinical.NoteStore(work), clinical.Codes()
     for table in TABLES_4[options.version]:
-        rows = records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
+        rows = clinical.records(tables, table.names, ("subject_id", "hadm_id", "icd_code", "icd_version"))
         codes.add(table, (row[:3] for row in rows if row[3] == str(options.version)))
     splits, top = _lists_4(options).read(codes, split_seed)
     # The lists of the other version name other admissions.
     splits = {row: split for row, split in splits.items() if row in codes.of}
     columns = ("hadm_id", "note_type", "charttime", "text")
-    for admission, kind, time, text in records(files, NOTES_4, columns):
+    for admission, kind, time, text in clinical.records(files, NOTES_4, columns):
         if admission in splits:
             notes.add(admission, (time, kind != "DS"), text)
     name = f"mimic4-icd{options.version}-{options.codes}"
     published = PUBLISHED_4[options.version, options.codes]
-    return notes_dataset(options, splits, codes, top, notes, name, published)
+    return clinical.notes_dataset(options, splits, codes, top, notes, name, published)
 
 
-def _lists_4(options: Mimic4Options) -> Lists:
+def _lists_4(options: Mimic4Options) -> clinical.Lists:
     title = "MIMIC-IV-ICD by Nguyen et al. (2023), in its folders mimicdata/mimic4_icd9 and mimic4_icd10"
-    return Lists(options, title, f"mimic4_icd{options.version}", top=True)
+    return clinical.Lists(options, title, f"mimic4_icd{options.version}", top=True)
 
 
 MIMIC4 = Source(
     name="mimic4",
     title="MIMIC-IV v2.2: discharge summaries with ICD-9 or ICD-10 codes",
     origin=f"{TITLE_4}, {NOTE_TITLE_4}",
-    licence=LICENCE,
+    licence=clinical.LICENCE,
     version="2",
     options=Mimic4Options,
     read=read_4,

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from mlcl.data.source import NewDataset, Source, Workspace, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
-from mlcl.data.split_assignment import draw, hold_out
+from mlcl.data.split_assignment import draw, hold_out_rows
 from mlcl.data.writer import ROWS_AT_ONCE
 from mlcl.errors import UserError
 
@@ -69,7 +69,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
         drawn = draw(ids, split_seed, RANDOM)
         splits = [drawn.get(number, "train") for number in ids]
     else:
-        hold_out(splits, [labels], ids, split_seed, options.validation)
+        hold_out_rows(splits, [labels], ids, split_seed, options.validation)
     rows = {number: (split, row) for number, split, row in zip(ids, splits, labels, strict=True)}
     return NewDataset("text", {"topics": space}, _batches(files, rows), allow_untrained=True)
 

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from mlcl.data.source import NewDataset, Source, Workspace, count, indices, space_of_rows
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions, Release
-from mlcl.data.split_assignment import hold_out, words_of
+from mlcl.data.split_assignment import hold_out_rows, words_of
 from mlcl.data.writer import in_batches
 
 FILES = [f"reut2-{number:03}.sgm" for number in range(22)]
@@ -60,7 +60,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
     labels = indices(names, space)
     # Some stories came over the wire twice.
     keys = [words_of(story.text) for story in stories]
-    hold_out(splits, [labels], keys, split_seed, options.validation)
+    hold_out_rows(splits, [labels], keys, split_seed, options.validation)
     columns = {"id": ids, "split": splits, "topics": labels}
     return NewDataset(
         "text", {"topics": space}, in_batches(columns, "text", (story.text for story in stories))

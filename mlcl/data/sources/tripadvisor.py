@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mlcl.data.source import NewDataset, Source, Workspace
+from mlcl.data.sources.common import reviews
 from mlcl.data.sources.common.distribution import hash_of_files
-from mlcl.data.sources.common.reviews import Review, ReviewOptions, ReviewSet, drawn_reviews, joined, western
 from mlcl.errors import UserError
 
 TAGS = {
@@ -32,7 +32,7 @@ TAGS = {
     "service": "Service",
 }
 """Aspect to the tag of its rating; the aspects and their names are MLCL's."""
-REVIEWS = ReviewSet(
+REVIEWS = reviews.ReviewSet(
     aspects=tuple(TAGS),
     scale=(1, 2, 3, 4, 5),
     neutral=(3, 3),
@@ -51,17 +51,17 @@ class Fields(NamedTuple):
     values: Mapping[str, Any]
 
 
-def state(options: ReviewOptions) -> str:
+def state(options: reviews.ReviewOptions) -> str:
     """A hash of all names, sizes and times."""
     return hash_of_files(options.path, hotels(options.path))
 
 
-def read(options: ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
+def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
     """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
 
     Raises UserError with file and review.
     """
-    return drawn_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
+    return reviews.draw_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 
 
 def hotels(path: Path) -> list[Path]:
@@ -84,10 +84,10 @@ def _once(files: list[Path]) -> list[Path]:
     return files
 
 
-def _reviews(path: Path) -> Iterator[Review]:
+def _reviews(path: Path) -> Iterator[reviews.Review]:
     for file in hotels(path):
         try:
-            text = western(file.read_bytes())
+            text = reviews.decode_western(file.read_bytes())
         except OSError as error:
             raise UserError("cannot be read", file=file, found=error) from None
         written = _from_json(text, file) if file.suffix == ".json" else _from_tags(text)
@@ -95,11 +95,11 @@ def _reviews(path: Path) -> Iterator[Review]:
             yield _review(f"{file.stem}/{number}", fields, file)
 
 
-def _review(review_id: str, fields: Fields, file: Path) -> Review:
+def _review(review_id: str, fields: Fields, file: Path) -> reviews.Review:
     title = str(fields.values.get("Title") or "").strip('“”" ')
     content = SCRIPT.sub(" ", str(fields.values.get("Content") or "")).strip()
     ratings = [REVIEWS.rating(fields.values.get(tag), fields.place, file) for tag in TAGS.values()]
-    return Review(review_id, f"{title}\n{content}" if title and content else content, tuple(ratings))
+    return reviews.Review(review_id, f"{title}\n{content}" if title and content else content, tuple(ratings))
 
 
 def _from_tags(text: str) -> Iterator[Fields]:
@@ -110,13 +110,13 @@ def _from_tags(text: str) -> Iterator[Fields]:
             tag = found[1]
             if tag == "Author":
                 if place:
-                    yield Fields(place, joined(values))
+                    yield Fields(place, reviews.join_lines(values))
                 place, values = f"line {number}", {}
             values[tag] = [found[2]]
         elif tag == "Content" and not MARKUP.match(line):
             values[tag].append(line)
     if place:
-        yield Fields(place, joined(values))
+        yield Fields(place, reviews.join_lines(values))
 
 
 def _from_json(text: str, file: Path) -> Iterator[Fields]:
@@ -134,7 +134,7 @@ SOURCE = Source(
     origin="TripAdvisor data set of the LARA project (Wang, Lu and Zhai 2010)",
     licence="for research; cite Wang, Lu and Zhai 2010",
     version="2",
-    options=ReviewOptions,
+    options=reviews.ReviewOptions,
     read=read,
     state=state,
 )

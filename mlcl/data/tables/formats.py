@@ -14,50 +14,37 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mlcl.data.tables.files import (
-    ROWS_AT_ONCE,
-    ROWS_TRIED,
-    Dialect,
-    Frame,
-    Records,
-    TableFile,
-    csv_table,
-    frames,
-    object_frame,
-    open_bytes,
-    suffix_of,
-    text_lines,
-)
+from mlcl.data.tables import files
 from mlcl.errors import UserError
 
 FASTTEXT = "__label__"
 
 
-def open_table(path: Path, dialect: Dialect | None = None) -> TableFile:
+def open_table(path: Path, dialect: files.Dialect | None = None) -> files.TableFile:
     """Opens the table in a file, by its suffix. Raises UserError for a format that is not in `FORMS`."""
     if not path.is_file():
         raise UserError("no such file", file=path)
-    suffix = suffix_of(path)
+    suffix = files.suffix_of(path)
     if suffix not in FORMS:
-        with open_bytes(path) as file:
+        with files.open_bytes(path) as file:
             if file.read(len(FASTTEXT)) != FASTTEXT.encode():
                 allowed = [*FORMS, "each also with .gz, but for .parquet"]
                 found = suffix or "no suffix"
                 raise UserError("not a form that can be read", file=path, found=found, allowed=allowed)
-    return FORMS.get(suffix, lines_table)(path, dialect or Dialect())
+    return FORMS.get(suffix, lines_table)(path, dialect or files.Dialect())
 
 
-def json_table(path: Path, dialect: Dialect) -> TableFile:
+def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     """Opens a file with a JSON object on each line, or one array of objects; columns are all of their keys.
 
     Raises UserError with the line for anything but a JSON object.
     """
-    lines = text_lines(path, dialect.encoding)
+    lines = files.text_lines(path, dialect.encoding)
     unit = "row" if next((text.lstrip()[0] for _, text in lines if text.strip()), "") == "[" else "line"
 
-    def objects() -> Records:
-        lines = text_lines(path, dialect.encoding)
-        values: Records
+    def objects() -> files.Records:
+        lines = files.text_lines(path, dialect.encoding)
+        values: files.Records
         if unit == "row":
             values = enumerate(_json(path, "line 1 and after", "".join(text for _, text in lines)))
         else:
@@ -69,7 +56,9 @@ def json_table(path: Path, dialect: Dialect) -> TableFile:
             yield number, value
 
     columns = tuple(dict.fromkeys(key for _, row in objects() for key in row))
-    return TableFile(path, columns, lambda wanted: frames(objects(), {name: name for name in wanted}), unit)
+    return files.TableFile(
+        path, columns, lambda wanted: files.frames(objects(), {name: name for name in wanted}), unit
+    )
 
 
 def _json(path: Path, place: str, text: str) -> Any:
@@ -79,42 +68,44 @@ def _json(path: Path, place: str, text: str) -> Any:
         raise UserError(f"not valid JSON at {place}", file=path, found=error) from None
 
 
-def lines_table(path: Path, dialect: Dialect) -> TableFile:
+def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
     """Opens a file with a text a line, column `text`, and with the labels of fastText if it begins with one.
 
     A file with the same number of tabs in each line is read as CSV.
     """
-    first = [text for _, text in islice(text_lines(path, dialect.encoding), ROWS_TRIED)]
+    first = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
     tabs = {text.count("\t") for text in first}
     if len(first) > 1 and len(tabs) == 1 and tabs != {0}:
-        return csv_table(path, replace(dialect, delimiter="\t"))
+        return files.csv_table(path, replace(dialect, delimiter="\t"))
     tagged = "".join(first[:1]).startswith(FASTTEXT)
 
-    def rows() -> Records:
-        for line, text in text_lines(path, dialect.encoding):
+    def rows() -> files.Records:
+        for line, text in files.text_lines(path, dialect.encoding):
             words = text.rstrip("\r\n").split(" ")
             tags = [word for word in words if tagged and word.startswith(FASTTEXT)]
             rest = " ".join(word for word in words if word not in tags)
             yield line, (rest, [tag.removeprefix(FASTTEXT) for tag in tags])
 
     columns = ("text", "labels") if tagged else ("text",)
-    return TableFile(path, columns, lambda wanted: frames(rows(), {c: columns.index(c) for c in wanted}))
+    return files.TableFile(
+        path, columns, lambda wanted: files.frames(rows(), {c: columns.index(c) for c in wanted})
+    )
 
 
-def parquet_table(path: Path, _dialect: Dialect) -> TableFile:
+def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
     """Opens a Parquet file. Raises UserError for one that is not whole."""
     with _whole(path):
         schema = pq.read_schema(path)
 
-    def read(wanted: Collection[str]) -> Iterator[Frame]:
+    def read(wanted: Collection[str]) -> Iterator[files.Frame]:
         first = 0
         with _whole(path), pq.ParquetFile(path, memory_map=True) as file:
-            for batch in file.iter_batches(ROWS_AT_ONCE, columns=list(wanted)):
+            for batch in file.iter_batches(files.ROWS_AT_ONCE, columns=list(wanted)):
                 columns = {name: batch.column(name).to_pylist() for name in wanted}
-                yield object_frame(columns, pd.RangeIndex(first, first + len(batch)))
+                yield files.object_frame(columns, pd.RangeIndex(first, first + len(batch)))
                 first += len(batch)
 
-    return TableFile(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
+    return files.TableFile(path, tuple(schema.names), read, "row", _class_names(schema.metadata or {}))
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
@@ -137,9 +128,9 @@ def _whole(path: Path) -> Iterator[None]:
         raise UserError("not a whole Parquet file; was it truncated?", file=path, found=error) from None
 
 
-FORMS: dict[str, Callable[[Path, Dialect], TableFile]] = {
-    ".csv": csv_table,
-    ".tsv": csv_table,
+FORMS: dict[str, Callable[[Path, files.Dialect], files.TableFile]] = {
+    ".csv": files.csv_table,
+    ".tsv": files.csv_table,
     ".jsonl": json_table,
     ".ndjson": json_table,
     ".json": json_table,

@@ -19,8 +19,8 @@ from mlcl.data.tables.notation import (
     Cell,
     Notation,
     cell_of,
+    find_joined,
     form_of,
-    joined,
     number_of,
     recognise,
     text_of,
@@ -166,7 +166,7 @@ def notation_of(
     if isinstance(label, SingleColumn):
         for sign in SEPARATORS:
             wrong = [cell for cell in texts if sign in cell]
-            if wrong and not given and (sign in ";|" or joined(set(texts), sign)):
+            if wrong and not given and (sign in ";|" or find_joined(set(texts), sign)):
                 allowed = "kind multi_label, or classes that name it whole"
                 raise column.error(wrong[0], "one label or several", wrong[0], allowed, ": name it")
         return Notation("names")
@@ -239,7 +239,7 @@ def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> 
     notes = []
     texts = [cell for cell in column.first if isinstance(cell, str)]
     for sign in JOINING if notation.form == "names" else ():
-        if whole := joined(dict.fromkeys(texts), sign):
+        if whole := find_joined(dict.fromkeys(texts), sign):
             parts = "each of its words" if sign == " " else f"each of its parts at {sign!r}"
             notes.append(f'{column.name}: "{whole}" is one class, and so is {parts}')
     count = Counter(column.of_row)

@@ -236,7 +236,7 @@ def parts_of(cells: Collection[str], separator: str) -> set[str]:
     return {part.strip() for cell in cells for part in cell.split(separator)}
 
 
-def joined(cells: Collection[str], separator: str) -> str | None:
+def find_joined(cells: Collection[str], separator: str) -> str | None:
     """The first text whose parts are all texts of their own; None if there is none."""
     return next(
         (

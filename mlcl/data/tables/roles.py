@@ -24,7 +24,7 @@ from mlcl.data.tables.notation import (
     Notation,
     alone,
     divides,
-    joined,
+    find_joined,
     number_of,
     parts_of,
     path_sign,
@@ -227,7 +227,7 @@ def _kind(
             return ("share" if shares else "other"), None
     notation = recognise(texts)
     joining = {"&", "and", "or", "/", "+", "-"} & parts_of(texts, " ")
-    if notation is None and divides(texts, " ") and not joining and (named or joined(texts, " ")):
+    if notation is None and divides(texts, " ") and not joining and (named or find_joined(texts, " ")):
         notation = Notation("divided", " ")
     if notation is None or notation.form != "names":
         return "multi_label", notation

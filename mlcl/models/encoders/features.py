@@ -1,4 +1,4 @@
-"""A small network on frozen inputs, with the linear model inside it.
+"""A small network on frozen inputs, with the linear model inside it, and the keys of each input in a job.
 
 Shapes: B rows, F columns of an input, T entries of the fullest sparse row, E entries of all sparse rows, H
 first layer, D embedding, L logits, O outputs.
@@ -17,15 +17,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
-from mlcl.models.encoder import Encoder
-from mlcl.models.feature_inputs import (
-    ColumnInput,
-    FeatureInput,
-    ImageInput,
-    InputName,
-    TfidfInput,
-    TransformerInput,
-)
+from mlcl.models.encoder import Encoder, FeatureInput, InputName
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 SPARSE = ("tfidf",)
@@ -34,6 +26,46 @@ WIDE = 0.3
 """Scale of the linear path. Adam's steps are equally large for rare terms, which would be overfitted."""
 STD = 0.02
 """Deviation of the first weights of a sparse input, whose rows have unit length."""
+
+
+class TfidfInput(FeatureInput):
+    """Weighted counts of words and of their sequences in the training rows (TF-IDF)."""
+
+    modality = "text"
+
+    ngrams: Annotated[int, Field(ge=1, le=5)] = Field(2, description="words of the longest sequence")
+    max_features: int = Field(20_000, ge=1, description="most frequent sequences that are kept")
+
+
+class TransformerInput(FeatureInput):
+    """The mean token state of a frozen Hugging Face model."""
+
+    modality = "text"
+
+    model: str = Field(description="folder, package:NAME or hub name")
+    max_length: int = Field(128, ge=1, description="tokens of a text that are read")
+
+
+class ImageInput(FeatureInput):
+    """The output of a frozen network, or the pixels themselves."""
+
+    modality = "image"
+
+    network: Literal["pixels", "resnet18", "resnet50"] = Field("pixels", description="of torchvision")
+    weights: str | None = Field(None, description="safetensors file of torchvision weights; networks need it")
+    image_size: int = Field(32, ge=1, description="side in pixels that images are resized to")
+
+    @model_validator(mode="after")
+    def _frozen_weights(self) -> Self:
+        if (self.network == "pixels") != (self.weights is None):
+            raise ValueError("a frozen network needs weights, pixels take none")
+        return self
+
+
+class ColumnInput(FeatureInput):
+    """The vectors of the data set itself."""
+
+    modality = "vectors"
 
 
 class FeaturesConfig(EncoderConfig):

@@ -12,19 +12,12 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models import pretrained
 from mlcl.models.encoder import Encoder
 from mlcl.models.label_layers import LabelAttention
-from mlcl.models.pretrained import (
-    PACKAGES,
-    PretrainedKeys,
-    check_length,
-    hidden_size,
-    save_config,
-    token_states,
-)
 
 
-class PlmIcdConfig(EncoderConfig, PretrainedKeys):
+class PlmIcdConfig(EncoderConfig, pretrained.PretrainedKeys):
     """PLM-ICD (Huang et al. 2022): chunks through a pretrained encoder, then attention by label."""
 
     name: Literal["plm_icd"]
@@ -60,10 +53,10 @@ class PlmIcd(nn.Module):
         pooling: Literal["max", "mean"] = "max",
     ) -> None:
         super().__init__()
-        check_length(network, chunk_length, "encoder.chunk_length")
+        pretrained.check_length(network, chunk_length, "encoder.chunk_length")
         self.network = network
         self.chunk_length = chunk_length
-        self.dim = hidden_size(network)
+        self.dim = pretrained.hidden_size(network)
         self.label_logits = labels
         self.attention = LabelAttention(self.dim, labels, pooling)
 
@@ -81,7 +74,7 @@ class PlmIcd(nn.Module):
         length = min(self.chunk_length, tokens)
         ids_NC, mask_NC = (F.pad(x, (0, -tokens % length)).reshape(-1, length) for x in (ids_BT, mask_BT))
         used_N = mask_NC.any(1)
-        h_used = token_states(self.network, ids_NC[used_N], mask_NC[used_N])
+        h_used = pretrained.token_states(self.network, ids_NC[used_N], mask_NC[used_N])
         h_NCD = h_used.new_zeros(*ids_NC.shape, self.dim).index_put((used_N,), h_used)
         return h_NCD.reshape(texts, -1, self.dim)[:, :tokens]
 
@@ -94,7 +87,7 @@ PLM_ICD = Encoder(
     build=PlmIcd,
     tokenizer="pretrained",
     label_wise=True,
-    packages=PACKAGES,
-    export=save_config,
+    packages=pretrained.PACKAGES,
+    export=pretrained.save_config,
     order=6,
 )

@@ -12,18 +12,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
+from mlcl.models import pretrained
 from mlcl.models.encoder import Encoder
-from mlcl.models.pretrained import (
-    PACKAGES,
-    PretrainedKeys,
-    check_length,
-    hidden_size,
-    save_config,
-    token_states,
-)
 
 
-class TransformerConfig(EncoderConfig, PretrainedKeys):
+class TransformerConfig(EncoderConfig, pretrained.PretrainedKeys):
     """A Hugging Face text encoder, by folder or name."""
 
     name: Literal["transformer"]
@@ -53,10 +46,10 @@ class TextTransformer(nn.Module):
     ) -> None:
         super().__init__()
         if max_length is not None:
-            check_length(network, max_length, "encoder.max_length")
+            pretrained.check_length(network, max_length, "encoder.max_length")
         self.network = network
         self.pooling = pooling
-        self.dim = hidden_size(network)
+        self.dim = pretrained.hidden_size(network)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens.
@@ -64,7 +57,7 @@ class TextTransformer(nn.Module):
         Padding may stand on either side; a network that counts positions from the left, as BERT does, needs
         it on the right. Gives (B, D), at least float32.
         """
-        h_BTD = token_states(self.network, input_ids, attention_mask)
+        h_BTD = pretrained.token_states(self.network, input_ids, attention_mask)
         if self.pooling == "mean":
             tokens_B = attention_mask.sum(1).clamp(min=1)
             return (h_BTD * attention_mask.unsqueeze(2)).sum(1) / tokens_B.unsqueeze(1)
@@ -80,7 +73,7 @@ TRANSFORMER = Encoder(
     modality="text",
     build=TextTransformer,
     tokenizer="pretrained",
-    packages=PACKAGES,
-    export=save_config,
+    packages=pretrained.PACKAGES,
+    export=pretrained.save_config,
     order=5,
 )

@@ -13,15 +13,9 @@ from mlcl.config.encoder_section import EncoderConfig
 from mlcl.data import Dataset, DatasetInfo, Split
 from mlcl.data.format import plural
 from mlcl.errors import UserError
+from mlcl.models.encoder import FeatureInput, InputName
+from mlcl.models.encoders.features import ColumnInput, ImageInput, TfidfInput, TransformerInput
 from mlcl.models.encoders.resnet import ResNetConfig
-from mlcl.models.feature_inputs import (
-    ColumnInput,
-    FeatureInput,
-    ImageInput,
-    InputName,
-    TfidfInput,
-    TransformerInput,
-)
 from mlcl.models.pretrained import PretrainedKeys
 from mlcl.training.baselines.baseline import BASELINES, Baseline
 from mlcl.training.features.cache import FeatureCache

@@ -2,5 +2,5 @@
 
 `extractor.py` declares an extractor, a function from texts, images or vectors to rows of numbers; `tfidf.py`,
 `transformer.py` and `image.py` have one each. `cache.py` keeps their rows on disk, and `inputs.py` reads the
-rows that a job or an exported model needs. Their keys in a job are in `mlcl.models.feature_inputs`.
+rows that a job or an exported model needs. Their keys in a job are in `mlcl.models.encoders.features`.
 """

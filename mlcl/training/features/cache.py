@@ -24,8 +24,9 @@ import numpy as np
 import torch
 
 from mlcl.data import Dataset, Split, decode_all
-from mlcl.data.cache_entries import ABOUT, cached
-from mlcl.models.feature_inputs import ColumnInput, FeatureInput, ImageInput, InputName
+from mlcl.data.cache_entries import ABOUT, read_cached
+from mlcl.models.encoder import FeatureInput, InputName
+from mlcl.models.encoders.features import ColumnInput, ImageInput
 from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, precision
 from mlcl.training.features.image import IMAGE
 from mlcl.training.features.tfidf import TFIDF
@@ -129,7 +130,7 @@ class FeatureCache:
             write(work)
             (work / ABOUT).write_text(json.dumps(about, indent=1) + "\n")
 
-        return cached(self._entry(about), write_entry, read, is_folder=True)
+        return read_cached(self._entry(about), write_entry, read, is_folder=True)
 
 
 def _write(folder: Path, rows: Matrix) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mlcl.models.feature_inputs import ColumnInput
+from mlcl.models.encoders.features import ColumnInput
 
 Matrix = Any
 """Rows (N, F) float32: a NumPy array, or a `scipy.sparse.csr_array` with sorted int32 indices."""
@@ -49,11 +49,10 @@ class Extractor(Protocol):
 class Kind:
     """A kind of extractor, declared as a value at the end of a module of this package.
 
-    `fit` builds the extractor of a section of `mlcl.models.feature_inputs` on a device, from the contents of
-    the training rows, which are None unless the kind `learns` from them. `load` builds it from the folder
-    that `Extractor.save` wrote. `state` returns plain data on everything but section and rows that the
-    outputs depend on, and raises UserError for a missing file. Rows of a kind that is `cached` are kept on
-    disk.
+    `fit` builds the extractor of an input's section on a device, from the contents of the training rows,
+    which are None unless the kind `learns` from them. `load` builds it from the folder that `Extractor.save`
+    wrote. `state` returns plain data on everything but section and rows that the outputs depend on, and
+    raises UserError for a missing file. Rows of a kind that is `cached` are kept on disk.
     """
 
     fit: Callable[[Any, Contents | None, torch.device], Extractor]

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from mlcl.data import normalise
 from mlcl.data.images import Pixels
 from mlcl.errors import UserError
+from mlcl.models.encoders.features import ImageInput
 from mlcl.models.encoders.resnet import ResNet
-from mlcl.models.feature_inputs import ImageInput
 from mlcl.training.features.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
 
 WEIGHTS = "weights.safetensors"

@@ -19,7 +19,8 @@ from mlcl.config.encoder_section import EncoderConfig
 from mlcl.data import Split
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
-from mlcl.models.feature_inputs import FeatureInput, ImageInput, InputName
+from mlcl.models.encoder import FeatureInput, InputName
+from mlcl.models.encoders.features import ImageInput
 from mlcl.training.context import pick_device
 from mlcl.training.features.cache import EXTRACTORS, FeatureCache
 from mlcl.training.features.extractor import Extractor, Matrix

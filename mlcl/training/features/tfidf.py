@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from mlcl.errors import UserError
-from mlcl.models.feature_inputs import TfidfInput
+from mlcl.models.encoders.features import TfidfInput
 from mlcl.training.features.extractor import Contents, Kind, Matrix
 
 TERMS, IDF = "terms.json", "idf.npy"

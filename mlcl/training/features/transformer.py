@@ -20,8 +20,8 @@ from torch import Tensor
 from mlcl.data import Tokenizer, encode, hugging_face_tokenizer, load_tokenizer
 from mlcl.errors import UserError
 from mlcl.models import model_folder
+from mlcl.models.encoders.features import TransformerInput
 from mlcl.models.encoders.transformer import TextTransformer as Pooled
-from mlcl.models.feature_inputs import TransformerInput
 from mlcl.models.pretrained import load_pretrained, rebuild_pretrained, save_config
 from mlcl.training.features.extractor import (
     ROWS_AT_ONCE,

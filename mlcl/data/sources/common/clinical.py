@@ -13,11 +13,14 @@ from __future__ import annotations
 import csv
 import io
 import re
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
@@ -26,7 +29,6 @@ from mlcl.data.format import SPLITS
 from mlcl.data.hierarchies import hierarchy_of
 from mlcl.data.source import NewDataset, Workspace, indices, space_of
 from mlcl.data.sources.common.distribution import Distribution, DistributionOptions
-from mlcl.data.sources.common.icd_codes import Codes
 from mlcl.data.split_assignment import FRACTIONS, assign, shares_note
 from mlcl.data.tables.files import LONGEST_FIELD
 from mlcl.data.writer import in_batches
@@ -37,6 +39,39 @@ WORD = re.compile(r"\b[\d_]*+[^\W\d_]\w*")
 """A run of letters, digits and underscores with a letter in it: 250mg is one, 500 and ___ are not."""
 PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
 """Shares of the patients in the splits of MIMIC-IV-ICD, which `splits: seeded` takes over."""
+
+
+class CodeTable(NamedTuple):
+    """A table of codes: its file's possible names, and functions that write a code and give its chapter."""
+
+    names: tuple[str, ...]
+    write: Callable[[str], str]
+    chapter: Callable[[str], str]
+
+
+@dataclass
+class Codes:
+    """The codes and the patient of each admission, and the chapter of each code."""
+
+    of: dict[str, list[str]] = field(default_factory=dict)
+    patient: dict[str, str] = field(default_factory=dict)
+    chapter: dict[str, str] = field(default_factory=dict)
+
+    def add(self, table: CodeTable, rows: Iterable[tuple[str, ...]]) -> None:
+        """Adds patient, admission and code of a table's rows; MIMIC-III has some without a code."""
+        for patient, admission, written in rows:
+            if admission and written.strip():
+                # Millions of rows repeat a few thousand codes.
+                code = sys.intern(table.write(written.strip()))
+                self.of.setdefault(admission, []).append(code)
+                self.patient[admission] = patient
+                if code not in self.chapter:
+                    self.chapter[code] = table.chapter(code)
+
+    def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
+        """The codes that most of these admissions have; of equally many, the first ones as text."""
+        seen = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
+        return frozenset(sorted(seen, key=lambda code: (-seen[code], code))[:count])
 
 
 class ClinicalOptions(DistributionOptions):

@@ -82,7 +82,7 @@ class ReviewSet(NamedTuple):
         return number
 
 
-def drawn_reviews(
+def draw_reviews(
     options: ReviewOptions, split_seed: int, kind: ReviewSet, reviews: Callable[[], Iterator[Review]]
 ) -> NewDataset:
     """A data set of drawn reviews; `reviews` is called twice. Raises UserError where there are too few."""
@@ -96,7 +96,7 @@ def drawn_reviews(
     return NewDataset("text", kind.spaces(), batches)
 
 
-def western(data: bytes) -> str:
+def decode_western(data: bytes) -> str:
     """Text that is UTF-8 or else Windows-1252: both occur in what was gathered from the web."""
     try:
         return data.decode("utf-8-sig")
@@ -104,7 +104,7 @@ def western(data: bytes) -> str:
         return data.decode("cp1252", errors="replace")
 
 
-def joined(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def join_lines(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Fields of several lines as one text each."""
     return {name: "\n".join(lines) for name, lines in fields.items()}
 
