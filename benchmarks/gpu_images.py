@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from gpu_points import Figures, Points, wait
-from mlcl.config.train_section import TrainConfig
 from PIL import Image
 from pytorch_metric_learning.losses import SupConLoss
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from mlcl.config import AugmentConfig
+from mlcl.config.training_sections import TrainConfig
 from mlcl.data import EpochSampler, ImageRows
 from mlcl.losses import build_loss
 from mlcl.models import Projection

@@ -33,8 +33,9 @@ import numpy as np
 from tracking_server import TrackingServer, tracking_server
 from tracking_writers import PATIENCE, Load, Written, command, fluent, fluent_async, id_of, new_log, trial
 
-from mlcl.tracking import Delivery, Tracker
+from mlcl.tracking import Tracker
 from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.delivery import Delivery
 
 HEAD = (
     "| contender | points/s | behind s | ms of a call: p50 | p99 | max | calls failed | lost | twice |\n"

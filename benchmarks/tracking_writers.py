@@ -13,8 +13,9 @@ from typing import Any
 import mlflow
 from mlflow.exceptions import MlflowException
 
-from mlcl.tracking import Delivery, RunLog, Tracker
+from mlcl.tracking import RunLog, Tracker
 from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.delivery import Delivery
 
 Log = Callable[[Mapping[str, float], int], None]
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"

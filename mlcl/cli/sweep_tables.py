@@ -25,7 +25,7 @@ FIGURES = {
     "knn/test/": "test, job's kNN",
     "knn_best/test/": "test + kNN",
 }
-"""What a confirmation says of a metric, by the metric's prefix."""
+"""The title of a column of the confirmation table, by the prefix of its metric."""
 
 
 def trials_table(report: SweepResult, console: Console = results) -> Table:

@@ -53,13 +53,13 @@ def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> N
 def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
     """Remove the cache, and checkpoints of ended trainings. Results, models and reports stay."""
     from mlcl.data.cache_entries import CacheEntry, cache_entries
-    from mlcl.service.engine.closing import left_checkpoints
+    from mlcl.service.engine.closing import find_checkpoints
 
-    left = [
+    checkpoints = [
         CacheEntry(file, "checkpoint", f"checkpoint of a training that is {state}", file.stat().st_size)
-        for file, state in left_checkpoints(home)
+        for file, state in find_checkpoints(home)
     ]
-    remove([*cache_entries(home), *left], dry_run=dry_run, ask=not yes, as_json=json)
+    remove([*cache_entries(home), *checkpoints], dry_run=dry_run, ask=not yes, as_json=json)
 
 
 def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:

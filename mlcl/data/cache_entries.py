@@ -1,4 +1,4 @@
-"""The cache of a home: what is in it, how large it is, and its removal.
+"""The cache of a home: reads its entries, lists them with their sizes, and removes them.
 
 Everything in `cache/KIND/` is computed again when it is asked for.
 """
@@ -22,7 +22,7 @@ from mlcl.files import new_file, new_folder, remove_partial
 ABOUT = "about.json"
 """A file in which an entry may describe itself."""
 DAMAGED = (OSError, ValueError, EOFError, KeyError, BadZipFile)
-"""Raised by the readers of JSON and of NumPy's files for one that is cut off, empty or gone."""
+"""Errors that readers of JSON and of NumPy's files raise for a file that is cut off, empty or gone."""
 
 T = TypeVar("T")
 

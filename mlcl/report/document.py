@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -130,6 +131,13 @@ def number_cell(
         return Cell("")
     link = runs[0] if len(runs) == 1 else ""
     return Cell(f"{value:{form}}", link, float(value), metric, tuple(runs), statistic)
+
+
+def value_text(value: object) -> str:
+    """A value of a setting as text; numbers have `DIGITS` significant digits."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
+    return str(value)
 
 
 def text_row(*texts: str) -> tuple[Cell, ...]:

@@ -36,14 +36,14 @@ def representation_plots(
     all have read the test split. `classes` and the row of id `instance` are drawn; by default frequent
     classes and a random row. All runs must have the data `job_data`. Raises UserError for an unknown one.
     """
-    runs, left = dict[str, StoredRun](), list[tuple[str, str]]()
+    runs, skipped = dict[str, StoredRun](), list[tuple[str, str]]()
     for setting, folder in folders.items():
         try:
             runs[setting] = StoredRun.read(folder, job_data, test=False)
         except UserError as error:
-            left.append((f"embeddings of {setting}", error.problem))
+            skipped.append((f"embeddings of {setting}", error.problem))
     if not runs:
-        return [], left
+        return [], skipped
     split = "test" if all(run.tested for run in runs.values()) else "validation"
     plots, reasons = build_plots(
         {
@@ -51,7 +51,7 @@ def representation_plots(
             tsne.NEIGHBOURHOOD_NAME: lambda: tsne.neighbourhood_plot(runs, split, instance, seed=seed),
         }
     )
-    return plots, left + reasons
+    return plots, skipped + reasons
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class EmbeddingPlots:
             return [], [(_NAME, error.line())]
         first = {setting: seeds[0] for setting, seeds in folders.items()}
         classes, instance = self.options.classes, self.options.instance
-        pictures, left = representation_plots(first, job_data, classes=classes, instance=instance)
+        pictures, skipped = representation_plots(first, job_data, classes=classes, instance=instance)
         curves, more, chosen = neighbour_plots(folders, self.job_data_cache)
         self.knn |= chosen
-        return [*curves, *pictures], [*more, *left]
+        return [*curves, *pictures], [*more, *skipped]
 
     def _announce(self) -> None:
         if not self._announced:

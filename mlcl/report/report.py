@@ -150,7 +150,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     id, tags = str(run.info.run_id), run.data.tags
     metric = run.data.params.get("evaluation.metric", "")
     name = str(tags.get(Tag.ID, id))
-    curves, left = build_plots({"learning": lambda: learning_plot(metric, {name: [id]}, runs.history)})
+    curves, skipped = build_plots({"learning": lambda: learning_plot(metric, {name: [id]}, runs.history)})
     pictures, missing = draw_embeddings({name: [id]})
     knn = draw_embeddings.knn.get(name)
     said = [f"{metric} {run.data.metrics[metric]:.4f}."] if metric in run.data.metrics else []
@@ -158,13 +158,13 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     keys = without_derived(run.data.params)
     sections = (
         Section("Result", (*map(Text, said), _metrics(run))),
-        Section("Plots", plot_blocks([*curves, *pictures], [*left, *missing])),
+        Section("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
         Section("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
         *data_sections(data_notes([tags])),
         Section("Where it comes from", (provenance_table(provenance_of(tags, []), id, runs.tracker.shown),)),
     )
     about = f"Run {name}, {tags.get(Tag.STATE, '')}, seed {tags.get(Tag.SEED, '')}"
-    return Document(f"Run of {tags.get(Tag.DATA, 'its data')}", about, sections, (*left, *missing))
+    return Document(f"Run of {tags.get(Tag.DATA, 'its data')}", about, sections, (*skipped, *missing))
 
 
 def _metrics(run: Run) -> Table:

@@ -22,6 +22,7 @@ from mlcl.report.document import (
     plot_blocks,
     provenance_table,
     text_row,
+    value_text,
 )
 from mlcl.report.plots.charts import PlotCollection
 from mlcl.report.plots.comparison_plots import forest_plot
@@ -34,7 +35,6 @@ from mlcl.report.sweep_tables import (
     seeds_table,
     settings_table,
     trials_table,
-    value_text,
 )
 from mlcl.store import State
 
@@ -102,7 +102,7 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Under which name the best trial was confirmed, where that is not its own."""
+    """The name under which the best trial was confirmed; empty if it is the trial's own."""
     name = data.confirmed.get(best["setting"])
     if name is None:
         return [Text(f"{best['setting']} was not trained on fresh seeds.")]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from mlcl.report.document import DIGITS, Cell, Table, number_cell, text_row
+from mlcl.report.document import Cell, Table, number_cell, text_row, value_text
 from mlcl.report.sweep_data import SweepData
 from mlcl.results.frame import COSTS
 from mlcl.store import State
@@ -88,13 +88,6 @@ def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
     value = run.get(column)
     known = None if pd.isna(value) else value
     return number_cell(known, column, [run["run_id"]], statistic=metric and f"score: {metric}")
-
-
-def value_text(value: object) -> str:
-    """A value of a setting as text; numbers have `DIGITS` significant digits."""
-    if isinstance(value, float):
-        return "" if pd.isna(value) else f"{value:.{DIGITS}g}"
-    return str(value)
 
 
 def budget_table(data: SweepData) -> Table:

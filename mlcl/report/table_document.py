@@ -22,6 +22,7 @@ from mlcl.report.document import (
     plot_blocks,
     provenance_table,
     text_row,
+    value_text,
 )
 from mlcl.report.plots.charts import Plot, PlotCollection
 from mlcl.report.plots.comparison_plots import RankDiagram, rank_plot
@@ -157,12 +158,8 @@ def _search_row(cell: CellResult, search: SearchResult) -> tuple[Cell, ...]:
         ", ".join(f"{count} {state}" for state, count in search.trials.items()),
         *scores,
         "" if search.kept is None else f"{search.kept:.0%}",
-        ", ".join(f"{key}={_value(value)}" for key, value in (cell.settings or {}).items()),
+        ", ".join(f"{key}={value_text(value)}" for key, value in (cell.settings or {}).items()),
     )
-
-
-def _value(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]:

@@ -86,7 +86,7 @@ def cell_plots(table: TableResult) -> list[Plot]:
 
 def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Histories) -> PlotCollection:
     """For each group of cells the learning curves of all, and the embeddings of up to `MOST_SETTINGS`."""
-    plots, left = list[Plot](), list[tuple[str, str]]()
+    plots, skipped = list[Plot](), list[tuple[str, str]]()
     found = comparable_cells(table)
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
         for made, reasons in (
@@ -95,9 +95,9 @@ def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Hi
         ):
             several = len(found) > 1
             plots += [_of_group(plot, number, group.title) for plot in made] if several else made
-            left += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
+            skipped += [(f"{name}: {group.title}", why) for name, why in reasons] if several else reasons
     most = f"at most {MOST_GROUPS} groups of cells are drawn"
-    return plots, left + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
+    return plots, skipped + [(f"what was learnt: {group.title}", most) for group in found[MOST_GROUPS:]]
 
 
 def _learning(group: CellGroup, history: Histories) -> PlotCollection:

@@ -95,19 +95,34 @@ class Database:
         Raises it also if the file is missing while there are folders of runs, whose states are lost with it.
         """
         if not self.file.exists():
-            left = next((path for kind in KINDS for path in (self.home / kind).glob("mlcl-*/")), None)
-            if left is not None:
+            if (left := self._left_folder()) is not None:
                 raise UserError(
                     "the database of this home is missing", file=self.file, found=left, allowed=CURE
                 )
             return
         self.check_version()
         with self._connected("rw") as connection:
+            if not self._has_tables(connection):
+                return
             (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise self._damaged(found)
         for run in self.runs():
             self.events(run)
+
+    def _has_tables(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file has its tables: the first command may be making them, or was killed before.
+
+        Raises UserError if there are folders of runs: then the tables are lost.
+        """
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return True
+        if self._left_folder() is not None:
+            raise self._damaged("it has no tables")
+        return False
+
+    def _left_folder(self) -> Path | None:
+        return next((path for kind in KINDS for path in (self.home / kind).glob("mlcl-*/")), None)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -128,6 +143,8 @@ class Database:
             return {}
         with self._connected("rw") as connection:
             connection.execute("BEGIN")
+            if not self._has_tables(connection):
+                return {}
             rows = connection.execute("SELECT number, content, digest FROM runs ORDER BY number").fetchall()
             most = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'runs'").fetchone()
             connection.execute("COMMIT")

@@ -39,7 +39,7 @@ class _QueuedLog:
     id: str
     folder: Path
     earlier: bool
-    """Of an earlier command: it does not grow."""
+    """Whether it is of an earlier command: such a log does not grow."""
     failures: int = 0
     elsewhere: bool = False
     """Another process delivers it."""

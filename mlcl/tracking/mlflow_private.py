@@ -40,8 +40,8 @@ def make_tables(file: Path | None, artifacts: str) -> None:
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    for left in file.parent.glob(f".{file.name}.*.partial*"):
-        left.unlink()
+    for half in file.parent.glob(f".{file.name}.*.partial*"):
+        half.unlink()
     # MLflow keeps what it knows of a store by its name, so that no name may come twice in a process.
     partial = file.with_name(f".{file.name}.{uuid4().hex}.partial")
     SqlAlchemyStore(f"sqlite:///{partial}", artifacts)

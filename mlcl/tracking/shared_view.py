@@ -27,7 +27,7 @@ MOST_AXES = 8
 MOST_CHARTS = 6
 """Most charts of one kind."""
 THE_PARENT = "THE-PARENT-RUN-ID"
-"""Stands in a view for the id of its own run, which MLflow gives at the delivery."""
+"""The placeholder in a view for the id of its own run, which MLflow gives at the delivery."""
 SECTION = "mlcl"
 RUNS = 100
 
@@ -164,7 +164,7 @@ def _parallel(axes: Sequence[str]) -> dict[str, Any]:
 
 
 def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
-    """Of a temperature and a weight where both were searched, else of the first two axes."""
+    """A contour plot of a temperature and a weight if both were searched, else of the first two axes."""
     mixed = [(x, y) for x in axes for y in axes if x.startswith(f"{LOG10}tau") and y.startswith("alpha.")]
     return [
         {

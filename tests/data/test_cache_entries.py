@@ -1,6 +1,9 @@
 """The cache is listed and removed, but for what is being written."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +13,8 @@ from typer.testing import CliRunner
 
 from mlcl.cli.data import app
 from mlcl.data import Dataset, decode_all
-from mlcl.data.cache_entries import ABOUT, cache_entries, remove_entry
+from mlcl.data.cache_entries import ABOUT, cache_entries, read_cached, remove_entry
+from mlcl.errors import UserError
 from mlcl.models.encoders.features import TfidfInput
 from mlcl.service.doctor.checks import Scope
 from mlcl.service.doctor.files import find_partial_files
@@ -92,3 +96,28 @@ def test_the_doctor_finds_what_a_killed_extraction_left(tmp_path):
     finding.mend()
     assert not left.exists()
     assert entry.path.exists()
+
+
+def test_one_of_several_writes_an_entry_and_the_others_wait(tmp_path):
+    entry, written = tmp_path / "cache" / "kind" / "entry", []
+
+    def write(work):
+        written.append(work)
+        time.sleep(0.05)
+        work.write_text("content")
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(read_cached, entry, write, Path.read_text) for _ in range(4)]
+    assert [each.result() for each in asked] == ["content"] * 4
+    assert len(written) == 1
+
+
+def test_an_entry_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
+    def fail(work):
+        work.write_text("half")
+        raise OSError("No space left on device")
+
+    with pytest.raises(UserError, match="cannot be written; found: No space left on device"):
+        read_cached(tmp_path / "cache" / "kind" / "entry", fail, Path.read_text)
+    assert cache_entries(tmp_path) == []
+    assert list(tmp_path.glob("cache/kind/.*.partial")) == []

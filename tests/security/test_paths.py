@@ -1,7 +1,7 @@
 """Names that would lead out of a folder: refused, or they name nothing.
 
 Shards are in test_data.py, members of archives in tests/data/test_distribution.py, what else `mlcl submit`
-uploads in tests/service/test_jobs_package.py.
+uploads in tests/service/jobs/test_package.py.
 """
 
 import pytest

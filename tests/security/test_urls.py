@@ -1,6 +1,6 @@
 """Passwords in URLs: neither typed, nor shown, nor kept.
 
-What databases say of a wrong password is in tests/service/test_storage.py and test_local_settings.py.
+What databases say of a wrong password is in tests/service/local/test_settings.py.
 """
 
 import json

@@ -172,6 +172,15 @@ def test_a_home_without_a_database_says_nothing_and_stays_so(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_database_whose_first_command_makes_it_or_was_killed_meanwhile_is_an_empty_one(tmp_path):
+    Database(tmp_path).file.touch()
+    Database(tmp_path).check()
+    assert Database(tmp_path).runs() == {}
+    Database(tmp_path).create()
+    recorded(RunFolders(tmp_path).new("mlcl-run"), State.COMPLETE)
+    assert [record.id for _, record in home_records(tmp_path)] == ["mlcl-run"]
+
+
 WRITER = """
 import sys
 from pathlib import Path

@@ -31,9 +31,9 @@ class CnnImage(nn.Module):
     the one before; `dim` is D.
     """
 
-    def __init__(self, width: int = 32, blocks: int = 3, channels: int = 3) -> None:
+    def __init__(self, width: int = 32, blocks: int = 3) -> None:
         super().__init__()
-        sizes = [channels, *(width * 2**block for block in range(blocks))]
+        sizes = [3, *(width * 2**block for block in range(blocks))]
         self.dim = sizes[-1]
         self.blocks = nn.Sequential(*(_block(a, b) for a, b in pairwise(sizes)))
 

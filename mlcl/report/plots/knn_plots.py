@@ -65,7 +65,7 @@ def neighbour_plots(
     tables: dict[str, list[Array]] = {}
     jobs: dict[str, JobConfig] = {}
     shares: dict[str, list[list[float]]] = {}
-    left: dict[tuple[str, str], None] = {}
+    skipped: dict[tuple[str, str], None] = {}
     split = "validation"
     for setting, folder in ((setting, folder) for setting, runs in folders.items() for folder in runs):
         try:
@@ -78,14 +78,16 @@ def neighbour_plots(
                 tables.setdefault(setting, []).append(knn_table(run))
                 jobs[setting] = job_data.job
             else:
-                left[f"curves of {setting}", f"at most {CURVES} settings are drawn beside each other"] = None
+                skipped[f"curves of {setting}", f"at most {CURVES} settings are drawn beside each other"] = (
+                    None
+                )
         except UserError as error:
-            left[f"neighbours of {setting}", error.problem] = None
+            skipped[f"neighbours of {setting}", error.problem] = None
         except ValueError as reason:
-            left[f"curves of {setting}", str(reason)] = None
+            skipped[f"curves of {setting}", str(reason)] = None
     scores = {setting: knn_scores(each, jobs[setting]) for setting, each in tables.items()}
     plots, reasons = build_plots({**_curves(scores, jobs), OVERLAP: lambda: overlap_plot(shares, ks, split)})
-    return plots, [*left, *reasons], {setting: best_words(each) for setting, each in scores.items()}
+    return plots, [*skipped, *reasons], {setting: best_words(each) for setting, each in scores.items()}
 
 
 def _curves(scores: Mapping[str, KnnScores], jobs: Mapping[str, JobConfig]) -> dict[str, Callable[[], Plot]]:

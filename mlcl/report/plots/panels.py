@@ -1,10 +1,9 @@
-"""Panels with clouds of points, as data and drawn."""
+"""Panels with clouds of points that differ in kind."""
 
 from __future__ import annotations
 
-import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,18 +23,14 @@ _CROWD = 400
 
 
 @dataclass(frozen=True)
-class Cloud:
-    """Points with one entry in the legend; `texts` are their labels.
+class Mark:
+    """The mark of points of a kind: positions in the lists of colours and markers of `style`.
 
-    `colour` and `marker` are positions in the lists of `style`. A cloud that `stands_out` is drawn larger.
+    A mark that `stands_out` is drawn larger.
     """
 
-    name: str
     colour: int
     marker: int
-    x: Sequence[float]
-    y: Sequence[float]
-    texts: Sequence[str]
     stands_out: bool = False
 
     @property
@@ -44,78 +39,58 @@ class Cloud:
         return self.marker % 2 == 1 and not self.stands_out
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One panel. All panels of a plot have the same clouds, some of which may be empty.
+def points(panel: str, kind: str, texts: Sequence[str], points_N2: Sequence[Sequence[float]]) -> pd.DataFrame:
+    """The rows of points (N, 2) of one kind in a panel; `texts` are their labels."""
+    x_y = pd.DataFrame(list(points_N2), columns=["x", "y"], dtype=float)
+    return x_y.assign(panel=panel, kind=kind, point=list(texts))[["panel", "kind", "point", "x", "y"]]
 
-    A larger cloud is drawn under a smaller one, which it would hide.
+
+def panel_plot(
+    name: str, title: str, caption: str, rows: Iterable[pd.DataFrame], marks: Mapping[str, Mark]
+) -> Plot:
+    """A plot of the rows of `points`, with a mark and an entry in the legend for each kind that has any.
+
+    More points of a kind are drawn under fewer, which they would hide.
     """
-
-    title: str
-    clouds: tuple[Cloud, ...]
-
-
-def panel_plot(name: str, title: str, caption: str, panels: Sequence[Panel]) -> Plot:
-    """The panels as a plot. Its table has a row for each point: panel, kind, point, x, y."""
-    panels = _without_empty(panels)
-    return Plot(name, title, caption, _table(panels), partial(_draw, panels))
+    table = pd.concat(rows, ignore_index=True)
+    shown = {kind: mark for kind, mark in marks.items() if (table["kind"] == kind).any()}
+    return Plot(name, title, caption, table, partial(_draw, table, shown))
 
 
-def _without_empty(panels: Sequence[Panel]) -> list[Panel]:
-    """The panels without the clouds that are empty in all of them."""
-    kept = [
-        any(len(cloud.x) for cloud in same) for same in zip(*(panel.clouds for panel in panels), strict=True)
-    ]
-    return [Panel(panel.title, tuple(itertools.compress(panel.clouds, kept))) for panel in panels]
-
-
-def _table(panels: Sequence[Panel]) -> pd.DataFrame:
-    rows = [
-        (panel.title, cloud.name, *point)
-        for panel in panels
-        for cloud in panel.clouds
-        for point in zip(cloud.texts, cloud.x, cloud.y, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=["panel", "kind", "point", "x", "y"])
-
-
-def _draw(panels: Sequence[Panel]) -> Figure:
+def _draw(table: pd.DataFrame, marks: Mapping[str, Mark]) -> Figure:
+    panels = list(table.groupby("panel", sort=False))
     columns = min(COLUMNS, len(panels))
     lines = -(-len(panels) // columns)
-    entries = len(panels[0].clouds)
     with style.matplotlib_style():
         side = style.WIDTH / columns if columns > 1 else style.HEIGHT
-        figure = Figure(figsize=(style.WIDTH, lines * (side + 0.3) + 0.2 * entries), layout="constrained")
-        for position, panel in enumerate(panels):
+        size = (style.WIDTH, lines * (side + 0.3) + 0.2 * len(marks))
+        figure = Figure(figsize=size, layout="constrained")
+        for position, (title, rows) in enumerate(panels):
             axes = figure.add_subplot(lines, columns, position + 1)
-            _draw_panel(axes, panel)
+            _draw_panel(axes, str(title), rows, marks)
         legend(figure, figure.axes[0])
     return figure
 
 
-def _draw_panel(axes: Axes, panel: Panel) -> None:
-    points = sum(len(cloud.x) for cloud in panel.clouds)
-    for cloud in panel.clouds:
-        colour = style.COLOURS[cloud.colour % len(style.COLOURS)]
+def _draw_panel(axes: Axes, title: str, rows: pd.DataFrame, marks: Mapping[str, Mark]) -> None:
+    for kind, mark in marks.items():
+        its = rows[rows["kind"] == kind]
+        colour = style.COLOURS[mark.colour % len(style.COLOURS)]
         axes.plot(
-            cloud.x,
-            cloud.y,
+            its["x"],
+            its["y"],
             linestyle="none",
-            marker=style.MARKERS[cloud.marker % len(style.MARKERS)],
-            markersize=17 if cloud.stands_out else 4 if points >= _CROWD else 5.5,
-            markerfacecolor="white" if cloud.hollow else colour,
-            markeredgecolor="black" if cloud.stands_out else colour,
+            marker=style.MARKERS[mark.marker % len(style.MARKERS)],
+            markersize=17 if mark.stands_out else 4 if len(rows) >= _CROWD else 5.5,
+            markerfacecolor="white" if mark.hollow else colour,
+            markeredgecolor="black" if mark.stands_out else colour,
             markeredgewidth=0.9,
-            zorder=4 if cloud.stands_out else 3 - len(cloud.x) / points,
-            label=style.as_text(_short(cloud.name)),
+            zorder=4 if mark.stands_out else 3 - len(its) / len(rows),
+            label=style.as_text(textwrap.shorten(kind, _NAME, placeholder=" …")),
         )
-    axes.set_title("\n".join(textwrap.wrap(style.as_text(panel.title), _TITLE)))
+    axes.set_title("\n".join(textwrap.wrap(style.as_text(title), _TITLE)))
     # No ticks: the directions of such a plot mean nothing, and its distances little.
     axes.set(xticks=[], yticks=[])
     axes.set_aspect("equal", adjustable="datalim")
     axes.spines[:].set_visible(True)
     axes.spines[:].set_color("#bbbbbb")
-
-
-def _short(name: str) -> str:
-    return textwrap.shorten(name, _NAME, placeholder=" …")

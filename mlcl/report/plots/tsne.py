@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
@@ -22,7 +23,7 @@ from mlcl.labels import LabelRows
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot, PlotSkipped
 from mlcl.report.plots.groups import RowGroup, picture_labels, row_groups, row_texts, sample
-from mlcl.report.plots.panels import Cloud, Panel, panel_plot
+from mlcl.report.plots.panels import Mark, panel_plot, points
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -34,7 +35,7 @@ WORDS: dict[Task, tuple[str, str]] = {
     "multi_label": ("label", "labels"),
     "aspects": ("rating", "ratings"),
 }
-"""What a mark stands for: singular and plural."""
+"""The name of a label in captions by task: singular and plural."""
 FEWEST = 4
 """The fewest rows that can be projected."""
 NEIGHBOURS = 80
@@ -92,24 +93,25 @@ def tsne_plot(
     if len(rows_N) < FEWEST:
         raise PlotSkipped(f"{len(rows_N)} {split} rows of these classes are too few")
     texts = row_texts(job_data, whole, rows_N)
-    panels = [
-        Panel(setting, _clouds(array(run.embeddings[split])[rows_N], groups, rows_N, texts, seed))
+    rows = [
+        each
         for setting, run in runs.items()
+        for each in _by_group(setting, array(run.embeddings[split])[rows_N], groups, rows_N, texts, seed)
     ]
+    marks = {group.name: Mark(group.colour, marker) for marker, group in enumerate(groups)}
     caption = _caption(job_data, f"{len(rows_N):,} {split} rows", len(runs))
-    return panel_plot(TSNE_NAME, f"The representation of {split} rows (t-SNE)", caption, panels)
+    return panel_plot(TSNE_NAME, f"The representation of {split} rows (t-SNE)", caption, rows, marks)
 
 
-def _clouds(
-    x_ND: Array, groups: Sequence[RowGroup], rows_N: Array, texts: Sequence[str], seed: int
-) -> tuple[Cloud, ...]:
+def _by_group(
+    setting: str, x_ND: Array, groups: Sequence[RowGroup], rows_N: Array, texts: Sequence[str], seed: int
+) -> list[pd.DataFrame]:
     points_N2 = project(x_ND, seed)
-    clouds = []
-    for marker, group in enumerate(groups):
+    found = []
+    for group in groups:
         here = np.flatnonzero(np.isin(rows_N, group.rows)).tolist()
-        x, y = points_N2[here].T.tolist()
-        clouds.append(Cloud(group.name, group.colour, marker, x, y, [texts[i] for i in here]))
-    return tuple(clouds)
+        found.append(points(setting, group.name, [texts[i] for i in here], points_N2[here].tolist()))
+    return found
 
 
 def _caption(job_data: JobData, rows: str, panels: int) -> str:
@@ -152,7 +154,9 @@ def neighbourhood_plot(
     if len(rank_N) < FEWEST:
         raise PlotSkipped(f"{len(rank_N)} training rows are too few")
     star = Instance(split, row, text, names, rank_N)
-    panels = [Panel(setting, _around(each, star, seed)) for setting, each in runs.items()]
+    rows = [part for setting, each in runs.items() for part in _around(setting, each, star, seed)]
+    marks = {f"the {split} row": Mark(_BEST, _STAR, stands_out=True)}
+    marks |= {name: Mark(_COLOURS[rank % len(_COLOURS)], rank) for rank, name in enumerate(names)}
     count = min(NEIGHBOURS, len(rank_N))
     caption = (
         f"The star is the {split} row {text}. Around it are its {count} nearest training rows in the run's "
@@ -160,7 +164,7 @@ def neighbourhood_plot(
         "mean nothing."
     )
     title = f"A {split} row and its {count} nearest training rows (t-SNE)"
-    return panel_plot(NEIGHBOURHOOD_NAME, title, caption, panels)
+    return panel_plot(NEIGHBOURHOOD_NAME, title, caption, rows, marks)
 
 
 def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> int:
@@ -218,15 +222,14 @@ def _classes(labels: Tensor | LabelRows) -> Array:
     return array(labels)
 
 
-def _around(run: StoredRun, star: Instance, seed: int) -> tuple[Cloud, ...]:
+def _around(setting: str, run: StoredRun, star: Instance, seed: int) -> list[pd.DataFrame]:
     query_1D = run.embeddings[star.split][star.row : star.row + 1]
     index_K = array(run.datastore().retrieve(query_1D, min(NEIGHBOURS, len(star.rank_N))).index[0])
     x_KD = torch.cat([query_1D, run.embeddings["train"][index_K]])
-    [here, *points] = project(array(x_KD), seed).tolist()
+    [here, *near] = project(array(x_KD), seed).tolist()
     texts = row_texts(run.job_data, run.split("train"), index_K)
-    clouds = [Cloud(f"the {star.split} row", _BEST, _STAR, here[:1], here[1:], [star.text], stands_out=True)]
+    found = [points(setting, f"the {star.split} row", [star.text], [here])]
     for rank, name in enumerate(star.names):
         alike = np.flatnonzero(star.rank_N[index_K] == rank)
-        x, y = ([points[i][axis] for i in alike] for axis in (0, 1))
-        clouds.append(Cloud(name, _COLOURS[rank % len(_COLOURS)], rank, x, y, [texts[i] for i in alike]))
-    return tuple(clouds)
+        found.append(points(setting, name, [texts[i] for i in alike], [near[i] for i in alike]))
+    return found

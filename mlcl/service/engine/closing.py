@@ -73,7 +73,7 @@ def drop_checkpoint(folder: Path, state: State) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
-def left_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
+def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
     """Every checkpoint in a home that no command goes on from, with the state of its training.
 
     A sweep or table whose ledger cannot be read is passed over.

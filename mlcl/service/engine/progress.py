@@ -179,5 +179,6 @@ class Reporter:
     def _seconds_left(self) -> float | None:
         if not self._seconds:
             return None
-        left = self._total - self._done
-        return sum(self._seconds) / len(self._seconds) * left / max(1, min(self._at_once, left))
+        trainings = self._total - self._done
+        mean = sum(self._seconds) / len(self._seconds)
+        return mean * trainings / max(1, min(self._at_once, trainings))

@@ -19,7 +19,8 @@ GRACE = 30.0
 class StopConditions:
     """Stops a command for a signal, a used-up budget, or too many failures in a row.
 
-    `cause` is the state of what is stopped then, with a `reason`; it is None before.
+    `cause` is the state of what is stopped then, with a `reason`; it is None before. `file` is the stop file,
+    for which running trainings look.
 
     Args:
         folder: The folder of the sweep or table.
@@ -31,8 +32,8 @@ class StopConditions:
     def __init__(self, folder: Path, stop: StopRequest, account: Account, max_failed: int | None) -> None:
         self.cause: State | None = None
         self.reason = ""
-        self._file = folder / STOP_FILE
-        self._file.unlink(missing_ok=True)
+        self.file = folder / STOP_FILE
+        self.file.unlink(missing_ok=True)
         self._stop, self._account, self._max_failed = stop, account, max_failed
         self._failed = 0
         self._since = 0.0
@@ -40,11 +41,6 @@ class StopConditions:
     def shielded(self) -> AbstractContextManager[None]:
         """Lets no signal interrupt while the context is open."""
         return self._stop.shielded()
-
-    @property
-    def file(self) -> Path:
-        """The stop file, for which running trainings look."""
-        return self._file
 
     def __call__(self) -> bool:
         """Whether no training is to be started any more."""
@@ -75,9 +71,9 @@ class StopConditions:
 
     def clear(self) -> None:
         """Removes the stop file."""
-        self._file.unlink(missing_ok=True)
+        self.file.unlink(missing_ok=True)
 
     def _set(self, cause: State, reason: str) -> None:
         self.cause, self.reason = cause, reason
         self._since = time.monotonic()
-        self._file.touch()
+        self.file.touch()

@@ -207,12 +207,12 @@ def _children() -> set[psutil.Process]:
 
 def _end(before: set[psutil.Process]) -> None:
     """Ends Ray and kills what is left: its processes do not hear SIGTERM."""
-    left = _children() - before
-    for daemon in list(left):
+    started = _children() - before
+    for daemon in list(started):
         with suppress(psutil.NoSuchProcess):
-            left |= set(daemon.children(recursive=True))
+            started |= set(daemon.children(recursive=True))
     ray.shutdown()
-    for process in left:
+    for process in started:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(left, timeout=5)
+    psutil.wait_procs(started, timeout=5)

@@ -9,7 +9,7 @@ from sweeps import World
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.engine.closing import left_checkpoints
+from mlcl.service.engine.closing import find_checkpoints
 from mlcl.store import RunFolders
 from mlcl.tracking import State
 from mlcl.training.checkpoint import CHECKPOINT
@@ -52,7 +52,7 @@ def test_what_is_left_is_cleaned_away(tmp_path, tiny, monkeypatch):
     unknown.parent.mkdir()
     for file in (ended, unknown):
         file.write_bytes(b"1234")
-    assert list(left_checkpoints(world.home)) == [(ended, State.COMPLETE)]
+    assert list(find_checkpoints(world.home)) == [(ended, State.COMPLETE)]
     words = ["clean", "--home", str(world.home)]
     said = CliRunner().invoke(app, [*words, "--dry-run", "--json"])
     assert json.loads(said.output)["bytes"] == 4
@@ -72,4 +72,4 @@ def test_a_tables_run_is_gone_on_with_or_has_no_checkpoint(tmp_path, tiny, monke
     folder.set_state(state)
     (folder.path / CHECKPOINT).write_bytes(b"1234")
     over = state not in (State.RUNNING, State.STOPPED, State.BUDGET)
-    assert len(list(left_checkpoints(tables.home))) == over
+    assert len(list(find_checkpoints(tables.home))) == over

@@ -128,7 +128,7 @@ def test_from_a_validation_to_mlflow(ways):
     log = [
         "training/loop.py:_validate",
         "training/loop.py:tell",
-        "tracking/listener.py:listen",
+        "tracking/log.py:listen",
         "tracking/log.py:metrics",
         "tracking/jsonl.py:append",
     ]
