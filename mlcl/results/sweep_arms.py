@@ -138,7 +138,7 @@ def sweep_verdicts(
         rows: The number of test rows, 0 where it is unknown.
     """
     arms = _arms(settings, score, mode)
-    metric = f"test/{score.rpartition('/')[2]}"
+    metric = score.replace("val/", "test/")
 
     def compare(question: Question, reference: str, treated: str) -> Verdict:
         pair = arms[reference].tested(score), arms[treated].tested(score)

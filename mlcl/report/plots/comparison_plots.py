@@ -40,7 +40,7 @@ def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
         "differences",
         f"{first.metric}: differences",
         f"Difference of the means with its {first.level:.0%} interval. Right of the line is better; "
-        f"differences within the grey band do not matter.",
+        f"differences within the shaded band do not matter.",
         table,
         partial(_draw, table, first),
     )
