@@ -49,7 +49,9 @@ class Pages:
     def show_trials(self, sweep: Run) -> None:
         """Unfolds a sweep and leaves its search trials in the list."""
         self.row(sweep.info.run_id).get_by_role("button").first.click()
-        confirmation = self.page.get_by_role("link", name="as written, fresh seeds", exact=True)
+        confirmation = self.page.get_by_role(
+            "link", name=re.compile(r"^(as written|trial \d+), fresh seeds$")
+        ).first
         expect(confirmation).to_be_visible()
         box = self.page.get_by_placeholder("metrics.rmse")
         box.fill('tags.mlcl.kind = "trial"')

@@ -13,6 +13,7 @@ from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
+from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.cell_results import CellResults
 from mlcl.service.tables.origin import check_committed
@@ -78,14 +79,7 @@ def run_table(
             for cell, its in tuned.items():
                 if its is ledger and not engine.stop():
                     cell.train(command, engine, log.id, tuned)
-            # A stop that was asked for when everything was there changes nothing.
-            left, cause = table.remaining(tuned), engine.stop.cause
-            if left == 0:
-                end.state, end.reason = State.COMPLETE, ""
-            elif cause is not None:
-                end.state, end.reason = cause, engine.stop.reason
-            else:
-                end.state, end.reason = State.FAILED, f"{left} of {table.count} runs are missing"
+            end.state, end.reason = _outcome(table, tuned, engine.stop)
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():
                 if tuned:
@@ -95,6 +89,18 @@ def run_table(
                 write_files(report, log)
             end.state, end.reason = report.state, report.reason
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
+
+
+def _outcome(
+    table: TableTrainings, tuned: Mapping[TunedCell, Ledger], stop: StopConditions
+) -> tuple[State, str]:
+    """The table's state and reason; a stop that was asked for when everything was there changes nothing."""
+    left = table.remaining(tuned)
+    if left == 0:
+        return State.COMPLETE, ""
+    if stop.cause is not None:
+        return stop.cause, stop.reason
+    return State.FAILED, f"{left} of {table.count} runs are missing"
 
 
 def _result(

@@ -58,11 +58,11 @@ def test_a_loss_from_a_file_is_one_entry(tmp_path, cases):
         overrides={"encoder": {"name": "features", "inputs": ["tfidf"]}},
     )
     planned = plan_table(plan, tmp_path / "home")["trainings"]
-    assert planned["all"] == planned["missing"] == 34 * len(planned["tuned"]) == 34 * 2 * (2 + len(OTHERS))
+    assert planned["all"] == planned["missing"] == 33 * len(planned["tuned"]) == 33 * 2 * (2 + len(OTHERS))
     controls = {f"bce-two-views/{column}" for column in ("codiesp-chapters", "my-texts")}
     assert controls < planned["tuned"].keys()  # the other rows follow it
-    costs = {name: (its["trials"], its["seeds"]) for name, its in planned["tuned"].items()}
-    assert costs["dice/codiesp-chapters"] == costs["dice/my-texts"] == costs["bce/my-texts"] == (24, 10)
+    costs = {name: (its["trials"], its["race"], its["seeds"]) for name, its in planned["tuned"].items()}
+    assert costs["dice/codiesp-chapters"] == costs["dice/my-texts"] == costs["bce/my-texts"] == (18, 9, 6)
     (dice, bce) = (next(cell for cell in plan.cells if cell.row == name) for name in ("dice", "BCE"))
     assert dice.jobs[0].objective.heads["contrast"].loss == "dice"
     assert dice.figures == bce.figures
