@@ -1,6 +1,6 @@
 """Verdicts of real sweeps in which no head can help, and of some in which one must.
 
-    python benchmarks/null_sweeps.py --minutes 60 [--out outputs/null_sweeps.jsonl] [--summary]
+    python benchmarks/null_sweeps.py --minutes 60 [--out benchmarks/null_sweeps.jsonl] [--summary]
 
 Sets: scikit-learn's digits, scenes of two of them (several labels), texts of examples/diagnoses.csv. Every
 sweep draws train, validation and test anew. `shuffled`: a head reads labels in another order. `twice`: a head
@@ -153,9 +153,10 @@ def verdict_of(name: str, kind: str, number: int, options: tuple[str, ...] = OPT
 
 def commit() -> str:
     """The commit of the code. Raises SystemExit where files have changed since."""
+    code = ["status", "--porcelain", "--", "mlcl", "benchmarks/*.py"]
     said = [
         subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-        for words in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--untracked-files=no"])
+        for words in (["rev-parse", "--short", "HEAD"], code)
     ]
     if said[1]:
         raise SystemExit(f"commit first; changed:\n{said[1]}")
@@ -185,7 +186,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no sweep after so many")
-    parser.add_argument("--out", type=Path, default=Path("outputs/null_sweeps.jsonl"))
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/null_sweeps.jsonl")
     parser.add_argument("--summary", action="store_true", help="only print what the file has")
     a = parser.parse_args()
     end = time.monotonic() + 60 * a.minutes
