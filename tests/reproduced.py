@@ -7,6 +7,7 @@ trainings (Tune), what they compute (the experiment) and the thread that deliver
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from builders import job_tree
-from sweep_contents import document, half_files, logged, stored
+from sweep_contents import differences, document, half_files, logged, stored
 from sweeps import World
 
 from mlcl.config.table.schema import load_table
@@ -25,6 +26,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.tables import TablePlan, run_table, table_log
 from mlcl.store import RunFolders
+from mlcl.tracking import State
 
 TABLE = {
     "title": "A small table",
@@ -140,3 +142,15 @@ def _told(ledger: Ledger) -> dict:
             for key, confirmation in ledger.confirmations.items()
         },
     }
+
+
+def assert_kills_end_equal(world, tree, kills, **part):
+    """A table that is killed at some of its points, and goes on, ends as one that was not."""
+    plain = world("unbroken")
+    points = plain.points(plain.plan(tree, **part))
+    whole = plain.everything()
+    for point in random.Random(kills).sample(range(points), kills):
+        tables = world(f"killed-{point}")
+        assert tables.killed(tables.plan(tree, **part), point)
+        assert tables.run(tables.plan(tree, **part)).state is State.COMPLETE
+        assert differences(tables.everything(), whole) == []

@@ -74,6 +74,9 @@ def check_folder(folder: Path) -> None:
 def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path]:
     """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing.
 
+    The files are for publication: they lack the parameters, which hold paths of this machine, and the
+    trainings, which `table.json` has.
+
     Raises UserError where the table is `clean` and a cell is not of committed code.
     """
     whole = [each for each in report.cells if all(its.verdict != "missing" for its in each.figures)]
@@ -87,7 +90,8 @@ def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path
         higher = {figure.name: report.higher[figure.name] for figure in cell.figures}
         file = folder / f"{cell.id}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(file, json.dumps({**head, "higher": higher, **tree}, indent=1, default=str) + "\n")
+        public = {key: its for key, its in tree.items() if key not in ("params", "trainings")}
+        replace_text(file, json.dumps({**head, "higher": higher, **public}, indent=1, default=str) + "\n")
         written.append(file)
     return written
 

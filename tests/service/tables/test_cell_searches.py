@@ -1,12 +1,10 @@
 """Several searches of a tuned cell, each with its race and its pick: what a sweep's arm does."""
 
-import random
 import re
 
 import pytest
 import yaml
-from reproduced import TABLE, TUNE, TUNED
-from sweep_contents import differences
+from reproduced import TABLE, TUNE, TUNED, assert_kills_end_equal
 from sweeps import World
 
 from mlcl.errors import UserError
@@ -93,15 +91,7 @@ def test_each_search_races_without_test_and_its_pick_gets_fresh_seeds(tables):
 
 
 def test_a_table_with_races_that_is_killed_ends_as_an_unbroken_one(world):
-    part = {"only": ["warm/*"]}
-    plain = world("unbroken")
-    points = plain.points(plain.plan(SEVERAL, **part))
-    whole = plain.everything()
-    for point in random.Random(1).sample(range(points), 5):
-        tables = world(f"killed-{point}")
-        assert tables.killed(tables.plan(SEVERAL, **part), point)
-        assert tables.run(tables.plan(SEVERAL, **part)).state is State.COMPLETE
-        assert differences(tables.everything(), whole) == []
+    assert_kills_end_equal(world, SEVERAL, 5, only=["warm/*"])
 
 
 def test_searches_and_a_race_are_added_to_a_table_that_has_one_search(tables):

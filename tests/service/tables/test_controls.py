@@ -1,11 +1,9 @@
 """The control of a column: searched first, and followed by the searches of the other rows."""
 
 import json
-import random
 
 import pytest
-from reproduced import TABLE
-from sweep_contents import differences
+from reproduced import TABLE, assert_kills_end_equal
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
@@ -76,14 +74,7 @@ def test_the_second_trial_has_the_least_weights_of_the_heads(tables):
 
 
 def test_a_table_that_is_killed_ends_as_an_unbroken_one(world):
-    plain, part = world("unbroken"), {"only": ["*/few"]}
-    points = plain.points(plain.plan(FOLLOWED, **part))
-    whole = plain.everything()
-    for point in random.Random(0).sample(range(points), 8):
-        tables = world(f"killed-{point}")
-        assert tables.killed(tables.plan(FOLLOWED, **part), point)
-        assert tables.run(tables.plan(FOLLOWED, **part)).state is State.COMPLETE
-        assert differences(tables.everything(), whole) == []
+    assert_kills_end_equal(world, FOLLOWED, 8, only=["*/few"])
 
 
 def test_a_control_with_more_trials_has_its_followers_searched_again(tables):
