@@ -108,7 +108,7 @@ class LabelRows:
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
         """The (B, L) matrix of zeros and ones."""
         y_BL = torch.zeros(len(self), self.width, dtype=dtype, device=self.device)
-        y_BL[self.row_index(), self.columns] = 1
+        y_BL.view(-1).index_fill_(0, self.cells(), 1)  # a GPU waits where a number is written by index
         return y_BL
 
     def known(self) -> Tensor | None:

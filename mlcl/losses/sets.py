@@ -139,8 +139,7 @@ def cross(
     column_J, offsets_J = labels.part(cols)
     width = labels.width
     if width > FEW:
-        in_both_L = column_I.new_zeros(width, dtype=torch.bool)
-        in_both_L[column_I] = True
+        in_both_L = column_I.new_zeros(width, dtype=torch.bool).index_fill_(0, column_I, True)
         in_both_L &= torch.zeros_like(in_both_L).index_fill_(0, column_J, True)
         number_L = in_both_L.cumsum(0) - 1
         if tiling.is_host(in_both_L.device):
@@ -154,9 +153,9 @@ def cross(
             width = min(width, len(column_I), len(column_J))
             number_L = torch.where(in_both_L, number_L, width)
             column_I, column_J = number_L[column_I], number_L[column_J]
-    row_J = torch.repeat_interleave(offsets_J.diff(), output_size=len(column_J))
-    table_LJ = torch.zeros(width + 1, cols.stop - cols.start, dtype=dtype, device=column_J.device)
-    table_LJ[column_J, row_J] = 1
+    row_J, count = torch.repeat_interleave(offsets_J.diff(), output_size=len(column_J)), cols.stop - cols.start
+    table_LJ = torch.zeros(width + 1, count, dtype=dtype, device=column_J.device)
+    table_LJ.view(-1).index_fill_(0, column_J * count + row_J, 1)  # table_LJ[column_J, row_J] = 1 would wait
     table_LJ[width] = 0
     return bag(column_I, offsets_I, table_LJ, weights_N)
 

@@ -251,7 +251,7 @@ def test_a_gpu_gives_what_a_cpu_gives(case, tau, rows):
     name, options = case
     answers = []
     for device in ("cpu", "cuda"):
-        z = rows.z.to(device).requires_grad_()
+        z = rows.z.detach().clone().to(device).requires_grad_()
         labels = rows.labels(name)
         loss = build_loss(name, temperature=tau, engine="tiled", **options).to(device)
         value = loss(z, None if labels is None else labels.to(device), rows.sample_ids().to(device))

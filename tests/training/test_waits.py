@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from builders import tree_dataset
+from torch.overrides import TorchFunctionMode
 from training.test_every_loss import SEVERAL, job_of
 
 from mlcl.losses import LOSSES, tiling
@@ -74,6 +75,25 @@ def test_a_read_is_an_error():
             read()
 
 
+class NoNumberByIndex(TorchFunctionMode):
+    """Refuses `tensor[index] = number`: a GPU waits for the number, which PyTorch copies from the host."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.__setitem__ and args[0].device == VALUELESS:
+            parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+            assert isinstance(args[2], torch.Tensor) or not any(isinstance(p, torch.Tensor) for p in parts)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_number_written_by_index_is_an_error():
+    value = torch.ones(2, device=VALUELESS)
+    with NoNumberByIndex():
+        value[0] = 1
+        value[:1] = 1
+        with pytest.raises(AssertionError):
+            value[torch.zeros(1, dtype=torch.int64, device=VALUELESS)] = 1
+
+
 @pytest.mark.parametrize("how", HOW)
 @every_loss
 def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypatch):
@@ -85,7 +105,8 @@ def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypat
     )
     job = job_for(name, labels, how, tiny, tree)
     step = steps(job, tmp_path, VALUELESS, "auto" if how == "auto" else "tiled")
-    assert step() == []  # a read would raise
+    with NoNumberByIndex():
+        assert step() == []  # a read would raise
 
 
 @pytest.mark.gpu

@@ -26,7 +26,8 @@ def loop_of(job, home, device="cpu", change=lambda model: model, checkpoint=None
     """A loop of a job, its model changed, and its events."""
     job_data, events, steps = JobData.of(job, home), [], itertools.count(1)
     seed_all(job.train.seed)
-    model, context = change(build_model(job_data)), Context.current(device)
+    context = Context.current(device)
+    model = change(build_model(job_data)).to(context.device)
     seed_all(job.train.seed, context.rank)
     callbacks = Callbacks(events.append, dict, lambda: next(steps) == stop_at)
     return build_loop(job_data, model, context, callbacks, checkpoint), events
