@@ -47,10 +47,10 @@ WAYS: dict[str, dict[str, Any]] = {
 def measure(points: Points) -> None:
     """Views a second of both, for each network."""
     for name in ("resnet18",) if points.smoke else ("resnet18", "resnet50"):
+        points.measure(f"{name} plain", partial(plain, name, points))
         for way, how in WAYS.items():
             if points.device.type == "cuda" or "compiled" not in how:
                 points.measure(f"{name} {way}", partial(ours, name, points, **how))
-        points.measure(f"{name} plain", partial(plain, name, points))
 
 
 def made(points: Points) -> tuple[Any, Tensor, int]:

@@ -34,14 +34,14 @@ def measure(points: Points) -> None:
                 points.measure(
                     f"{name} {products} B={rows}", lambda n=name, p=products, b=rows: loss(n, p, b, points)
                 )
-    if not points.smoke:
-        for name in ("supcon", "simdis"):
-            points.measure(f"{name} bf16 B={LARGEST}", lambda n=name: loss(n, "bf16", LARGEST, points))
     swept = 512 if points.smoke else SWEPT
     for tile in tiles:
         points.measure(
             f"supcon bf16 B={swept} tile={tile}", lambda t=tile: loss("supcon", "bf16", swept, points, t)
         )
+    if not points.smoke:
+        for name in ("supcon", "simdis"):
+            points.measure(f"{name} bf16 B={LARGEST}", lambda n=name: loss(n, "bf16", LARGEST, points))
 
 
 def loss(name: str, products: Any, rows: int, points: Points, tile: int | None = None) -> Figures:

@@ -27,6 +27,7 @@ from torch.nn import functional
 from mlcl.data.cache_entries import read_cached
 from mlcl.data.split import Split
 from mlcl.errors import UserError
+from mlcl.labels import sent
 
 MAX_PIXELS = 64_000_000
 """An image that claims more is refused before it is decoded: a decompression bomb."""
@@ -60,7 +61,7 @@ class ImageRows:
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
         """`pixels` (B, 3, H, W) uint8, where the images are."""
         if isinstance(self.pixels, Tensor):
-            return {"pixels": self.pixels[indices.to(self.pixels.device, non_blocking=True)]}
+            return {"pixels": self.pixels[sent(indices, self.pixels.device)]}
         return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
 
     def resident(self, device: torch.device, free: int) -> ImageRows:
@@ -226,13 +227,16 @@ def _jitter(image: Tensor, factors: Tensor) -> Tensor:
 
 
 def _gray(image: Tensor) -> Tensor:
-    weights = image.new_tensor(LUMA).view(1, 3, 1, 1)
-    return (image * weights).sum(dim=1, keepdim=True)
+    return (image * _per_channel(LUMA, image)).sum(dim=1, keepdim=True)
 
 
 def _standardise(image: Tensor) -> Tensor:
-    mean, std = image.new_tensor(MEAN).view(1, 3, 1, 1), image.new_tensor(STD).view(1, 3, 1, 1)
-    return (image - mean) / std
+    return (image - _per_channel(MEAN, image)) / _per_channel(STD, image)
+
+
+def _per_channel(values: Sequence[float], image: Tensor) -> Tensor:
+    """One number a channel (1, 3, 1, 1), filled on the device: a GPU would wait for numbers of the host."""
+    return torch.stack([image.new_full((), value) for value in values]).view(1, 3, 1, 1)
 
 
 def _each(values_B: Tensor) -> Tensor:

@@ -153,9 +153,11 @@ def cross(
             width = min(width, len(column_I), len(column_J))
             number_L = torch.where(in_both_L, number_L, width)
             column_I, column_J = number_L[column_I], number_L[column_J]
-    row_J, count = torch.repeat_interleave(offsets_J.diff(), output_size=len(column_J)), cols.stop - cols.start
+    count = cols.stop - cols.start
+    row_J = torch.repeat_interleave(offsets_J.diff(), output_size=len(column_J))
     table_LJ = torch.zeros(width + 1, count, dtype=dtype, device=column_J.device)
-    table_LJ.view(-1).index_fill_(0, column_J * count + row_J, 1)  # table_LJ[column_J, row_J] = 1 would wait
+    # A GPU would wait for the number in table_LJ[column_J, row_J] = 1.
+    table_LJ.view(-1).index_fill_(0, column_J * count + row_J, 1)
     table_LJ[width] = 0
     return bag(column_I, offsets_I, table_LJ, weights_N)
 

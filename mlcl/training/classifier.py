@@ -76,7 +76,7 @@ class AsymmetricLoss(nn.Module):
 
     def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
         """Returns terms (R, L) for logits and targets of 0 and 1."""
-        log_clip = logit_RL.new_tensor(self.clip).log()
+        log_clip = logit_RL.new_full((), self.clip).log()
         # log(1 - p + clip), at most 0, without a 1 - p that rounds to 0 before its logarithm.
         log_rest_RL = torch.logaddexp(F.logsigmoid(-logit_RL), log_clip).clamp(max=0)
         positive_RL = _power(torch.sigmoid(-logit_RL), self.gamma_pos) * F.logsigmoid(logit_RL)

@@ -10,8 +10,12 @@ from builders import tree_dataset
 from torch.overrides import TorchFunctionMode
 from training.test_every_loss import SEVERAL, job_of
 
+from mlcl.config import AugmentConfig
+from mlcl.data import ImageRows, augment
 from mlcl.losses import LOSSES, tiling
+from mlcl.training.batches import Rows
 from mlcl.training.builders import build_loop, build_model
+from mlcl.training.classifier import AsymmetricLoss
 from mlcl.training.context import Context
 from mlcl.training.grad_cache import Passes
 from mlcl.training.job_data import JobData
@@ -75,23 +79,62 @@ def test_a_read_is_an_error():
             read()
 
 
-class NoNumberByIndex(TorchFunctionMode):
-    """Refuses `tensor[index] = number`: a GPU waits for the number, which PyTorch copies from the host."""
+class NoNumberOfTheHost(TorchFunctionMode):
+    """Refuses what copies numbers from the host's memory, and lets a GPU wait for them.
+
+    These are `tensor[index] = number` and tensors that are made from Python's numbers on the device.
+    """
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
         if func is torch.Tensor.__setitem__ and args[0].device == VALUELESS:
             parts = args[1] if isinstance(args[1], tuple) else (args[1],)
             assert isinstance(args[2], torch.Tensor) or not any(isinstance(p, torch.Tensor) for p in parts)
-        return func(*args, **(kwargs or {}))
+        if func in (torch.tensor, torch.as_tensor, torch.Tensor.new_tensor):
+            assert made.device != VALUELESS
+        return made
 
 
-def test_a_number_written_by_index_is_an_error():
+def test_a_number_of_the_host_is_an_error():
     value = torch.ones(2, device=VALUELESS)
-    with NoNumberByIndex():
+    with NoNumberOfTheHost():
         value[0] = 1
         value[:1] = 1
-        with pytest.raises(AssertionError):
-            value[torch.zeros(1, dtype=torch.int64, device=VALUELESS)] = 1
+        for copy in (
+            lambda: value.__setitem__(torch.zeros(1, dtype=torch.int64, device=VALUELESS), 1),
+            lambda: value.new_tensor([1.0]),
+            lambda: torch.tensor([1.0], device=VALUELESS),
+        ):
+            with pytest.raises(AssertionError):
+                copy()
+
+
+PIXELS = torch.randint(0, 256, (4, 3, 8, 8), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("crop", [0.2, 1.0])
+def test_augmentation_reads_nothing(crop):
+    with NoNumberOfTheHost():
+        assert augment(PIXELS.to(VALUELESS), crop=crop).shape == PIXELS.shape
+
+
+def test_the_asymmetric_loss_reads_nothing():
+    logit_RL = torch.zeros(2, 3, device=VALUELESS)
+    with NoNumberOfTheHost():
+        assert AsymmetricLoss(0, 4, 0.05)(logit_RL, logit_RL).shape == (2, 3)
+
+
+@pytest.mark.gpu
+def test_batches_of_images_keep_no_gpu_waiting():
+    device = torch.device("cuda", 0)
+    rows = Rows(ImageRows(PIXELS.numpy()), {}, torch.arange(4), AugmentConfig()).resident(device)
+    rows.batch(torch.arange(4), 2, device)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        batch = rows.batch(torch.arange(4), 2, device)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert batch.inputs["pixels"].shape == (8, 3, 8, 8)
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -105,7 +148,7 @@ def test_a_step_reads_nothing(name, labels, how, tiny, tree, tmp_path, monkeypat
     )
     job = job_for(name, labels, how, tiny, tree)
     step = steps(job, tmp_path, VALUELESS, "auto" if how == "auto" else "tiled")
-    with NoNumberByIndex():
+    with NoNumberOfTheHost():
         assert step() == []  # a read would raise
 
 
