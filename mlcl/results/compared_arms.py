@@ -9,7 +9,8 @@ from statistics import fmean
 
 from mlcl.errors import UserError
 from mlcl.results.compared_setting import SPLIT_SEED, VALIDATION_SEED, ComparedSetting, SeedRun
-from mlcl.significance.arms import Arm, Difference, Outcome, difference_of
+from mlcl.significance.arms import Arm, Difference, Outcome
+from mlcl.significance.paired_arms import differences_of
 from mlcl.significance.roles import Role, figure_name
 
 Draws = tuple[tuple[str, str], ...]
@@ -83,7 +84,8 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
     ]
     if odd:  # without such seeds the setting that failed there would look better
         raise UserError(f"{metric} is no number in some runs", key="--metric", found=odd)
-    return difference_of(_arm(reference, metric), _arm(other, metric), metric, mode, pairs=pairs)
+    (found,) = differences_of(_arm(reference, metric), [_arm(other, metric)], metric, mode, seeds=pairs)
+    return found
 
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:

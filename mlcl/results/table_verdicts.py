@@ -8,7 +8,8 @@ from statistics import fmean
 
 from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
-from mlcl.significance.arms import Arm, Outcome, difference_of
+from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.paired_arms import differences_of
 from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
 
 MOST_SENTENCES = 8
@@ -78,16 +79,23 @@ def _family(
     if against not in known:
         return ()
     cell, figure = known.pop(against)
-    mode = "max" if higher else "min"
-    reference, paired = _arm(against, cell, figure, unit), _draw_by_seed(cell)
-    pairs = [
-        difference_of(reference, _arm(label, *its, unit), figure.metric, mode, pairs=paired)
-        for label, its in known.items()
-    ]
+    pairs = differences_of(
+        _arm(against, cell, figure, unit),
+        [_arm(label, *its, unit, like=cell) for label, its in known.items()],
+        figure.metric,
+        "max" if higher else "min",
+        searches=True,
+        seeds=_draw_by_seed(cell),
+    )
     margin = margin_of(cell.params, figure.metric)
     questions: list[Question] = ["settings"] * len(pairs)
     return compare_family(
-        pairs, questions, metric=figure.metric, mode=mode, margin=margin, rows=cell.test_rows
+        pairs,
+        questions,
+        metric=figure.metric,
+        mode="max" if higher else "min",
+        margin=margin,
+        rows=cell.test_rows,
     )
 
 
@@ -115,8 +123,13 @@ def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: 
     return max(scores, key=lambda label: scores[label], default=next(iter(known), ""))
 
 
-def _arm(label: str, cell: CellResult, figure: FigureResult, unit: str) -> Arm:
-    """The seeds of a cell by search; a fitted baseline that no seed changes is one outcome."""
+def _arm(
+    label: str, cell: CellResult, figure: FigureResult, unit: str, *, like: CellResult | None = None
+) -> Arm:
+    """The seeds of a cell by search; a fitted baseline that no seed changes is one outcome.
+
+    A cell without a search that has the seeds of the searches of `like` is divided as that one.
+    """
     scale = 100.0 if unit == "percent" else 1.0
     trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
     own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
@@ -127,8 +140,24 @@ def _arm(label: str, cell: CellResult, figure: FigureResult, unit: str) -> Arm:
         outcomes[seed] = Outcome(seed, value / scale, tuple(blocks))
     if cell.baseline and len({each.value for each in outcomes.values()}) == 1:
         return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
-    searches = [tuple(outcomes[seed] for seed in its if seed in outcomes) for its in cell.searches]
-    return Arm(label, tuple(its for its in searches if its), searched=cell.search is not None)
+    alike = like is not None and cell.search is None and _same_seeds(cell, like)
+    groups = like.searches if alike and like is not None else cell.searches
+    searches = tuple(tuple(outcomes[seed] for seed in its if seed in outcomes) for its in groups)
+    return Arm(label, searches, searched=cell.search is not None)
+
+
+def _same_seeds(cell: CellResult, other: CellResult) -> bool:
+    """Whether both cells have runs of the same seeds in the same order, but for missing ones."""
+    pairs = [*zip(_seeds(cell), _seeds(other), strict=False)]
+    known = [(one, its) for one, its in pairs if one is not None and its is not None]
+    return len(cell.runs) == len(other.runs) and bool(known) and all(one == its for one, its in known)
+
+
+def _seeds(cell: CellResult) -> list[int | None]:
+    """The training seed of each run of a cell, None where it is missing."""
+    trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
+    found = (trainings.get(run or "") for run in cell.runs)
+    return [None if each is None else each.seed for each in found]
 
 
 def _draw_by_seed(cell: CellResult) -> bool:

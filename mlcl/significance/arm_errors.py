@@ -48,6 +48,42 @@ def arm_error(values: Array) -> ArmError:
     return ArmError(mean, variance, freedom, np.minimum(seeds, variance))
 
 
+OTHERS = 1.0
+"""Degrees of freedom with which the other arms' variance counts in an arm's own, in `shared_errors`."""
+
+
+class SharedErrors(NamedTuple):
+    """The variance of each arm's mean without what all arms share, its degrees of freedom, and the most that
+    a difference of two arms can have."""
+
+    variance: Array
+    freedom: float
+    most: float
+
+
+def shared_errors(values: Array) -> SharedErrors:
+    """The errors of arms whose units draw the same data, from `values` [..., arm, unit] without gaps.
+
+    A unit is a search, or a seed, of one number in all arms. y_rs = m_r + b_s + e_rs, and b_s cancels in the
+    difference of two arms. With R arms, S units and the residuals e_rs after arm and unit means,
+
+        s_r^2 = sum_s e_rs^2 / ((S - 1) (1 - 1 / R))
+        v_r = ((S - 1) s_r^2 + OTHERS mean_{q != r} s_q^2) / (S - 1 + OTHERS) / S
+
+    with S - 1 + OTHERS degrees of freedom. One variance for all arms would have (R - 1) (S - 1), the most of
+    a difference, but is too small for an arm that scatters more than the others. With two arms v_1 + v_2 is
+    the variance of the mean of S paired differences.
+    """
+    arms, units = values.shape[-2:]
+    centred = values - values.mean(-1, keepdims=True)
+    residual = centred - centred.mean(-2, keepdims=True)
+    own = (residual**2).sum(-1) / ((units - 1) * (1 - 1 / arms))
+    others = (own.sum(-1, keepdims=True) - own) / (arms - 1)
+    freedom = units - 1 + OTHERS
+    variance = ((units - 1) * own + OTHERS * others) / freedom / units
+    return SharedErrors(variance, freedom, float((arms - 1) * (units - 1)))
+
+
 def rows_variance(differences: Array) -> Array:
     """The delete-a-block jackknife's variance from `differences` [..., B], each without one block of rows.
 

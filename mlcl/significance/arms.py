@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from mlcl.significance.arm_errors import Array, arm_error, half_width, pooled_freedom, rows_variance
 from mlcl.significance.deciders import Errors
+
+Pairing = Literal["", "seed", "search"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Difference:
         means: The means of both arms.
         errors: Its variances, by arm and by rows.
         same: Whether both are the same trainings.
-        paired: Whether outcomes of one seed were subtracted from each other.
+        paired: What was subtracted from its like in the other arm: outcomes of one seed, or of one search.
     """
 
     arms: tuple[Arm, Arm]
@@ -70,7 +74,7 @@ class Difference:
     means: tuple[float, float]
     errors: Errors
     same: bool
-    paired: bool
+    paired: Pairing
 
     @property
     def is_known(self) -> bool:
@@ -112,52 +116,42 @@ class Difference:
         return min(counts, default=0)
 
 
-def difference_of(reference: Arm, treated: Arm, metric: str, mode: str, *, pairs: bool = False) -> Difference:
-    """The difference of the treated arm to the reference, see `compare_arms`."""
-    for arm in (reference, treated):
+def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Difference:
+    """The difference of the treated arm to the reference, whose searches and seeds are independent.
+
+    Raises ValueError where an arm has no finite value.
+    """
+    check_values((reference, treated), metric)
+    arms, same = (reference, treated), reference.searches == treated.searches
+    variances, freedom, seeds = [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]
+    for place, arm in enumerate(arms):
+        if not (same or arm.fitted):
+            error = arm_error(outcome_values(arm))
+            variances[place], freedom[place], seeds[place] = map(float, error[1:])
+    rows, blocks = (0.0, 0) if same else row_variance(arms)
+    errors = Errors(
+        (variances[0], variances[1]), (seeds[0], seeds[1]), (freedom[0], freedom[1]), rows, blocks
+    )
+    return build_difference(arms, errors, mode, same=same)
+
+
+def check_values(arms: Sequence[Arm], metric: str) -> None:
+    """Raises ValueError where an arm has no finite value."""
+    for arm in arms:
         if not arm.complete:
             raise ValueError(f"{arm.label} has no finite {metric}")
-    same = reference.searches == treated.searches
-    shared = _shared(reference, treated) if pairs and not same else None
-    arms = shared or (reference, treated)
-    first, second = (arm_error(_values(arm)) for arm in arms)
-    means = float(first.mean), float(second.mean)
-    freedom = float(first.freedom), float(second.freedom)
-    variances, seeds, rows, blocks = [0.0, 0.0], [0.0, 0.0], 0.0, 0
-    if shared is not None:
-        steps = arm_error(_values(arms[1]) - _values(arms[0]))
-        variances[1], seeds[1], freedom = (
-            float(steps.variance),
-            float(steps.seeds),
-            (1.0, float(steps.freedom)),
-        )
-    elif not same:
-        for place, (arm, error) in enumerate(zip(arms, (first, second), strict=True)):
-            if not arm.fitted:
-                variances[place], seeds[place] = float(error.variance), float(error.seeds)
-    if not same:
-        rows, blocks = _row_variance(arms)
-    errors = Errors((variances[0], variances[1]), (seeds[0], seeds[1]), freedom, rows, blocks)
-    value = 0.0 if same else (means[1] - means[0]) * (-1 if mode == "min" else 1)
-    return Difference(arms, value, means, errors, same, shared is not None)
 
 
-def _shared(reference: Arm, treated: Arm) -> tuple[Arm, Arm] | None:
-    """Both arms with the seeds that they share, in one order; None unless of one search and two seeds."""
-    if len(reference.complete) > 1 or len(treated.complete) > 1:
-        return None
-    by_seed = [{each.seed: each for each in arm.complete[0]} for arm in (reference, treated)]
-    seeds = sorted(by_seed[0].keys() & by_seed[1].keys())
-    if len(seeds) < 2:
-        return None
-    first, second = (
-        replace(arm, searches=(tuple(its[seed] for seed in seeds),), fitted=False)
-        for arm, its in zip((reference, treated), by_seed, strict=True)
-    )
-    return first, second
+def build_difference(
+    arms: tuple[Arm, Arm], errors: Errors, mode: str, *, same: bool = False, paired: Pairing = ""
+) -> Difference:
+    """The difference of two arms with known errors; 0 where both are the same trainings."""
+    first, second = (float(arm_error(outcome_values(arm)).mean) for arm in arms)
+    value = 0.0 if same else (second - first) * (-1 if mode == "min" else 1)
+    return Difference(arms, value, (first, second), errors, same, paired)
 
 
-def _values(arm: Arm) -> Array:
+def outcome_values(arm: Arm) -> Array:
     """The metric as [search, seed], NaN where a search has fewer seeds."""
     longest = max(map(len, arm.searches))
     values = np.full((len(arm.searches), longest), np.nan)
@@ -166,7 +160,7 @@ def _values(arm: Arm) -> Array:
     return values
 
 
-def _row_variance(arms: tuple[Arm, Arm]) -> tuple[float, int]:
+def row_variance(arms: tuple[Arm, Arm]) -> tuple[float, int]:
     """The variance of the difference by test rows, and the number of blocks; zeros where not counted."""
     lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
     if len(lengths) != 1 or min(lengths) < 2:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from mlcl.significance.arms import Arm, ArmSummary, Difference, difference_of
+from mlcl.significance.arms import Arm, ArmSummary, Difference, Pairing, difference_of
 from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import LEVEL
 
@@ -33,8 +33,8 @@ class Verdict:
     `difference` and `interval` are positive where the treated arm is better, also for a `mode` of min.
     `interval` is None where no error can be estimated. `shares` of its variance come from searches, seeds and
     test rows. `rows_counted`: whether test rows are part of it. `single`: labels of arms with one search.
-    `tests`: the number of comparisons for which `level` is corrected. `paired`: whether outcomes of one seed
-    were subtracted from each other first.
+    `tests`: the number of comparisons for which `level` is corrected. `paired`: whether outcomes of one seed,
+    or of one search, were subtracted from each other first.
 
     Example:
         >>> verdict = compare_arms(control, heads, question="heads", metric="test/f1", mode="max")
@@ -57,7 +57,7 @@ class Verdict:
     decider: Decider | None
     level: float = LEVEL
     tests: int = 1
-    paired: bool = False
+    paired: Pairing = ""
 
     @property
     def answer(self) -> Answer:
@@ -78,7 +78,7 @@ class Verdict:
         if self.answer is Answer.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
         if self.paired:
-            parts.append("outcomes of one seed were subtracted first")
+            parts.append(f"outcomes of one {self.paired} were subtracted first")
         if self.interval is not None and self.difference == 0 == self.interval[1] - self.interval[0]:
             parts.append("both are the same trainings")
         elif not self.rows_counted:
@@ -138,7 +138,6 @@ def compare_arms(
     margin: float = 0.005,
     rows: int = 0,
     level: float = LEVEL,
-    pairs: bool = False,
 ) -> Verdict:
     """Compares the means of two arms, with the error of searches, seeds and test rows.
 
@@ -154,13 +153,11 @@ def compare_arms(
         margin: Differences up to this, in the metric's units, do not matter.
         rows: The number of test rows, 0 where it is unknown.
         level: The interval's confidence.
-        pairs: Whether one seed draws the same rows for both arms. Of two arms with one search each, the
-            outcomes of one seed are then subtracted first, and only the shared seeds count.
 
     Raises:
         ValueError: An arm has no finite value.
     """
-    found = difference_of(reference, treated, metric, mode, pairs=pairs)
+    found = difference_of(reference, treated, metric, mode)
     return _verdict(found, question=question, metric=metric, mode=mode, margin=margin, rows=rows, level=level)
 
 

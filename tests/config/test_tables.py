@@ -147,7 +147,7 @@ def test_every_cell_of_a_table_fits_its_data_set(file, scale):
     found = cells_of(load_table(file), file, scale=scale, seeds=1)
     assert len({cell.id for cell in found}) == len(found)
     for cell in found:
-        (job,) = cell.jobs
+        job = cell.jobs[0]
         task = fitted(job)
         info = described(job.data)
         known = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
@@ -220,6 +220,15 @@ def test_neighbours_cost_no_training():
             assert ablation[row, column].jobs == ablation[f"{row}+kNN", column].jobs
     curve = cells("knn-figure2")
     assert len({job_hash(job) for cell in curve.values() for job in cell.jobs}) == 3
+
+
+def test_baselines_have_the_seeds_of_the_picks_beside_them():
+    file = find_table("leaderboard-classes", ROOT / "tables")
+    found = {(cell.row, cell.column): cell for cell in cells_of(load_table(file), file)}
+    baseline = found["TF-IDF SVM", "ICD-10-CM 20"].jobs
+    assert [job.train.seed for job in baseline] == [1, 2, 1001, 1002, 2001, 2002]
+    assert [job.data.subset.seed for job in baseline] == [1, 2, 1001, 1002, 2001, 2002]
+    assert [job.train.seed for job in found["supcon", "ICD-10-CM 20"].jobs] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("name", "held"), [("labels", 2), ("classes", 1)])

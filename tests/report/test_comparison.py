@@ -180,7 +180,7 @@ def test_seeds_with_splits_of_their_own_are_paired_by_split():
     compared = compare_settings([one, splitting("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})], "accuracy")
     (row,) = compared.rows
     assert row.verdict.difference == pytest.approx(0.05 / 3)
-    assert (row.answer, row.unpaired, row.verdict.paired) == ("helps", (0, 7), True)
+    assert (row.answer, row.unpaired, row.verdict.paired) == ("helps", (0, 7), "seed")
     assert "outcomes of one seed were subtracted first" in row.verdict.sentence
     assert not row.verdict.rows_counted  # a block holds other rows for each seed
     for other in (

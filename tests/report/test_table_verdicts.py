@@ -7,6 +7,7 @@ import pytest
 
 from mlcl.config.table.schema import load_table
 from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
+from mlcl.results.sweep_arms import ArmSearch
 from mlcl.results.table_verdicts import COUNTED, conclusions_of, table_verdicts
 from mlcl.results.training_result import TrainingResult
 from mlcl.significance.verdict import Answer
@@ -104,8 +105,8 @@ def test_other_test_rows_for_each_seed_have_no_blocks_and_are_paired():
     ((_, steady),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.subset.seed",)), cell("b", (52.0, 62.1, 57.0))
     )
-    assert (its.difference, its.paired) == (pytest.approx(0.02), True)
-    assert (steady.answer, steady.paired) == (Answer.HELPS, True)
+    assert (its.difference, its.paired) == (pytest.approx(0.02), "seed")
+    assert (steady.answer, steady.paired) == (Answer.HELPS, "seed")
     ((_, apart),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.validation_seed",)), cell("b", (52.0, 62.1, 57.0))
     )
@@ -118,6 +119,36 @@ def test_the_settings_of_a_cell_as_written_are_of_no_search():
     assert its.single == ("b",)
     assert "it speaks of the settings of one search (b)" in its.sentence
     assert verdicts(cell("a", FIRST), cell("b", SECOND))[0][1].single == ()
+
+
+def searched(row, values):
+    """A cell of two searches with two seeds each, whose seeds draw training rows."""
+    searches = ArmSearch(1, 6), ArmSearch(2, 6)
+    found = SearchResult("val/accuracy", "max", {}, None, None, None, searches=searches)
+    return cell(row, values, search=found, changes=("data.subset.seed",))
+
+
+def test_searches_of_one_number_are_paired():
+    values = (50.0, 52.0, 70.0, 71.0)
+    found = verdicts(
+        searched("a", values), searched("b", tuple(x + 2.1 for x in values)), searched("c", (52.0,) * 4)
+    )
+    assert [its.paired for _, its in found] == ["search", "search"]
+    ((_, its),) = verdicts(searched("a", values), searched("b", (52.0, 54.1, 72.0, 73.2)))
+    assert (its.answer, its.single) == (Answer.HELPS, ())
+    assert "outcomes of one search were subtracted first" in its.sentence
+
+
+def test_a_baseline_with_the_seeds_of_the_searches_is_paired_with_them():
+    model = searched("a", (50.0, 52.0, 70.0, 71.0))
+    baseline = cell("SVM", (49.0, 50.9, 69.1, 70.0), baseline=True, changes=("data.subset.seed",))
+    ((_, its),) = verdicts(model, baseline, control="a")
+    assert (its.paired, its.answer) == ("search", Answer.HURTS)
+    other = replace(
+        baseline, trainings=tuple(replace(each, seed=each.seed + 7) for each in baseline.trainings)
+    )
+    ((_, its),) = verdicts(model, other, control="a")
+    assert (its.paired, its.answer) == ("", Answer.CANNOT_TELL)
 
 
 def test_a_fitted_baseline_has_no_error_of_seeds():

@@ -169,34 +169,6 @@ def test_many_experiments_at_once_are_those_of_each() -> None:
     )
 
 
-def test_pairs_of_one_search_are_subtracted_first() -> None:
-    draws = [0.3, 0.5, 0.7, 0.9]
-    one, other = (
-        Arm(label, (tuple(Outcome(k, value + more[k % 2]) for k, value in enumerate(draws)),))
-        for label, more in (("a", (0.0, 0.0)), ("b", (0.01, 0.02)))
-    )
-    unpaired, paired = (
-        compare_arms(one, other, question="settings", metric="x", mode="max", pairs=pairs)
-        for pairs in (False, True)
-    )
-    differences = [0.01, 0.02, 0.01, 0.02]
-    half = float(stats.t.ppf(0.975, 3)) * statistics.stdev(differences) / 2
-
-    assert paired.interval == pytest.approx((0.015 - half, 0.015 + half))
-    assert (paired.answer, unpaired.answer) == (Answer.HELPS, Answer.CANNOT_TELL)
-    assert paired.sentence.startswith("B is better than a: x 0.6150 against 0.6000")
-
-
-def test_pairs_leave_out_seeds_without_a_partner() -> None:
-    one = Arm("a", (tuple(Outcome(k, 0.1 * k) for k in (1, 2, 3, 4)),))
-    other = Arm("b", (tuple(Outcome(k, 0.1 * k + 0.01 * k**2) for k in (5, 4, 3, 2)),))
-    found = difference_of(one, other, "x", "max", pairs=True)
-
-    assert found.paired
-    assert [each.seed for each in found.arms[1].searches[0]] == [2, 3, 4]
-    assert found.value == pytest.approx((0.04 + 0.09 + 0.16) / 3)
-
-
 def test_p_agrees_with_the_interval() -> None:
     found = difference_of(arm("a", 0.5, 0.01), arm("b", 0.51, 0.01), "x", "max")
     assert found.p is not None

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mlcl.config.fresh_seeds import fresh_seeds_of
 from mlcl.config.job import JobConfig, covers, dump_job, job_hash
 from mlcl.config.loader import apply_overrides
 from mlcl.config.section import validate
-from mlcl.config.table.schema import Scale, Table, TableLine, slug
+from mlcl.config.table.schema import Scale, Table, TableLine, Tune, slug
 from mlcl.config.table.tree import PAPER, cell_tree, check_data, data_of, with_data
 from mlcl.config.table.tuning import Tuning, check_controls, tune_of, tuning_of, with_controls
 from mlcl.errors import UserError
@@ -100,9 +101,13 @@ def cells_of(
     for pair, (tree, neighbours) in trees.items():
         row, column = pair
         tune = tunes[pair]
-        count = seeds or (tune and tune.seeds) or preset.seeds or table.seeds
         paths = data_of(tree, slug(column), data)
-        jobs = tuple(_job(tree, table, seed, paths, overrides, file, _id(pair)) for seed in range(count))
+        tuned = [its for (_, other), its in tunes.items() if other == column and its is not None]
+        beside = tuned[0] if tuned and tree.get("baseline") is not None else None
+        jobs = tuple(
+            _job(tree, table, seed, paths, overrides, file, _id(pair))
+            for seed in _seeds(tune, beside, seeds, preset.seeds or table.seeds)
+        )
         tuning = None if tune is None else tuning_of(tune, row, table, file, jobs[0])
         # An override of the command line replaces the cell's own neighbours.
         given = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
@@ -111,6 +116,13 @@ def cells_of(
         _check(cells[-1], file)
     check_controls({(its.row, its.column): its.tuning for its in cells if its.tuning is not None}, file)
     return cells
+
+
+def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
+    """The seeds of a cell; of a baseline those of the picks `beside` it, with which it is then paired."""
+    if tune is None and beside is not None:
+        return fresh_seeds_of(0, beside.searches, asked or beside.seeds or count)
+    return range(asked or (tune and tune.seeds) or count)
 
 
 def _id(pair: tuple[str, str]) -> str:

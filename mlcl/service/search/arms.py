@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash, load_job
+from mlcl.config.fresh_seeds import SEEDS_OF_A_SEARCH, fresh_seeds
 from mlcl.config.space.keys import nodes
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
 from mlcl.service.search.control import control_job
@@ -16,8 +17,6 @@ from mlcl.significance.roles import Role
 
 CONTROL = "control"
 """The name of the control's arm."""
-SEEDS_OF_A_SEARCH = 1000
-"""The distance between the first seeds of two searches."""
 RACE_OFFSET = 501
 """The first seed of a race, from that of the job: a confirmation has fewer seeds."""
 
@@ -45,18 +44,13 @@ class SearchPlan:
     @property
     def fresh_seeds(self) -> range:
         """The seeds of the confirmation: none of them is a search's or a race's."""
-        first = self._first + 1
-        return range(first, first + self.plan.seeds)
+        return fresh_seeds(self.plan.job.train.seed, self.number, self.plan.seeds)
 
     @property
     def race_seeds(self) -> range:
         """The seeds of the race: more fresh seeds of a later command are none of them."""
-        first = self._first + RACE_OFFSET
+        first = self.plan.job.train.seed + SEEDS_OF_A_SEARCH * (self.number - 1) + RACE_OFFSET
         return range(first, first + self.plan.space.search.race_seeds)
-
-    @property
-    def _first(self) -> int:
-        return self.plan.job.train.seed + SEEDS_OF_A_SEARCH * (self.number - 1)
 
     @property
     def races(self) -> bool:

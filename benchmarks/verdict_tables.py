@@ -1,0 +1,120 @@
+"""How often a table's verdicts are false, and how often they find an effect, by three errors.
+
+    python benchmarks/verdict_tables.py [--experiments 10000]
+
+A table has a control and other rows, a few searches each, whose search numbers share an effect (their
+training and validation rows). Each row's searches scatter by a standard deviation of its own, in points.
+`alone` takes the two rows of a comparison as independent (Welch), `one error` takes one variance for all rows
+after search numbers (randomised blocks), `ours` is that of `mlcl.significance.paired_arms`. Printed for each:
+the share of tables with a false verdict where no row differs, and of those that find the one row that is 2
+points better, after Holm's correction.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from mlcl.significance.arm_errors import arm_error, pooled_freedom, shared_errors
+from mlcl.significance.arms import Arm, Outcome
+from mlcl.significance.paired_arms import differences_of
+
+Array = NDArray[np.float64]
+EFFECT, RISK = 2.0, 0.05
+SHAPES = ((9, 3), (5, 3), (3, 3), (9, 6), (9, 2))
+"""Rows, the control among them, and searches."""
+SCENES: dict[str, tuple[float, Callable[[int], list[float]]]] = {
+    "all .4, shared 1.5": (1.5, lambda rows: [0.4] * rows),
+    "all .8, shared 1.5": (1.5, lambda rows: [0.8] * rows),
+    "all .5, shared 0": (0.0, lambda rows: [0.5] * rows),
+    "all .6, shared 3": (3.0, lambda rows: [0.6] * rows),
+    "evenly .25 to 1.25": (1.0, lambda rows: [*np.geomspace(0.25, 1.25, rows)]),
+    "one row twice .4": (1.0, lambda rows: [0.4] * (rows - 1) + [0.8]),
+    "control twice .4": (1.0, lambda rows: [0.8] + [0.4] * (rows - 1)),
+    "one row four times .3": (1.0, lambda rows: [0.3] * (rows - 1) + [1.2]),
+    "control four times .3": (1.0, lambda rows: [1.2] + [0.3] * (rows - 1)),
+}
+"""The standard deviation that searches of one number share, and that of each row's searches."""
+
+
+def draw(random: np.random.Generator, count: int, shape: tuple[int, int], scene: str, effect: float) -> Array:
+    """Values [experiment, row, search]; the second row is better by `effect`."""
+    rows, searches = shape
+    shared, own = SCENES[scene]
+    values = random.normal(size=(count, 1, searches)) * shared
+    values = values + random.normal(size=(count, rows, searches)) * np.array(own(rows))[:, None]
+    values[:, 1] += effect
+    return values
+
+
+def p_values(values: Array) -> dict[str, Array]:
+    """The p of each row against the first [experiment, row], by error."""
+    rows, searches = values.shape[-2:]
+    means = values.mean(-1)
+    difference = np.abs(means[:, 1:] - means[:, :1])
+
+    def p(variance: Array, freedom: Array, most: float = np.inf) -> Array:
+        both = np.stack(np.broadcast_arrays(variance[:, :1], variance[:, 1:]), -1)
+        parts = np.minimum(pooled_freedom(both, np.broadcast_to(freedom, both.shape)), most)
+        return np.asarray(2 * stats.t.sf(difference / np.sqrt(both.sum(-1)), parts))
+
+    alone, ours = arm_error(values[..., None]), shared_errors(values)
+    residual = values - means[..., None] - values.mean(1, keepdims=True) + values.mean((1, 2), keepdims=True)
+    one = (residual**2).sum((1, 2)) / ours.most / searches
+    return {
+        "alone": p(alone.variance, np.array(searches - 1.0)),
+        "one error": p(np.repeat(one[:, None], rows, 1), np.array(np.inf), ours.most),
+        "ours": p(ours.variance, np.array(ours.freedom), ours.most),
+    }
+
+
+def holm_rejects(p: Array) -> Array:
+    """Which of the p of each experiment Holm's procedure rejects."""
+    order = p.argsort(1)
+    rejects = np.take_along_axis(p, order, 1) <= RISK / np.arange(p.shape[1], 0, -1)
+    found = np.zeros(p.shape, bool)
+    np.put_along_axis(found, order, np.logical_and.accumulate(rejects, 1), 1)
+    return found
+
+
+def same_as_the_product(values: Array, p: Array) -> None:
+    """Raises AssertionError unless `differences_of` finds these p for one table."""
+    arms = [
+        Arm(str(row), tuple((Outcome(0, float(each)),) for each in its)) for row, its in enumerate(values)
+    ]
+    found = differences_of(arms[0], arms[1:], "x", "max", searches=True)
+    assert np.allclose([its.p or 0.0 for its in found], p)
+
+
+def measure(random: np.random.Generator, count: int, shape: tuple[int, int], scene: str) -> dict[str, str]:
+    """The false and the found share by error, as text."""
+    null, better = (p_values(draw(random, count, shape, scene, effect)) for effect in (0.0, EFFECT))
+    return {
+        name: f"{holm_rejects(p).any(1).mean():.3f} {holm_rejects(better[name])[:, 0].mean():.2f}"
+        for name, p in null.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--experiments", type=int, default=10_000, help="of each line")
+    count = parser.parse_args().experiments
+    random = np.random.default_rng(0)
+    print(f"{count:,} tables a line; false, and found at {EFFECT:g} points")
+    for shape in SHAPES:
+        print(f"{shape[0]} rows, {shape[1]} searches")
+        values = draw(random, 1, shape, next(iter(SCENES)), 0.0)
+        same_as_the_product(values[0], p_values(values)["ours"][0])
+        for scene in SCENES:
+            found = measure(random, count, shape, scene)
+            print(f"  {scene:22} " + "   ".join(f"{name} {text}" for name, text in found.items()))
+
+
+if __name__ == "__main__":
+    main()

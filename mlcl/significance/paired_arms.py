@@ -1,0 +1,118 @@
+"""Differences to one arm where searches or seeds of one number draw the same data for every arm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from mlcl.significance.arm_errors import arm_error, pooled_freedom, shared_errors
+from mlcl.significance.arms import (
+    Arm,
+    Difference,
+    Outcome,
+    Pairing,
+    build_difference,
+    check_values,
+    difference_of,
+    outcome_values,
+    row_variance,
+)
+from mlcl.significance.deciders import Errors
+
+Units = dict[int, tuple[Outcome, ...]]
+"""The outcomes of an arm by the number of the search, or by the seed."""
+
+
+def differences_of(
+    reference: Arm,
+    others: Sequence[Arm],
+    metric: str,
+    mode: str,
+    *,
+    searches: bool = False,
+    seeds: bool = False,
+) -> list[Difference]:
+    """The difference of each arm to the reference.
+
+    What searches, or seeds, of one number share cancels, and the arms that have all that the reference has
+    tell the error of each other, see `shared_errors`. Arms that share fewer than two stay unpaired.
+
+    Args:
+        reference: The control, or the best baseline.
+        others: The arms that are compared with it.
+        metric: The metric's name, for errors.
+        mode: `max`, or `min` where lower is better.
+        searches: Whether searches of one number draw the same data for all arms.
+        seeds: Whether one seed draws the same data for all arms. It counts for arms of one search.
+
+    Raises:
+        ValueError: An arm has no finite value.
+    """
+    check_values((reference, *others), metric)
+    kind: Pairing = ""
+    if searches and len(reference.searches) > 1:
+        kind = "search"
+    elif seeds and len(reference.complete) == 1:
+        kind = "seed"
+    own, units = _units(reference, kind), [_units(arm, kind) for arm in others]
+    apart = [reference.searches != arm.searches for arm in others]
+    whole = [place for place, its in enumerate(units) if apart[place] and its.keys() == own.keys()]
+    found = [difference_of(reference, arm, metric, mode) for arm in others]
+    if len(own) < 2:
+        return found
+    for place, its in enumerate(units):
+        shared = sorted(own.keys() & its.keys())
+        if place not in whole and apart[place] and len(shared) > 1:
+            both = [{number: each[number] for number in shared} for each in (own, its)]
+            (found[place],) = _paired((reference, others[place]), both, kind, mode)
+    if whole:
+        arms, all_units = [reference, *(others[p] for p in whole)], [own, *(units[p] for p in whole)]
+        for place, difference in zip(whole, _paired(arms, all_units, kind, mode), strict=True):
+            found[place] = difference
+    return found
+
+
+def _units(arm: Arm, kind: Pairing) -> Units:
+    """The units of an arm with a finite value; none where it has no units of this kind."""
+    if kind == "search" and len(arm.searches) > 1 and not arm.fitted:
+        finite = ([each for each in its if math.isfinite(each.value)] for its in arm.searches)
+        return {number: tuple(its) for number, its in enumerate(finite) if its}
+    if kind == "seed" and len(arm.complete) == 1 and not arm.fitted:
+        return {each.seed: (each,) for each in arm.complete[0]}
+    return {}
+
+
+def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: str) -> list[Difference]:
+    """The differences of all arms to the first, which have the same units."""
+    numbers = sorted(units[0])
+    values = np.array([[np.mean([each.value for each in its[n]]) for n in numbers] for its in units])
+    variance, freedom, most = shared_errors(values)
+    kept = [_kept(arm, its, numbers, kind) for arm, its in zip(arms, units, strict=True)]
+    found = []
+    for place, arm in enumerate(kept[1:], start=1):
+        both = variance[[0, place]]
+        whole = float(both.sum())
+        parts = float(pooled_freedom(both, np.full(2, freedom)))
+        part = whole if kind == "seed" else min(whole, _seeds_variance(kept[0], arm))
+        rows, blocks = row_variance((kept[0], arm))
+        errors = Errors((0.0, whole), (0.0, part), (1.0, min(parts, most)), rows, blocks)
+        found.append(build_difference((kept[0], arm), errors, mode, paired=kind))
+    return found
+
+
+def _kept(arm: Arm, units: Units, numbers: Sequence[int], kind: Pairing) -> Arm:
+    """The arm with these units alone, in this order."""
+    searches = tuple(units[number] for number in numbers)
+    return replace(arm, searches=searches if kind == "search" else (tuple(each for (each,) in searches),))
+
+
+def _seeds_variance(reference: Arm, arm: Arm) -> float:
+    """The part of the variance of the difference that comes from the seeds within searches."""
+    both = (reference, arm)
+    one, other = ([[each.seed for each in its] for its in each.searches] for each in both)
+    if one == other:  # they may draw the same data, too
+        return float(arm_error(outcome_values(arm) - outcome_values(reference)).seeds)
+    return float(sum(arm_error(outcome_values(each)).seeds for each in both))
