@@ -74,7 +74,7 @@ def _family(
     found: Sequence[tuple[CellResult, FigureResult]], shared: str, control: str, unit: str, *, higher: bool
 ) -> tuple[Verdict, ...]:
     """The verdicts on the cells of one figure and data set; none without a reference."""
-    known = {_label(cell, shared): (cell, figure) for cell, figure in found if figure.by_seed}
+    known = {label_in(cell, shared): (cell, figure) for cell, figure in found if figure.by_seed}
     against = control or _reference(known, higher=higher)
     if against not in known:
         return ()
@@ -109,7 +109,8 @@ def _shared(cells: Sequence[CellResult]) -> str:
     return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
 
 
-def _label(cell: CellResult, shared: str) -> str:
+def label_in(cell: CellResult, shared: str) -> str:
+    """The label of a cell in verdicts on cells of one row or column: its other name."""
     return ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
 
 

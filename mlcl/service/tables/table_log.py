@@ -11,6 +11,7 @@ from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.results.documents import document, write_result
 from mlcl.results.table_result import TableResult
+from mlcl.results.table_verdicts import label_in
 from mlcl.service.engine.command import Command
 from mlcl.service.tables.origin import check_origins
 from mlcl.service.tables.plan import TablePlan
@@ -74,8 +75,8 @@ def check_folder(folder: Path) -> None:
 def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path]:
     """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing.
 
-    The files are for publication: they lack the parameters, which hold paths of this machine, and the
-    trainings, which `table.json` has.
+    The files are for publication: they have the verdicts on the cell, and lack the parameters, which hold
+    paths of this machine, and the trainings, which `table.json` has.
 
     Raises UserError where the table is `clean` and a cell is not of committed code.
     """
@@ -91,6 +92,11 @@ def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path
         file = folder / f"{cell.id}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         public = {key: its for key, its in tree.items() if key not in ("params", "trainings")}
+        public["verdicts"] = [
+            {"cells": shared, **its.as_dict()}
+            for shared, its in report.verdicts
+            if shared in ("", cell.row, cell.column) and its.treated.label == label_in(cell, shared)
+        ]
         replace_text(file, json.dumps({**head, "higher": higher, **public}, indent=1, default=str) + "\n")
         written.append(file)
     return written

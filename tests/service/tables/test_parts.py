@@ -101,6 +101,9 @@ def test_the_figures_of_cells_are_files(world, tmp_path):
     assert (tree["origin"]["fingerprint"], tree["origin"]["data"]) == (cell.origin.fingerprint, "tiny")
     assert tree["search"]["trials"] == dict(cell.search.trials)
     assert {"params", "trainings"}.isdisjoint(tree)
+    said = {json.dumps(its.as_dict()) for _, its in whole.verdicts}
+    own = [each for file in files for each in json.loads(file.read_text())["verdicts"]]
+    assert {json.dumps({key: each[key] for key in each if key != "cells"}) for each in own} == said
 
 
 CHANGED, COMMITTED = ({Tag.COMMIT: "1a2b3c", Tag.DIRTY: dirty} for dirty in ("true", "false"))
