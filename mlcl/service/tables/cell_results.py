@@ -156,7 +156,7 @@ class CellResults:
             figures=figures,
             runs=tuple(names),
             reasons=tuple(dict.fromkeys([*reasons, *lacking])),
-            data=rows_seen(cell.jobs[0], origin.fingerprint),
+            data=rows_seen(cell.jobs[0], table.seed_keys, origin.fingerprint),
             test_rows=data.rows.get("test", 0),
             baseline=cell.jobs[0].baseline is not None,
             origin=origin,

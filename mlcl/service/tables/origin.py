@@ -74,9 +74,12 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
     return digest([tree, [plugin.sha256 for plugin in job.plugins], dict(cell.neighbours), search])
 
 
-def rows_seen(job: JobConfig, fingerprint: str) -> str:
-    """Sixteen hex digits, equal for jobs that see the same rows and predict the same labels."""
-    return digest([_without_places(job)["data"], job.objective.classifier.labels, fingerprint])
+def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str:
+    """Sixteen hex digits, equal for jobs that see the same rows with one seed and predict the same labels."""
+    tree = _without_places(job)
+    for key in seed_keys:
+        _drop(tree, key)
+    return digest([tree["data"], job.objective.classifier.labels, fingerprint])
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:

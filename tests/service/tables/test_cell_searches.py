@@ -207,3 +207,22 @@ def test_what_cannot_race_is_refused(tables, tree, text):
         tables.run(tables.plan({**TABLE, **tree}))
     assert "\n" not in caught.value.line()
     assert not list(tables.home.glob("tables/mlcl-*"))
+
+
+def test_a_baseline_is_paired_with_the_searches_beside_it(tables):
+    seen = {"All": {"set": {"data.subset": {"n": 24}}}}
+    tree = {
+        **SEVERAL,
+        "rows": {"Guess": {"tune": False, "set": {"baseline": "majority"}}, "Warm": {}},
+        "columns": seen,
+        "seed_keys": ["train.seed", "data.subset.seed"],
+        "ranks": {"control": "Warm", "rope": 0.01},
+    }
+    report = tables.run(tables.plan(tree))
+    guess = report.cell("Guess", "All")
+    assert [each.seed for each in guess.trainings] == [1, 2, 1001, 1002, 2001, 2002]
+    assert guess.data == tuned(report).data
+    ((shared, verdict),) = report.verdicts
+    assert (shared, verdict.treated.label, verdict.reference.label) == ("All", "Guess", "Warm")
+    values = guess.figures[0].values
+    assert verdict.paired == ("search" if len(set(values)) > 1 else "")
