@@ -18,6 +18,7 @@ from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Section, validate
 from mlcl.config.space.domains import Choice, Domain, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC, Term, bind, entry_error, matches, nodes, setting_of, unknown_key
+from mlcl.config.space.prior import read_prior
 from mlcl.config.space.search import SAMPLERS, SearchConfig, read_goals
 from mlcl.config.space.space import Parameter, Space, branch_to, corners
 from mlcl.errors import UserError
@@ -183,7 +184,9 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
     _check_overlap(found)
     ordered = _conditioned(found, known, tree)
     goals, prune_by = read_goals(parsed.search, job.evaluation.metric)
-    space = Space(ordered, posthoc, parsed.search, goals, prune_by, path)
+    name = parsed.search.prior
+    prior = () if name is None else read_prior(name, path.parent).points
+    space = Space(ordered, posthoc, parsed.search, goals, prune_by, path, prior)
     _check_sampler(space)
     _check_corners(space, tree)
     return space
@@ -301,6 +304,9 @@ def _check_sampler(space: Space) -> None:
     if continuous and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} cannot try all of a continuous range"
         raise UserError(problem, key="search.sampler", found=continuous, allowed="choice and int")
+    if space.prior and SAMPLERS[sampler].exhaustive:
+        problem = f"{sampler} tries all settings, in an order of its own"
+        raise UserError(problem, key="search.prior", found=space.search.prior, allowed="null")
 
 
 def _check_corners(space: Space, tree: Mapping[str, Any]) -> None:

@@ -93,6 +93,9 @@ class SearchConfig(Section):
     startup: int = Field(
         10, ge=1, description="random trials first; for median also complete trials before it stops any"
     )
+    prior: str | None = Field(
+        None, description="settings of other data sets that come first: `features` of the package, or a file"
+    )
     stop: Literal["evidence"] | None = Field(
         None, description="evidence: leave out trials that are expected to gain less than evaluation.margin"
     )

@@ -62,6 +62,7 @@ class Space:
         goals: the metrics that the search follows.
         prune_by: the goal by which trials stop early: the only one, where there is one alone.
         file: the space file.
+        prior: settings of other data sets, with which the search begins after the job as written.
     """
 
     parameters: tuple[Parameter, ...]
@@ -70,6 +71,7 @@ class Space:
     goals: tuple[Goal, ...]
     prune_by: Goal
     file: Path | None = None
+    prior: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def metric(self) -> str:

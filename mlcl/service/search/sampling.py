@@ -22,6 +22,7 @@ from optuna.distributions import (
 from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, flatten, load_job
 from mlcl.config.space.domains import CLOSE, Dimension, Misfit
 from mlcl.config.space.keys import same
+from mlcl.config.space.prior import begin_at
 from mlcl.config.space.space import branches
 
 FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
@@ -139,6 +140,12 @@ def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
         return fit(space, job, job)
     except Misfit:
         return None
+
+
+def prior_starts(space: Space, job: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the points of a space's prior, see `begin_at`; without those that the space does not hold."""
+    jobs = [begin_at(space.parameters, job, point) for point in space.prior]
+    return [point for its in jobs if (point := start(space, its)) is not None]
 
 
 def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

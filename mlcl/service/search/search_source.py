@@ -18,7 +18,7 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.control import control_start
 from mlcl.service.search.evidence import stop_of, stop_reason
 from mlcl.service.search.pruner import ReplayPruner
-from mlcl.service.search.sampling import exact, start
+from mlcl.service.search.sampling import exact, prior_starts, start
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import figure_name
@@ -54,6 +54,7 @@ class Search:
         self._flat = flatten(dump_job(self._job))
         self._start = start(plan.space, self._flat)
         self._starts = [] if self._start is None else [self._start]
+        self._add_starts(prior_starts(plan.space, self._flat))
         self._waiting: list[Entry] = []
         self.pruner = ReplayPruner(
             plan.space.search,
@@ -102,10 +103,15 @@ class Search:
             self._announce(f"{self.plan.name}: {stop.sentence}")
 
     def start_at(self, setting: Mapping[str, Any]) -> None:
-        """Makes the point of a control's setting the second trial, see `control_start`."""
+        """Makes the point of a control's setting the trial after the job as written, see `control_start`."""
         point = control_start(self.plan.space, self._flat, setting)
-        if point is not None and point not in self._starts:
-            self._starts.append(point)
+        if point is not None:
+            first, later = ([], self._starts) if self._start is None else ([self._start], self._starts[1:])
+            self._starts = first
+            self._add_starts([point, *later])
+
+    def _add_starts(self, points: Sequence[dict[str, Any]]) -> None:
+        self._starts += [its for n, its in enumerate(points) if its not in [*self._starts, *points[:n]]]
 
     @property
     def trials(self) -> list[Entry]:

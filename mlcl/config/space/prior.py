@@ -1,0 +1,72 @@
+"""Priors: settings that did well on other data sets, with which a search begins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from mlcl.config.safe_yaml import read_yaml
+from mlcl.config.section import Section, validate
+from mlcl.config.space.domains import Float, Int, Misfit
+from mlcl.config.space.space import Parameter
+from mlcl.errors import UserError
+
+FOLDER = Path(__file__).parent / "priors"
+"""The priors that come with the package."""
+
+
+class Prior(Section):
+    """A file of settings, the most useful first; a key may have the part `*` for each head."""
+
+    about: str = Field(description="where the settings come from")
+    points: tuple[dict[str, Any], ...] = Field(min_length=1, description="a value for each key")
+
+
+def read_prior(name: str, beside: Path) -> Prior:
+    """The prior of the package with this name, or else of a file relative to the folder `beside`.
+
+    Raises UserError where there is none, or where it is no prior.
+    """
+    known = {file.stem: file for file in FOLDER.glob("*.yaml")}
+    file = known.get(name, beside / name)
+    if not file.is_file():
+        allowed = f"{', '.join(sorted(known))}, or a file"
+        raise UserError("no such prior", key="search.prior", found=name, allowed=allowed)
+    return validate(Prior, read_yaml(file), file)
+
+
+def begin_at(
+    parameters: tuple[Parameter, ...], job: Mapping[str, Any], point: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The job with a prior's values for the keys that a space varies, numbers clipped to their ranges.
+
+    Args:
+        parameters: The parameters of the space.
+        job: The swept job, resolved and flat.
+        point: A point of a prior. Values that a parameter cannot have are left out.
+    """
+    found = dict(job)
+    for parameter in parameters:
+        given = {key: _value(key, point) for key in parameter.keys}
+        changed = {key: _clipped(parameter, value) for key, value in given.items() if value is not None}
+        try:
+            parameter.domain.point_of(parameter.name, {**found, **changed})
+        except Misfit:
+            continue
+        found |= changed
+    return found
+
+
+def _value(key: str, point: Mapping[str, Any]) -> Any:
+    return next((value for pattern, value in point.items() if fnmatchcase(key, pattern)), None)
+
+
+def _clipped(parameter: Parameter, value: Any) -> Any:
+    domain = parameter.domain
+    if isinstance(domain, (Float, Int)) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return type(domain.low)(min(max(value, domain.low), domain.high))
+    return value

@@ -1,0 +1,70 @@
+"""tools/leaderboard_verdicts.py: what a page says of published cells."""
+
+import importlib
+import json
+
+import pytest
+
+
+@pytest.fixture
+def tool(root, monkeypatch):
+    monkeypatch.syspath_prepend(root / "tools")
+    return importlib.import_module("leaderboard_verdicts")
+
+
+def verdict(metric, difference, interval, answer):
+    return {
+        "metric": metric, "difference": difference, "interval": interval, "answer": answer,
+        "reference": {"label": "CE"},
+    }  # fmt: skip
+
+
+def write(folder, row, mean, *verdicts, baseline=False, column="Set"):
+    figures = [
+        {"name": name, "metric": metric, "mean": mean}
+        for name, metric in (
+            ("accuracy", "knn_best/test/accuracy"),
+            ("accuracy without neighbours", "test/accuracy"),
+        )
+    ]
+    cell = {
+        "table": "board", "row": row, "column": column, "figures": figures, "verdicts": verdicts,
+        "baseline": baseline, "test_rows": 1_500,
+    }  # fmt: skip
+    (folder / row).mkdir(parents=True, exist_ok=True)
+    (folder / row / f"{column}.json").write_text(json.dumps(cell))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    both = ("knn_best/test/accuracy", "test/accuracy")
+    write(tmp_path, "CE", 70.0)
+    write(tmp_path, "supcon", 72.5, *(verdict(each, 0.025, (0.01, 0.04), "helps") for each in both))
+    write(
+        tmp_path,
+        "knn",
+        69.0,
+        verdict(both[0], -0.01, (-0.02, 0.0), "cannot tell"),
+        verdict(both[1], 0.0, None, "cannot tell"),
+    )
+    write(
+        tmp_path, "SVM", 60.0, *(verdict(each, -0.1, (-0.11, -0.09), "hurts") for each in both), baseline=True
+    )
+    return tmp_path
+
+
+def test_each_method_has_its_figure_and_verdict_the_best_first(tool, folder):
+    lines = list(tool.page(folder))
+    rows = lines[lines.index("## Set") + 4 :]
+    assert (
+        rows[0] == "|supcon|72.50|**+2.50 (+1.00 to +4.00)**|better|72.50|**+2.50 (+1.00 to +4.00)**|better|"
+    )
+    assert rows[1] == "|CE|70.00||control|70.00||control|"
+    assert rows[2] == "|knn|69.00|-1.00 (-2.00 to +0.00)|cannot tell|69.00|+0.00|cannot tell|"
+    assert rows[3].startswith("|SVM|60.00|**-10.00 (-11.00 to -9.00)**|worse|")
+
+
+def test_a_data_set_has_a_line_of_what_is_decided_of_trained_methods(tool, folder):
+    lines = list(tool.page(folder))
+    (line,) = [each for each in lines if each.startswith("|Set|")]
+    assert line == "|Set|1,500|70.00|supcon +2.50|none|0|1|1.50|"

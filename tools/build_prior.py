@@ -1,0 +1,128 @@
+"""Builds a prior, the settings that a search tries first, from the trials of tables.
+
+    python tools/build_prior.py --out FILE [--points 4] [--without DATA_SET] TRIALS.parquet...
+
+For each data set (a column) a random forest predicts the score on validation from settings and method (a
+row). The candidates are the settings of all trials. Greedily, the next point is the one with which the best
+of the points so far comes nearest to the best candidate, on the mean over data sets and methods. A setting
+of several heads is their geometric mean, under the key `objective.heads.*`. --without leaves a data set
+out, and says how far the points are from its best candidate by its own forest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import yaml
+from numpy.typing import NDArray
+from sklearn.ensemble import RandomForestRegressor
+
+from mlcl.results.table_trials import read_trials
+
+HEADS, NEIGHBOURS = "objective.heads.", "evaluation."
+APART = ("knn", "supcon and global (MLCL)")
+"""Methods whose temperatures and weights have other ranges."""
+TREES, DIGITS = 300, 3
+Array = NDArray[np.float64]
+
+
+def setting_of(drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a trial with one value for all heads, without what is answered after training."""
+    found: dict[str, Any] = {}
+    of_heads: dict[str, list[float]] = {}
+    for key, value in drawn.items():
+        if key.startswith(HEADS):
+            of_heads.setdefault(f"{HEADS}*.{key.rpartition('.')[2]}", []).append(value)
+        elif not key.startswith(NEIGHBOURS):
+            found[key] = value
+    return found | {key: math.exp(np.mean(np.log(values))) for key, values in of_heads.items()}
+
+
+def read_all(files: Sequence[Path]) -> pd.DataFrame:
+    """The trials that ended: `column`, `row`, `score`, and `setting` with one value for all heads."""
+    trials = pd.concat([read_trials(file) for file in files])
+    trials = trials[(trials.stage == "search") & (trials.state == "COMPLETE") & ~trials.row.isin(APART)]
+    return trials.assign(setting=[setting_of(each) for each in trials.settings])
+
+
+def encoded(settings: Sequence[Mapping[str, Any]], keys: Sequence[str], methods: Array) -> Array:
+    """The numbers of settings for a forest: logarithms of floats above 0, NaN for what is not drawn."""
+
+    def number(value: Any) -> float:
+        if isinstance(value, float) and value > 0:
+            return math.log(value)
+        return math.nan if value is None else float(value) if isinstance(value, (int, float)) else math.nan
+
+    columns = [[number(each.get(key)) for key in keys] for each in settings]
+    return np.column_stack([np.array(columns), methods])
+
+
+def predicted(trials: pd.DataFrame, candidates: Sequence[Mapping[str, Any]]) -> Array:
+    """The scores [method, candidate] that a data set's forest predicts, as the distance to the best one."""
+    keys = sorted({key for each in trials.setting for key in each})
+    methods = sorted(set(trials.row))
+    place = trials.row.map({name: float(n) for n, name in enumerate(methods)}).to_numpy()
+    forest = RandomForestRegressor(TREES, min_samples_leaf=2, random_state=0)
+    forest.fit(encoded(list(trials.setting), keys, place), trials.score.to_numpy())
+    scores = []
+    for number, name in enumerate(methods):
+        known = {key for each in trials.setting[trials.row == name] for key in each}
+        asked = [{key: each[key] for key in known if key in each} for each in candidates]
+        scores.append(forest.predict(encoded(asked, keys, np.full(len(asked), float(number)))))
+    return np.array([row.max() - row for row in scores])
+
+
+def portfolio(distances: Sequence[Array], count: int) -> list[int]:
+    """The candidates that are chosen one after the other, from distances [method, candidate] by data set."""
+    chosen: list[int] = []
+    for _ in range(count):
+        means = [
+            float(np.mean([its[:, [*chosen, each]].min(1).mean() for its in distances]))
+            for each in range(distances[0].shape[1])
+        ]
+        chosen.append(int(np.argmin(means)))
+    return chosen
+
+
+def rounded(setting: Mapping[str, Any]) -> dict[str, Any]:
+    """Floats with three significant digits."""
+    return {
+        key: float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+        for key, value in sorted(setting.items())
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trials", nargs="+", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--points", type=int, default=4)
+    parser.add_argument("--without", help="a data set, as its column is called")
+    a = parser.parse_args()
+    trials = read_all(a.trials)
+    sets = sorted(set(trials.column) - {a.without})
+    seen = trials[trials.column.isin(sets)]
+    candidates = list(seen.setting)
+    chosen = portfolio([predicted(seen[seen.column == name], candidates) for name in sets], a.points)
+    points = [rounded(candidates[place]) for place in chosen]
+    about = f"Trials of {', '.join(sets)} ({len(seen)}); built by tools/build_prior.py."
+    a.out.write_text(yaml.safe_dump({"about": about, "points": points}, sort_keys=False))
+    print(a.out.read_text())
+    if a.without is not None:
+        left = predicted(trials[trials.column == a.without], [*candidates, *points])
+        best = left[:, len(candidates) :].min(1)
+        print(
+            f"{a.without}: {best.mean():.4f} from the best candidate by its forest, {best.max():.4f} at most"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Prints docs/leaderboard/data-sets.md: the verdict on every method of every data set.
+
+    python tools/leaderboard_verdicts.py FIGURES > docs/leaderboard/data-sets.md
+
+FIGURES is the folder of `mlcl reproduce leaderboard-... --figures`, docs/leaderboard/figures/three-searches.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Cell = Mapping[str, Any]
+HEAD = """# The leaderboard by data set
+
+`python tools/leaderboard_verdicts.py docs/leaderboard/figures/three-searches` prints this page;
+[what it shows](README.md).
+
+Percent of test, the mean of three searches with two seeds each; baselines with the same seeds. Differences
+are to the control, in points, with the interval that Holm's correction over the methods of a data set leaves.
+In bold: decided.
+"""
+ALONE = " without neighbours"
+DECIDED = {"helps": "better", "hurts": "worse"}
+WORDS = {**DECIDED, "makes no difference": "no difference", "cannot tell": "cannot tell"}
+
+
+def read(folder: Path) -> dict[str, list[Cell]]:
+    """The cells of each data set, by the order of tables and columns."""
+    found: dict[str, list[Cell]] = {}
+    for cell in sorted(map(_load, folder.glob("*/*.json")), key=lambda its: (its["table"], its["column"])):
+        found.setdefault(cell["column"], []).append(cell)
+    return found
+
+
+def _load(file: Path) -> Cell:
+    cell: Cell = json.loads(file.read_text())
+    return cell
+
+
+def figure_of(cell: Cell, name: str) -> Mapping[str, Any]:
+    """The figure of a cell by its name."""
+    return next(its for its in cell["figures"] if its["name"] == name)
+
+
+def verdict_of(cell: Cell, name: str) -> Mapping[str, Any] | None:
+    """The verdict on a cell by a figure; None for the control."""
+    metric = figure_of(cell, name)["metric"]
+    return next((its for its in cell["verdicts"] if its["metric"] == metric), None)
+
+
+def control_of(cells: Sequence[Cell]) -> Cell:
+    """The cell with which the others are compared."""
+    names = {its["reference"]["label"] for cell in cells for its in cell["verdicts"]}
+    return next(cell for cell in cells if cell["row"] in names)
+
+
+def points(verdict: Mapping[str, Any] | None) -> str:
+    """The difference with its interval in points, bold where decided."""
+    if verdict is None:
+        return ""
+    text = f"{100 * verdict['difference']:+.2f}"
+    if verdict["interval"] is not None:
+        low, high = (100 * end for end in verdict["interval"])
+        text += f" ({low:+.2f} to {high:+.2f})"
+    return f"**{text}**" if verdict["answer"] in DECIDED else text
+
+
+def data_set(cells: Sequence[Cell]) -> Iterator[str]:
+    """A row for each method, the best first: its figure and verdict, with neighbours and without."""
+    name = cells[0]["figures"][0]["name"]
+    yield f"|method|{name}|difference|verdict|{(name + ALONE).capitalize()}|difference|verdict|"
+    yield "|---|---:|---:|---|---:|---:|---|"
+    for cell in sorted(cells, key=lambda its: -figure_of(its, name)["mean"]):
+        row = [cell["row"]]
+        for each in (name, name + ALONE):
+            verdict = verdict_of(cell, each)
+            row += [f"{figure_of(cell, each)['mean']:.2f}", points(verdict)]
+            row.append("control" if verdict is None else WORDS[verdict["answer"]])
+        yield f"|{'|'.join(row)}|"
+
+
+def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
+    """A row for each data set: its size, the control, and what is decided with neighbours."""
+    yield "|data set|test rows|control|better|worse|no difference|cannot tell|half an interval|"
+    yield "|---|---:|---:|---|---|---:|---:|---:|"
+    for column, cells in boards.items():
+        name, control = cells[0]["figures"][0]["name"], control_of(cells)
+        trained = {its["row"]: verdict_of(its, name) for its in cells if not its["baseline"]}
+        found = {row: its for row, its in trained.items() if its is not None}
+        counts = Counter(its["answer"] for its in found.values())
+        named = [
+            ", ".join(
+                f"{row} {100 * its['difference']:+.2f}" for row, its in found.items() if its["answer"] == a
+            )
+            for a in DECIDED
+        ]
+        halves = sorted(
+            50 * (its["interval"][1] - its["interval"][0]) for its in found.values() if its["interval"]
+        )
+        middle = f"{halves[len(halves) // 2]:.2f}" if halves else ""
+        numbers = [str(counts[answer]) for answer in ("makes no difference", "cannot tell")]
+        mean = f"{figure_of(control, name)['mean']:.2f}"
+        row = [column, f"{control['test_rows']:,}", mean, *(its or "none" for its in named), *numbers, middle]
+        yield f"|{'|'.join(row)}|"
+
+
+def page(folder: Path) -> Iterator[str]:
+    """The lines of the page."""
+    boards = read(folder)
+    yield from (HEAD, "## All", "", *counted(boards), "")
+    for column, cells in boards.items():
+        yield from (f"## {column}", "", *data_set(cells), "")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit(__doc__)
+    print("\n".join(page(Path(sys.argv[1]))).rstrip())
