@@ -83,7 +83,9 @@ def portfolio(distances: Sequence[Array], count: int) -> list[int]:
     chosen: list[int] = []
     for _ in range(count):
         means = [
-            float(np.mean([its[:, [*chosen, each]].min(1).mean() for its in distances]))
+            math.inf
+            if each in chosen
+            else np.mean([its[:, [*chosen, each]].min(1).mean() for its in distances])
             for each in range(distances[0].shape[1])
         ]
         chosen.append(int(np.argmin(means)))
@@ -110,7 +112,7 @@ def main() -> None:
     trials = read_all(a.trials)
     sets = sorted(set(trials.column) - {a.without})
     seen = trials[trials.column.isin(sets)]
-    candidates = list(seen.setting)
+    candidates = list({repr(rounded(each)): each for each in seen.setting}.values())
     chosen = portfolio([predicted(seen[seen.column == name], candidates) for name in sets], a.points)
     points = [rounded(candidates[place]) for place in chosen]
     about = f"Trials of {', '.join(sets)} ({len(seen)}); built by tools/build_prior.py."

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,11 +27,14 @@ class Context:
     world_size: int = 1
 
     @classmethod
-    def current(cls, device: str = "auto") -> Context:
-        """Reads rank and world size from torch.distributed, if a process group is initialised."""
+    def current(cls, device: str = "auto", *, booked: bool = False) -> Context:
+        """Reads rank and world size from torch.distributed, if a process group is initialised.
+
+        `booked`: whether a share of a GPU is held for this process, see `pick_device`.
+        """
         if dist.is_available() and dist.is_initialized():
-            return cls(pick_device(device), dist.get_rank(), dist.get_world_size())
-        return cls(pick_device(device))
+            return cls(pick_device(device, booked=booked), dist.get_rank(), dist.get_world_size())
+        return cls(pick_device(device, booked=booked))
 
     @property
     def is_main(self) -> bool:
@@ -122,10 +127,39 @@ ONE_PROCESS = Context(torch.device("cpu"))
 """A single process on the CPU."""
 
 
-def pick_device(name: str) -> torch.device:
-    """Returns the device of that name; `auto` is a GPU if there is one. Raises UserError without a GPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("no GPU is visible", key="train.device", found=name, allowed="auto, cpu")
-    return torch.device(name, torch.cuda.current_device()) if name == "cuda" else torch.device(name)
+def pick_device(name: str, *, booked: bool = False) -> torch.device:
+    """Returns the device of that name.
+
+    `auto` is a GPU if there is one; where a share of a GPU is `booked` for this process it is that GPU.
+    Raises UserError without a GPU, and for one that PyTorch cannot use.
+    """
+    if torch.cuda.is_available():
+        found = "cuda" if name == "auto" else name
+        return torch.device(found, torch.cuda.current_device()) if found == "cuda" else torch.device(found)
+    if name != "cpu" and (reason := unusable_gpu()):
+        problem = "PyTorch cannot use the GPU of this machine"
+        allowed = "train.device=cpu, a newer driver, or a PyTorch for this one"
+        raise UserError(problem, key="train.device", found=reason, allowed=allowed)
+    if name == "cuda" or (name == "auto" and booked):
+        allowed = "auto, cpu" if name == "cuda" else "cpu, with --gpus 0"
+        raise UserError("no GPU is visible", key="train.device", found=name, allowed=allowed)
+    return torch.device("cpu" if name == "auto" else name)
+
+
+DRIVER = Path("/proc/driver/nvidia/version")
+DEVICES = Path("/dev")
+
+
+def unusable_gpu() -> str:
+    """Describes the driver of a GPU that PyTorch for CUDA cannot use.
+
+    Empty where it can, without a GPU, where CUDA_VISIBLE_DEVICES hides it, and for a PyTorch without CUDA.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if torch.version.cuda is None or hidden or torch.cuda.is_available() or not DRIVER.is_file():
+        return ""
+    if not any(DEVICES.glob("nvidia[0-9]*")):  # a container without the GPU sees the driver of its host
+        return ""
+    version = re.search(r"\d+\.\d+(\.\d+)?", DRIVER.read_text())
+    driver = version.group() if version else "of an unknown version"
+    return f"driver {driver}, PyTorch {torch.__version__} for CUDA {torch.version.cuda}"

@@ -191,3 +191,58 @@ def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="no GPU is visible"):
         pick_device("cuda")
+    with pytest.raises(UserError, match=r"no GPU is visible.*--gpus 0"):
+        pick_device("auto", booked=True)
+    assert pick_device("auto").type == pick_device("cpu", booked=True).type == "cpu"
+
+
+@pytest.fixture
+def old_driver(monkeypatch, tmp_path):
+    """A machine with a GPU whose driver is too old for PyTorch's CUDA."""
+    import torch
+
+    from mlcl.training import context
+
+    (tmp_path / "version").write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Wed Oct 27\n"
+    )
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(context, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(context, "DEVICES", tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", "13.2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_gpu_that_pytorch_cannot_use_is_refused_with_driver_and_wheel(old_driver, device):
+    from mlcl.training.context import pick_device
+
+    with pytest.raises(UserError, match=r"PyTorch cannot use the GPU.*driver 470\.82\.01.*CUDA 13\.2"):
+        pick_device(device)
+    assert pick_device("cpu").type == "cpu"
+
+
+@pytest.mark.parametrize("why", ["hidden", "container", "no CUDA"])
+def test_a_gpu_that_is_not_given_to_the_process_is_no_problem(old_driver, monkeypatch, why):
+    import torch
+
+    from mlcl.training.context import pick_device
+
+    if why == "hidden":
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    elif why == "container":
+        (old_driver / "nvidia0").unlink()
+    else:
+        monkeypatch.setattr(torch.version, "cuda", None)
+    assert pick_device("auto").type == "cpu"
+
+
+def test_the_doctor_finds_a_gpu_that_pytorch_cannot_use(old_driver):
+    from mlcl.service.doctor.servers import find_unusable_gpu
+
+    (found,) = find_unusable_gpu(None)
+    assert "470.82.01" in found.what
+    (old_driver / "nvidia0").unlink()
+    assert list(find_unusable_gpu(None)) == []

@@ -18,6 +18,7 @@ from mlcl.service.doctor.servers import (
     find_server_versions,
     find_stale_address,
     find_unreachable_servers,
+    find_unusable_gpu,
 )
 
 __all__ = ["CHECKS", "Check", "Finding", "Result", "Scope", "Status", "healthy", "run_checks"]
@@ -28,6 +29,7 @@ CHECKS: Mapping[str, Check] = {
     "store": find_unusable_store,
     "services": find_unreachable_servers,
     "versions": find_other_versions,
+    "gpu": find_unusable_gpu,
     "server-versions": find_server_versions,
     "database": find_damaged_database,
     "killed": find_dead_runs,

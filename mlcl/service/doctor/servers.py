@@ -19,6 +19,7 @@ from mlcl.service.process.limits import narrow_limits
 from mlcl.service.ray.folder import default_folder
 from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
+from mlcl.training.context import unusable_gpu
 
 RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -74,6 +75,13 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
             what = f"{needed.name} {found or 'is not installed'}"
             wanted = f"{needed.name}{needed.specifier}"
             yield Finding(what, f"{PACKAGE} needs {wanted}", f"pip install '{wanted}'")
+
+
+def find_unusable_gpu(_scope: Scope) -> Iterator[Finding]:
+    """Finds a GPU of this machine that PyTorch cannot use."""
+    if reason := unusable_gpu():
+        why = "PyTorch cannot use the GPU of this machine"
+        yield Finding(reason, why, "install a newer driver, or a PyTorch for this one")
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:

@@ -70,6 +70,7 @@ def run_group(
             "cwd": str(Path.cwd()),
             "log": None if log is None else log.id,
             "test": test,
+            "gpu": use_gpu,
             "events": events,
         }
         scaling = ScalingConfig(

@@ -88,7 +88,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     job, folder, home = load_job(config["job"]), Path(config["folder"]), Path(config["home"])
     log = None
     try:
-        context = Context.current(job.train.device)
+        context = Context.current(job.train.device, booked=config["gpu"])
         with _only_writer(folder, context):
             listener = _to_driver(config["events"])  # called on rank 0 alone
             if context.is_main and config["log"] is not None:

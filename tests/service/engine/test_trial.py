@@ -10,8 +10,8 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import dump_job
-from mlcl.service.engine.trial import VALUES, TrialTask, train
-from mlcl.tracking import RunLog
+from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask, train
+from mlcl.tracking import RunLog, State
 
 
 @pytest.fixture
@@ -41,6 +41,13 @@ def test_embeddings_and_model_are_kept_unless_figures_are_enough(task, models, k
     files = {path.name for path in Path(task.folder).iterdir()}
     assert files & {"result.json", "embeddings.parquet", "model"} == {"result.json"} | kept
     assert played(replace(task, models=models))[-1][VALUES] == json.dumps(values)
+
+
+def test_a_share_of_a_gpu_that_is_not_there_fails_the_trial(task, tiny, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    job = dump_job(tiny_job(tiny, "train.device=auto"))
+    (last,) = played(replace(task, job=job, gpus=0.5))
+    assert (last[ENDED], "no GPU is visible" in last[REASON]) == (State.FAILED, True)
 
 
 class Killed(BaseException):
