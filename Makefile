@@ -62,6 +62,7 @@ bench: setup
 	$(BIN)/python benchmarks/tracking.py
 	$(BIN)/python benchmarks/paired.py
 	$(BIN)/python benchmarks/verdicts.py
+	$(BIN)/python benchmarks/verdict_tables.py
 	$(BIN)/python benchmarks/stops.py
 	$(BIN)/python benchmarks/jackknife.py
 	$(BIN)/python benchmarks/ranks.py

@@ -26,19 +26,19 @@ PAIRS_AT_ONCE = 1 << 28
 
 
 def measure(points: Points) -> None:
-    """Times, memory and errors by loss, rows and products; then the edge of tiles."""
+    """Times by the edge of tiles; then times, memory and errors by loss, rows and products."""
     sizes, tiles = ([512], [64, 128]) if points.smoke else ([COMPARED, *SIZES], TILES)
+    swept = 512 if points.smoke else SWEPT
+    for tile in tiles:
+        points.measure(
+            f"supcon bf16 B={swept} tile={tile}", lambda t=tile: loss("supcon", "bf16", swept, points, t)
+        )
     for rows in sizes:
         for name in ("supcon", "simdis"):
             for products in ("exact", "tf32", "bf16"):
                 points.measure(
                     f"{name} {products} B={rows}", lambda n=name, p=products, b=rows: loss(n, p, b, points)
                 )
-    swept = 512 if points.smoke else SWEPT
-    for tile in tiles:
-        points.measure(
-            f"supcon bf16 B={swept} tile={tile}", lambda t=tile: loss("supcon", "bf16", swept, points, t)
-        )
     if not points.smoke:
         for name in ("supcon", "simdis"):
             points.measure(f"{name} bf16 B={LARGEST}", lambda n=name: loss(n, "bf16", LARGEST, points))

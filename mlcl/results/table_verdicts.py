@@ -135,15 +135,16 @@ def _arm(
     trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
     own_rows = any(SPLIT_SEED in each.changes for each in cell.trainings)
     outcomes = {}
-    for seed, value in figure.by_seed.items():
-        training = trainings.get(cell.runs[seed] or "")
+    for place, value in figure.by_seed.items():
+        training = trainings.get(cell.runs[place] or "")
         blocks = () if training is None or own_rows else training.blocks.get(figure.metric, ())
-        outcomes[seed] = Outcome(seed, value / scale, tuple(blocks))
+        seed = place if training is None or training.seed is None else training.seed
+        outcomes[place] = Outcome(seed, value / scale, tuple(blocks))
     if cell.baseline and len({each.value for each in outcomes.values()}) == 1:
         return Arm(label, (tuple(outcomes.values())[:1],), fitted=True, searched=False)
     alike = like is not None and cell.search is None and _same_seeds(cell, like)
     groups = like.searches if alike and like is not None else cell.searches
-    searches = tuple(tuple(outcomes[seed] for seed in its if seed in outcomes) for its in groups)
+    searches = tuple(tuple(outcomes[place] for place in its if place in outcomes) for its in groups)
     return Arm(label, searches, searched=cell.search is not None)
 
 

@@ -151,6 +151,17 @@ def test_a_baseline_with_the_seeds_of_the_searches_is_paired_with_them():
     assert (its.paired, its.answer) == ("", Answer.CANNOT_TELL)
 
 
+def test_cells_are_paired_by_their_seeds_wherever_these_stand():
+    one = cell("a", (50.0, 60.0, 55.0), changes=("data.subset.seed",))
+    values, seeds = (62.0, 57.1, 70.0), (1, 2, 9)
+    other = cell("b", values, changes=("data.subset.seed",))
+    moved = zip(other.trainings, seeds, strict=True)
+    other = replace(other, trainings=tuple(replace(each, seed=seed) for each, seed in moved))
+    ((_, its),) = verdicts(one, other)
+    assert (its.paired, its.treated.trainings) == ("seed", 2)
+    assert its.difference == pytest.approx(0.0205)
+
+
 def test_a_fitted_baseline_has_no_error_of_seeds():
     ((_, its),) = verdicts(cell("SVM", (70.0,) * 3, baseline=True), cell("b", SECOND))
     assert (its.reference.trainings, its.treated.trainings) == (1, 3)

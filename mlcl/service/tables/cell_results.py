@@ -80,7 +80,7 @@ class CellResults:
         log = folder.path.name if record is None else record.log
         return TrainingResult(
             key=folder.path.name,
-            label=f"{cell.row}, {cell.column}, seed {seed}",
+            label=f"{cell.row}, {cell.column}, seed {job.train.seed}",
             state=State.COMPLETE,
             metrics=metrics,
             blocks=_blocks(cell, folder.path, metrics),

@@ -201,13 +201,13 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
     plain = [cell for cell in plan.cells if cell.tuning is None]
     runs: dict[Key, TableRun] = {}
     # Seed by seed: a stop, or a row that fails, leaves something in every other cell.
-    for seed in range(len(plain[0].jobs) if plain else 0):
-        for cell in plain:
+    for seed in range(max((len(cell.jobs) for cell in plain), default=0)):
+        for cell in (each for each in plain if seed < len(each.jobs)):
             job = cell.jobs[seed]
             data = _data_key(job)
             if data not in infos:
                 infos[data] = open_dataset(job, home, verify=True).info
-            run = TableRun(f"{cell.row}, {cell.column}, seed {seed}", job, infos[data])
+            run = TableRun(f"{cell.row}, {cell.column}, seed {job.train.seed}", job, infos[data])
             runs.setdefault(run.key, run)
     for name in ALIKE:
         found = sorted({str(getattr(job.train, name)) for cell in plan.cells for job in cell.jobs})

@@ -213,7 +213,11 @@ def test_a_baseline_is_paired_with_the_searches_beside_it(tables):
     seen = {"All": {"set": {"data.subset": {"n": 24}}}}
     tree = {
         **SEVERAL,
-        "rows": {"Guess": {"tune": False, "set": {"baseline": "majority"}}, "Warm": {}},
+        "rows": {
+            "Guess": {"tune": False, "set": {"baseline": "majority"}},
+            "Warm": {},
+            "Cold": {"tune": False, **TABLE["rows"]["Cold"]},
+        },
         "columns": seen,
         "seed_keys": ["train.seed", "data.subset.seed"],
         "ranks": {"control": "Warm", "rope": 0.01},
@@ -222,7 +226,9 @@ def test_a_baseline_is_paired_with_the_searches_beside_it(tables):
     guess = report.cell("Guess", "All")
     assert [each.seed for each in guess.trainings] == [1, 2, 1001, 1002, 2001, 2002]
     assert guess.data == tuned(report).data
-    ((shared, verdict),) = report.verdicts
+    assert [each.seed for each in report.cell("Cold", "All").trainings] == [0, 1]
+    (shared, verdict), (_, other) = report.verdicts
     assert (shared, verdict.treated.label, verdict.reference.label) == ("All", "Guess", "Warm")
+    assert (other.treated.label, other.paired) == ("Cold", "")
     values = guess.figures[0].values
     assert verdict.paired == ("search" if len(set(values)) > 1 else "")
