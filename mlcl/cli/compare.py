@@ -62,8 +62,9 @@ def compare(
     from mlcl.results.comparison_text import HEADS, RANKS, as_dict, as_latex, as_markdown, grid, notes, title
     from mlcl.results.runs import Runs
     from mlcl.results.settings import find_settings
+    from mlcl.training.row_predictions import blocks_of
 
-    found = compare_settings(find_settings(Runs.quickly(home), what), metric or "")
+    found = compare_settings(find_settings(Runs.quickly(home), what), metric or "", blocks_of)
     if json:
         print_json(as_dict(found))
     elif markdown or latex:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mlcl.config import MARGIN
@@ -19,7 +20,7 @@ SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
 class SeedRun:
     """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`.
 
-    `blocks` are metrics of test without each block of its rows.
+    `blocks` are metrics of test without each block of its rows. `folder` has its files where it is local.
     """
 
     run_id: str
@@ -28,6 +29,7 @@ class SeedRun:
     metrics: Mapping[str, float]
     data_seeds: Mapping[str, str] = field(default_factory=dict)
     blocks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)

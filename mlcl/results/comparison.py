@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from mlcl.config import default_mode
 from mlcl.config.section import metric_name
@@ -21,6 +22,9 @@ PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
 """Prefixes that are tried, in this order, for a metric without one."""
 NEIGHBOURS = ("knn/", "knn_best/")
 """Prefixes of the metrics with neighbours."""
+
+BlocksOf = Callable[[Path, Sequence[str]], Mapping[str, tuple[float, ...]]]
+"""Returns metrics of a training's folder without each block of its test rows."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +67,16 @@ class Comparison:
     left_out: tuple[str, ...] = ()
 
 
-def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> Comparison:
+def compare_settings(
+    settings: Sequence[ComparedSetting], metric: str = "", blocks_of: BlocksOf | None = None
+) -> Comparison:
     """Compares all settings with the first one, with Holm's correction over the verdicts.
 
     Heads against the control of their sweep are what the sweep asks: this verdict is the sweep's own, and
     the others are corrected for each other. `metric` is a full name (`test/micro_f1`) or its last part,
     which is then tried with each of `PREFIXES`; without one, the first setting's score, on test.
-    Fitted baselines that have no such metric are left out where the user named a whole sweep.
+    Fitted baselines that have no such metric are left out where the user named a whole sweep. `blocks_of`
+    finds a metric without each block of test rows that a run has not recorded.
     Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
     data, and draws from the data that no two runs share.
 
@@ -87,7 +94,7 @@ def compare_settings(settings: Sequence[ComparedSetting], metric: str = "") -> C
         problem = "needs two settings or more" + (f" that have {metric}" if left_out else "")
         raise UserError(problem, key="WHAT", found=settings[0].label if settings else "none")
     name = _metric(settings, metric)
-    settings = [_under(name, each) for each in settings]
+    settings = [_under(name, _with_blocks(name, each, blocks_of)) for each in settings]
     mode = _mode(name, settings)
     reference, *others = settings
     pairs = [compare_pair(reference, other, name, mode or "max") for other in others]
@@ -173,6 +180,20 @@ def _has(setting: ComparedSetting, metric: str) -> bool:
 def _own_name(name: str, setting: ComparedSetting) -> str:
     """The name of a metric in a setting: a fitted baseline has it without neighbours alone."""
     return figure_name(name, setting.metrics) if setting.is_fitted else name
+
+
+def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None) -> ComparedSetting:
+    """The setting with the blocks of its metric, where its runs are local and have not recorded them."""
+    if blocks_of is None:
+        return setting
+    own = _own_name(name, setting)
+    runs = {
+        seed: run
+        if run.folder is None or own in run.blocks
+        else replace(run, blocks={**run.blocks, **blocks_of(run.folder, [own])})
+        for seed, run in setting.runs.items()
+    }
+    return replace(setting, runs=runs)
 
 
 def _under(name: str, setting: ComparedSetting) -> ComparedSetting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.config import POSTHOC
@@ -15,7 +16,7 @@ from mlcl.results.compared_setting import SEED, SEEDS, VALIDATION_SEED, Compared
 from mlcl.results.runs import GROUPS, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_result import SweepResult
-from mlcl.results.training_result import SettingResult, TrainingResult
+from mlcl.results.training_result import SettingResult, TrainingResult, training_folder
 from mlcl.store import State
 from mlcl.tracking.names import Tag
 from mlcl.tracking.params import param_text, without_derived
@@ -38,7 +39,7 @@ def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
 
 def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> ComparedSetting:
     """A setting of a sweep."""
-    found = _of_trainings(setting.name, word, setting.seeds, setting.params, without=sweep.free)
+    found = _of_trainings(setting.name, word, setting.seeds, setting.params, sweep.free, sweep.folder)
     return replace(
         found,
         lower_is_better=frozenset(sweep.lower_is_better) or None,
@@ -80,14 +81,19 @@ def _of_trainings(
     trainings: Iterable[TrainingResult],
     shared: Mapping[str, Any],
     without: Iterable[str] = (),
+    folder: Path | None = None,
 ) -> ComparedSetting:
-    """A setting of complete trainings that share parameters, `without` some keys of the job."""
+    """A setting of complete trainings that share parameters, `without` some keys of the job.
+
+    `folder` is that of their sweep.
+    """
     found: dict[int, SeedRun] = {}
     for each in trainings:
         if each.state is State.COMPLETE and each.seed is not None:
             params = _texts(each.params(shared))
             seeds = {key: text for key, text in params.items() if SEEDS.fullmatch(key)}
-            its = (each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks)
+            place = None if folder is None else training_folder(folder, each.key)
+            its = (each.run_id or "", each.seed, each.fingerprint, each.metrics, seeds, each.blocks, place)
             found[each.seed] = SeedRun(*its)
     job = {key: text for key, text in _texts(shared).items() if key not in {SEED, VALIDATION_SEED, *without}}
     return ComparedSetting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, computed_field
@@ -22,6 +23,11 @@ RoleField = Annotated[
 """The roles of a setting or an arm, as a list of names in JSON."""
 RunId = Annotated[str | None, Field(alias="mlflow_run_id")]
 """The id of a run in MLflow, None where the run has not been delivered."""
+
+
+def training_folder(owner: Path, key: str) -> Path:
+    """The folder of a training in the folder of its sweep or table."""
+    return owner / "trials" / key
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,34 @@ def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_value_withou
         compare_settings([fitted, trained], "test/accuracy")
 
 
+def test_test_rows_count_for_a_metric_that_runs_have_not_recorded(tmp_path):
+    """Its blocks are computed from the predictions in the folder of each local run."""
+    asked = []
+
+    def blocks_of(folder, names):
+        asked.append((folder.name, *names))
+        return {name: (0.5, 0.6, 0.7 + 0.1 * int(folder.name)) for name in names}
+
+    settings = [
+        replace(each, runs={k: replace(run, folder=tmp_path / str(k)) for k, run in each.runs.items()})
+        for each in (BASE, BETTER)
+    ]
+    (row,) = compare_settings(settings, "accuracy", blocks_of).rows
+    assert row.verdict.rows_counted
+    assert asked == [(str(k), "test/accuracy") for _ in range(2) for k in CE]
+    (remote,) = compare_settings([BASE, BETTER], "accuracy", blocks_of).rows
+    assert not remote.verdict.rows_counted
+    assert len(asked) == 12
+    recorded = [
+        replace(
+            each, runs={k: replace(run, blocks={"test/accuracy": (0.5, 0.6)}) for k, run in each.runs.items()}
+        )
+        for each in settings
+    ]
+    assert compare_settings(recorded, "accuracy", blocks_of).rows[0].verdict.rows_counted
+    assert len(asked) == 12
+
+
 def test_two_fitted_baselines_that_no_seed_changes_differ_by_the_test_rows_alone():
     svm, majority = (
         made_up_setting(name, dict.fromkeys(range(6), value), {"baseline": name})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.data import DatasetInfo
+from mlcl.results.training_result import training_folder
 from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.entries import Confirmation, End, Entry
 from mlcl.service.engine.ledger import Ledger
@@ -25,11 +26,6 @@ RACE = ", race"
 def log_id(owner: str, key: str) -> str:
     """The id of a training's log in the sweep or table with the id `owner`."""
     return f"{owner}.{key}"
-
-
-def training_folder(owner: Path, key: str) -> Path:
-    """The folder of a training in the folder of its sweep or table."""
-    return owner / "trials" / key
 
 
 def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:

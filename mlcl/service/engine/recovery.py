@@ -8,10 +8,11 @@ from pathlib import Path
 
 from mlcl.errors import MachineError, UserError
 from mlcl.results.documents import stop_sweep
+from mlcl.results.training_result import training_folder
 from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import end_confirmation_log, log_id, training_folder
+from mlcl.service.engine.nested_trials import end_confirmation_log, log_id
 from mlcl.store import RESUMABLE, Database, RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
 

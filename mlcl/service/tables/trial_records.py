@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from mlcl.files import new_file
 from mlcl.results.provenance import Tags
 from mlcl.results.table_result import TableResult
+from mlcl.results.training_result import training_folder
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id, training_folder
+from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.tables.origin import commit_of
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.tracking.names import TABLE_TRIALS
