@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from mlcl.cli.options import DEFAULT_HOME, DryRun, Home, Json, Overrides, PrintConfig
+from mlcl.cli.options import DEFAULT_HOME, Cpus, DryRun, Gpus, Home, Json, Overrides, PrintConfig
 from mlcl.cli.output import (
     boxed_table,
     finish,
@@ -43,6 +43,8 @@ def run(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start anew, also where an interrupted run exists.")
     ] = False,
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
     dry_run: DryRun = False,
     print_config: PrintConfig = False,
     json: Json = False,
@@ -64,7 +66,9 @@ def run(
     from mlcl.tracking import dashboard, tracking_uri
 
     with RunProgress() as progress:
-        report = run_job(checked, home=home, listener=progress, fresh=fresh, announce=say)
+        report = run_job(
+            checked, home=home, listener=progress, fresh=fresh, announce=say, cpus=cpus, gpus=gpus
+        )
     pages = dashboard(tracking_uri(home))
     if json:
         tree = {name: getattr(report, name) for name in REPORTED}

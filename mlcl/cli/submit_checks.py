@@ -45,11 +45,12 @@ def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Pat
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Adds `--cpus`, `--gpus` and `--parallel` of the cluster file to a command that lacks them."""
+    """Adds `--cpus`, `--gpus` and `--parallel` of the cluster file to a command that takes and lacks them."""
     found = list(words)
-    if words[0] in ("run", "baseline"):
+    if words[0] == "baseline":
         return found
-    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", share.parallel)):
+    parallel = None if words[0] == "run" else share.parallel
+    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", parallel)):
         if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
             found += [option, f"{value:g}"]
     return found

@@ -8,6 +8,7 @@ from typing import Any
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import EpochSampler
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.ray.address import placed_by_ray
 from mlcl.service.search.arms import SearchPlan, search_plans
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.search.plan_checks import check_plan
@@ -26,7 +27,7 @@ EPOCHS = "train.epochs"
 
 def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
     """Returns the plan of a run, after all checks; the data set is prepared where it is not yet."""
-    if job.train.workers == 1:
+    if not placed_by_ray(job):
         pick_device(job.train.device)
     return _plan(JobData.of(job, home)) | {
         "writes": {

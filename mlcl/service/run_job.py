@@ -1,4 +1,4 @@
-"""One job as one run: in this process for one worker, in a Ray worker group for several."""
+"""One job as one run: in this process, or in a worker group of Ray."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
+from mlcl.service.ray.address import placed_by_ray
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
@@ -53,8 +54,13 @@ def run_job(
     fresh: bool = False,
     announce: Callable[[str], None] = lambda _: None,
     stop: StopRequest | None = None,
+    cpus: float = 1,
+    gpus: float | None = None,
 ) -> RunReport:
     """Runs `job`, or goes on with its interrupted run; `fresh` starts anew in any case.
+
+    A job of several workers, and any training where RAY_ADDRESS names a cluster, is placed by Ray, each
+    worker with `cpus` and `gpus`; by default a GPU where there is one for each. Others train here.
 
     `stop` is that of a caller which runs several jobs; without it, signals are listened to here.
     Raises UserError before any resource is taken. A NaN, an exception or a stop ends in a true state.
@@ -63,7 +69,7 @@ def run_job(
     job_data = JobData.of(job, home)
     for note in job_data.dataset.info.notes:
         announce(f"data: {note}")
-    if job.train.workers == 1:
+    if not placed_by_ray(job):
         pick_device(job.train.device)
     tracker = Tracker(home)
     tracker.experiment(job.experiment)
@@ -77,7 +83,8 @@ def run_job(
                 id = store.claim(job, job_data.dataset.info, fresh=fresh, id=submitted_id())
                 entry = Entry(id, job.baseline or id, dump_job(job), {})
                 store.open(entry)
-            report = _Run(job_data, home, store, entry, listener, wish, announce).train()
+            share = cpus, gpus
+            report = _Run(job_data, home, store, entry, listener, wish, announce, share).train()
         finally:
             store.release()
             with wish.shielded():
@@ -96,6 +103,7 @@ class _Run:
     listener: Listener
     stop: StopRequest
     announce: Callable[[str], None]
+    share: tuple[float, float | None]
 
     def train(self) -> RunReport:
         """Trains and evaluates, and closes the run whatever happens."""
@@ -126,10 +134,13 @@ class _Run:
 
     def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
         job_data, job = self.job_data, self.job_data.job
-        if job.train.workers > 1:
-            from mlcl.service.ray.ddp_group import run_group  # Ray is loaded only where it is needed
+        if placed_by_ray(job):
+            from mlcl.service.ray.ddp_group import Share, run_group  # Ray is loaded only where it is needed
 
-            return run_group(job, folder, log, self.home, self.listener, self.stop, announce=self.announce)
+            share, announce = Share(*self.share), self.announce
+            return run_group(
+                job, folder, log, self.home, self.listener, self.stop, share=share, announce=announce
+            )
         outcome = run_experiment(
             job_data,
             folder=folder,

@@ -15,6 +15,8 @@ from mlcl.cli.job_entrypoint import read_references
 from mlcl.errors import UserError
 
 RUN = ("run", "job.yaml", "train.epochs=3")
+SHARE = ["--cpus", "2", "--gpus", "0.5"]
+"""What the cluster file gives each process."""
 SWEEP = ("sweep", "job.yaml", "space.yaml")
 
 
@@ -41,13 +43,13 @@ def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(ray_):
     (id,) = ray_.jobs
     said = f"mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}\n"
     assert (answer.status, answer.out, answer.err) == (0, f"{id}\n", said)
-    assert words_of(ray_.jobs[id]) == list(RUN)
+    assert words_of(ray_.jobs[id]) == [*RUN, *SHARE]
 
 
 @pytest.mark.parametrize(
     ("more", "passed"),
     [
-        (("--trials", "4"), ["--trials", "4", "--cpus", "2", "--gpus", "0.5"]),
+        (("--trials", "4"), ["--trials", "4", *SHARE]),
         (("--gpus=1", "--cpus", "1"), ["--gpus=1", "--cpus", "1"]),
     ],
 )
@@ -59,14 +61,18 @@ def test_each_process_gets_the_share_of_the_cluster_file_unless_told(ray_, more,
 def test_submit_follows_until_the_end(ray_):
     answer = mlcl("submit", "--id", "a", "-f", "--json", *RUN)
     document, _, end = answer.out.partition("}\n")
-    assert json.loads(f"{document}}}") == {"id": "a", "cluster": "http://head:8265", "command": list(RUN)}
+    assert json.loads(f"{document}}}") == {
+        "id": "a",
+        "cluster": "http://head:8265",
+        "command": [*RUN, *SHARE],
+    }
     assert (answer.status, end) == (0, "log of a\nits end\n")
     assert answer.err.endswith("a COMPLETE\n")
 
 
 def test_a_dry_run_sends_nothing(ray_, folder):
     plan = mlcl("submit", "--dry-run", "--json", *RUN).json
-    assert plan["command"] == shlex.join(["python", "-m", "mlcl.cli.job_entrypoint", *RUN])
+    assert plan["command"] == shlex.join(["python", "-m", "mlcl.cli.job_entrypoint", *RUN, *SHARE])
     assert plan["variables"]["MLCL_HOME"] == "/mnt/lab"
     assert (plan["working_dir"]["path"], plan["working_dir"]["files"]) == (str(folder), 4)
     assert not ray_.jobs
@@ -103,7 +109,7 @@ def test_status_exits_as_the_command_itself_would(job, status, code, state, exit
     answer = mlcl("status", "a")
     assert (answer.status, f"state     {state}" in answer.out) == (exit, True)
     view = mlcl("status", "a", "--json").json
-    assert (view["state"], view["command"], view["user"]) == (state, list(RUN), getpass.getuser())
+    assert (view["state"], view["command"], view["user"]) == (state, [*RUN, *SHARE], getpass.getuser())
     assert (view["started"], view["ended"]) == (1.0, 61.0)
 
 
@@ -135,7 +141,7 @@ def test_the_job_of_another_user_is_stopped_and_resumed_with_force_alone(job, mo
         assert refusal in mlcl("stop", "a").err
     assert mlcl("stop", "a").out == "a STOPPED\n"
     job.jobs.clear()
-    assert (mlcl("resume", "a").out, words_of(job.jobs["a"])) == ("a\n", list(RUN))
+    assert (mlcl("resume", "a").out, words_of(job.jobs["a"])) == ("a\n", [*RUN, *SHARE])
 
 
 def test_a_job_that_does_not_end_is_said(job, monkeypatch):

@@ -8,6 +8,8 @@ from builders import tiny_job
 
 from mlcl.errors import MachineError, UserError
 from mlcl.results.provenance import log_start
+from mlcl.service import run_job as run_job_module
+from mlcl.service.ray import ddp_group
 from mlcl.service.run_job import run_job
 from mlcl.store import RunFolders
 from mlcl.tracking import Provenance, State, Tracker, tracking_uri
@@ -159,3 +161,37 @@ def test_a_log_of_a_job_has_the_parameters_given_and_those_chosen_later(job, tmp
     text = (tmp_path / "logs" / "trial" / "log.jsonl").read_text()
     assert '"kind":"params","values":{"evaluation.knn.k":"3"}' in text
     assert "train.lr" not in text
+
+
+def test_a_training_on_a_cluster_is_placed_by_ray_with_its_share(job, tmp_path, monkeypatch):
+    """The driver of a submitted command has the head's CPUs, and no GPU."""
+    asked = []
+
+    def run_group(group_job, *_args, share, **_):
+        asked.append((group_job, share))
+        return {"val/accuracy": 0.5}
+
+    monkeypatch.setattr(ddp_group, "run_group", run_group)
+    monkeypatch.setattr(run_job_module, "pick_device", lambda _: pytest.fail("the head's device is asked"))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    report = run(job, tmp_path, cpus=4, gpus=0.5)
+    assert (report.state, report.metrics) == (State.COMPLETE, {"val/accuracy": 0.5})
+    assert asked == [(job, ddp_group.Share(4, 0.5))]
+
+
+def test_a_baseline_is_fitted_by_the_command_on_a_cluster_too(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(ddp_group, "run_group", lambda *_, **__: pytest.fail("a group was started"))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert run(tiny_job(tiny, "baseline=majority"), tmp_path).state is State.COMPLETE
+
+
+def test_a_group_of_one_worker_trains_as_this_process(job, tmp_path):
+    here = run(job, tmp_path / "here")
+    folder = tmp_path / "group"
+    folder.mkdir()
+    metrics = ddp_group.run_group(job, folder, None, tmp_path / "home", quiet, lambda: False)
+    assert metrics.keys() == here.metrics.keys()
+    for name in ("val/accuracy", "test/accuracy", "test/macro_f1"):
+        assert metrics[name] == here.metrics[name]
+    one, other = ((each / "model" / "weights.safetensors").read_bytes() for each in (here.folder, folder))
+    assert one == other

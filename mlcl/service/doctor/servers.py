@@ -16,12 +16,12 @@ from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.process.limits import narrow_limits
+from mlcl.service.ray.address import RAY, ray_address
 from mlcl.service.ray.folder import default_folder
 from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
 from mlcl.training.context import unusable_gpu
 
-RAY = "RAY_ADDRESS"
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 PACKAGE = "mlcl"
 RAY_SECONDS = 20.0
@@ -54,11 +54,6 @@ def mlflow_login() -> dict[str, str]:
     """The header of MLflow's client with user and password; empty where the environment has none."""
     user, password = (os.environ.get(name, "") for name in LOGIN)
     return basic_auth(user, password) if user else {}
-
-
-def ray_address() -> tuple[str, int]:
-    """Host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
-    return host_and_port(os.environ.get(RAY, ""))
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:

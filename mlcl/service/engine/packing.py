@@ -11,7 +11,7 @@ import ray
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Budget, check_budget
-from mlcl.service.ray.session import on_cluster
+from mlcl.service.ray.address import on_cluster
 from mlcl.training.context import pick_device
 
 RESOLUTION = 10_000

@@ -62,11 +62,6 @@ def _reach(address: str) -> None:
         raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
 
 
-def on_cluster() -> bool:
-    """Whether RAY_ADDRESS names a cluster. Nodes of a cluster may be lost and replaced."""
-    return bool(os.environ.get("RAY_ADDRESS"))
-
-
 @contextmanager
 def ray_session(
     home: Path, cpus: int = 1, announce: Callable[[str], None] = lambda _: None
