@@ -47,9 +47,9 @@ def figure_of(cell: Cell, name: str) -> Mapping[str, Any]:
     return next(its for its in cell["figures"] if its["name"] == name)
 
 
-def verdict_of(cell: Cell, name: str) -> Mapping[str, Any] | None:
-    """The verdict on a cell by a figure; None for the control."""
-    metric = figure_of(cell, name)["metric"]
+def verdict_of(cell: Cell, name: str, control: Cell) -> Mapping[str, Any] | None:
+    """The verdict on a cell by a figure, whose metric is that of the control; None for the control."""
+    metric = figure_of(control, name)["metric"]
     return next((its for its in cell["verdicts"] if its["metric"] == metric), None)
 
 
@@ -72,13 +72,13 @@ def points(verdict: Mapping[str, Any] | None) -> str:
 
 def data_set(cells: Sequence[Cell]) -> Iterator[str]:
     """A row for each method, the best first: its figure and verdict, with neighbours and without."""
-    name = cells[0]["figures"][0]["name"]
+    name, control = cells[0]["figures"][0]["name"], control_of(cells)
     yield f"|method|{name}|difference|verdict|{(name + ALONE).capitalize()}|difference|verdict|"
     yield "|---|---:|---:|---|---:|---:|---|"
     for cell in sorted(cells, key=lambda its: -figure_of(its, name)["mean"]):
         row = [cell["row"]]
         for each in (name, name + ALONE):
-            verdict = verdict_of(cell, each)
+            verdict = verdict_of(cell, each, control)
             row += [f"{figure_of(cell, each)['mean']:.2f}", points(verdict)]
             row.append("control" if verdict is None else WORDS[verdict["answer"]])
         yield f"|{'|'.join(row)}|"
@@ -90,7 +90,7 @@ def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
     yield "|---|---:|---:|---|---|---:|---:|---:|"
     for column, cells in boards.items():
         name, control = cells[0]["figures"][0]["name"], control_of(cells)
-        trained = {its["row"]: verdict_of(its, name) for its in cells if not its["baseline"]}
+        trained = {its["row"]: verdict_of(its, name, control) for its in cells if not its["baseline"]}
         found = {row: its for row, its in trained.items() if its is not None}
         counts = Counter(its["answer"] for its in found.values())
         named = [
