@@ -26,6 +26,7 @@ ROWS = 9
 BARS = "▏" + 16 * "█"
 """The bar of the largest expected score."""
 SCORE = "score"
+PREDICTIONS = "test_predictions.parquet"
 WIDE_RANGE = 10.0
 """The ratio of largest and smallest value from which on a key is taken by its logarithm."""
 
@@ -62,9 +63,8 @@ def compare(
     from mlcl.results.comparison_text import HEADS, RANKS, as_dict, as_latex, as_markdown, grid, notes, title
     from mlcl.results.runs import Runs
     from mlcl.results.settings import find_settings
-    from mlcl.training.row_predictions import blocks_of
 
-    found = compare_settings(find_settings(Runs.quickly(home), what), metric or "", blocks_of)
+    found = compare_settings(find_settings(Runs.quickly(home), what), metric or "", _blocks_of)
     if json:
         print_json(as_dict(found))
     elif markdown or latex:
@@ -73,6 +73,15 @@ def compare(
         results.print(fitted_table(HEADS, grid(found), title(found), ranks=RANKS))
         for line in notes(found):
             tell(line)
+
+
+def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
+    """Metrics without each block of test rows, from the predictions of a training in the home."""
+    if not (folder / PREDICTIONS).is_file():
+        return {}
+    from mlcl.training.row_predictions import blocks_of  # imports torch
+
+    return blocks_of(folder, names)
 
 
 def posthoc(
