@@ -26,7 +26,6 @@ ROWS = 9
 BARS = "▏" + 16 * "█"
 """The bar of the largest expected score."""
 SCORE = "score"
-PREDICTIONS = "test_predictions.parquet"
 WIDE_RANGE = 10.0
 """The ratio of largest and smallest value from which on a key is taken by its logarithm."""
 
@@ -77,11 +76,12 @@ def compare(
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
     """Metrics without each block of test rows, from the predictions of a training in the home."""
-    if not (folder / PREDICTIONS).is_file():
+    tested = [name for name in names if "test/" in name]
+    if not tested or not folder.is_dir():
         return {}
     from mlcl.training.row_predictions import blocks_of  # imports torch
 
-    return blocks_of(folder, names)
+    return blocks_of(folder, tested)
 
 
 def posthoc(

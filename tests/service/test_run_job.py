@@ -172,7 +172,9 @@ def test_a_training_on_a_cluster_is_placed_by_ray_with_its_share(job, tmp_path, 
         return {"val/accuracy": 0.5}
 
     monkeypatch.setattr(ddp_group, "run_group", run_group)
-    monkeypatch.setattr(run_job_module, "pick_device", lambda _: pytest.fail("the head's device is asked"))
+    monkeypatch.setattr(
+        run_job_module, "pick_device", lambda *_, **__: pytest.fail("the head's device is asked")
+    )
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     report = run(job, tmp_path, cpus=4, gpus=0.5)
     assert (report.state, report.metrics) == (State.COMPLETE, {"val/accuracy": 0.5})
@@ -195,3 +197,10 @@ def test_a_group_of_one_worker_trains_as_this_process(job, tmp_path):
         assert metrics[name] == here.metrics[name]
     one, other = ((each / "model" / "weights.safetensors").read_bytes() for each in (here.folder, folder))
     assert one == other
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_refused(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="no GPU is visible"):
+        run(tiny_job(tiny, "train.device=auto"), tmp_path, gpus=1)
+    assert not (tmp_path / "runs").exists()

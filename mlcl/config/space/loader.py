@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from pathlib import Path
@@ -162,7 +163,7 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     try:
         return _resolve(parsed, job, Path(path))
     except UserError as error:
-        raise error.but(file=path) from None
+        raise (error if error.file else error.but(file=path)) from None  # a prior is a file of its own
 
 
 def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
@@ -304,6 +305,11 @@ def _check_sampler(space: Space) -> None:
     if continuous and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} cannot try all of a continuous range"
         raise UserError(problem, key="search.sampler", found=continuous, allowed="choice and int")
+    varied = [key for parameter in space.parameters for key in parameter.keys]
+    named = [key for point in space.prior for key in point]
+    if named and not any(fnmatchcase(key, pattern) for key in varied for pattern in named):
+        problem = "has no key that this space varies"
+        raise UserError(problem, key="search.prior", found=list(dict.fromkeys(named)), allowed=varied)
     if space.prior and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} tries all settings, in an order of its own"
         raise UserError(problem, key="search.prior", found=space.search.prior, allowed="null")

@@ -57,11 +57,19 @@ def test_the_first_trials_are_the_job_as_written_and_the_points(world, space, ti
     [
         ("{prior: nothing.yaml}", "no such prior"),
         ("{prior: space.yaml}", "about"),
+        ("{prior: empty.yaml}", r"empty\.yaml: must be a mapping"),
+        (
+            "{prior: typo.yaml}",
+            r"space\.yaml, key search\.prior: has no key that this space varies.*train\.optimiser",
+        ),
         ("{prior: prior.yaml, sampler: brute_force}", "an order of its own"),
     ],
 )
 def test_what_is_no_prior_is_refused(space, tiny, search, problem):
     file = space.file.parent / "space.yaml"
+    (file.parent / "empty.yaml").touch()
+    typo = {"about": "a test", "points": [{"train.optimiser": "sgd"}]}
+    (file.parent / "typo.yaml").write_text(yaml.safe_dump(typo))
     file.write_text(f"space: {{train.optimizer: {{choice: [adamw, sgd]}}}}\nsearch: {search}")
     with pytest.raises(UserError, match=problem):
         load_space(file, tiny_job(tiny))
