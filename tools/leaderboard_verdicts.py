@@ -73,7 +73,7 @@ def points(verdict: Mapping[str, Any] | None) -> str:
 def data_set(cells: Sequence[Cell]) -> Iterator[str]:
     """A row for each method, the best first: its figure and verdict, with neighbours and without."""
     name, control = cells[0]["figures"][0]["name"], control_of(cells)
-    yield f"|method|{name}|difference|verdict|{(name + ALONE).capitalize()}|difference|verdict|"
+    yield f"|method|{name}|difference|verdict|{name + ALONE}|difference|verdict|"
     yield "|---|---:|---:|---|---:|---:|---|"
     for cell in sorted(cells, key=lambda its: -figure_of(its, name)["mean"]):
         row = [cell["row"]]
