@@ -30,15 +30,23 @@ WORDS = {**DECIDED, "makes no difference": "no difference", "cannot tell": "cann
 
 
 def read(folder: Path) -> dict[str, list[Cell]]:
-    """The cells of each data set, by the order of tables and columns."""
+    """The cells of each data set, by the order of tables and columns.
+
+    Exits where the folder has none, or one that is no JSON document.
+    """
     found: dict[str, list[Cell]] = {}
     for cell in sorted(map(_load, folder.glob("*/*.json")), key=lambda its: (its["table"], its["column"])):
         found.setdefault(cell["column"], []).append(cell)
+    if not found:
+        raise SystemExit(f"{folder}: has no cells (ROW/COLUMN.json)")
     return found
 
 
 def _load(file: Path) -> Cell:
-    cell: Cell = json.loads(file.read_text())
+    try:
+        cell: Cell = json.loads(file.read_text())
+    except json.JSONDecodeError as error:
+        raise SystemExit(f"{file}: is no JSON document: {error}") from None
     return cell
 
 

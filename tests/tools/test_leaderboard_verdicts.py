@@ -68,3 +68,12 @@ def test_a_data_set_has_a_line_of_what_is_decided_of_trained_methods(tool, folde
     lines = list(tool.page(folder))
     (line,) = [each for each in lines if each.startswith("|Set|")]
     assert line == "|Set|1,500|70.00|supcon +2.50|none|0|1|1.50|"
+
+
+def test_a_folder_without_cells_and_an_empty_cell_are_refused(tool, tmp_path):
+    with pytest.raises(SystemExit, match="has no cells"):
+        tool.read(tmp_path / "typo")
+    (tmp_path / "supcon").mkdir()
+    (tmp_path / "supcon/Set.json").touch()
+    with pytest.raises(SystemExit, match=r"Set\.json: is no JSON document"):
+        tool.read(tmp_path)
