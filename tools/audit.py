@@ -1,7 +1,7 @@
-"""Package audit: consistent installation, every package pinned, no known vulnerability.
+"""Package audit: consistent installation, packages pinned and fit for our oldest Python, no known vulnerability.
 
-The first two need no network. The third asks the vulnerability service; where it does not answer, or does not
-know a package, the audit says so in a line and goes on.
+The first three need no network. The last asks the vulnerability service; where it does not answer, or does
+not know a package, the audit says so in a line and goes on.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCEPTED: dict[str, str] = {}
@@ -37,6 +40,17 @@ def pinned() -> list[str]:
         f"{name} {version}: constraints.txt says {tested.get(name, 'nothing')}"
         for name, version in sorted(installed.items())
         if name not in NOT_OURS and tested.get(name) != version
+    ]
+
+
+def too_new() -> list[str]:
+    """Installed packages that need a newer Python than the oldest one that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    return [
+        f"{found.metadata['Name']} {found.version}: needs Python {needed}, pyproject.toml allows {oldest}"
+        for found in metadata.distributions()
+        if (needed := found.metadata["Requires-Python"]) and not SpecifierSet(needed).contains(oldest)
     ]
 
 
@@ -76,7 +90,7 @@ def unchecked(packages: list[dict], reason: str) -> str:
 
 def main() -> int:
     packages, reason = reported()
-    problems = consistent() + pinned() + vulnerable(packages)
+    problems = consistent() + pinned() + too_new() + vulnerable(packages)
     if line := unchecked(packages, reason):
         print(line)
     print("\n".join(problems) if problems else "audit: installation consistent, all packages as tested")

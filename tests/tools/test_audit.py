@@ -21,6 +21,7 @@ def audit(root, monkeypatch):
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "consistent", list)
     monkeypatch.setattr(module, "pinned", list)
+    monkeypatch.setattr(module, "too_new", list)
 
     def run(stdout, stderr=""):
         def answer(*_, **__):
@@ -74,3 +75,14 @@ def test_problems_of_the_installation_fail_where_the_service_cannot_be_asked(aud
     monkeypatch.setattr(audit.module, "pinned", lambda: ["x 2: constraints.txt says 1"])
     assert audit("", "ERROR: no network") == 1
     assert capsys.readouterr().out.endswith("x 2: constraints.txt says 1\n")
+
+
+def test_a_package_that_the_oldest_python_cannot_install_is_named(audit, monkeypatch):
+    monkeypatch.undo()
+    needs = {"old": ">=3.9", "same": ">=3.11", "patch": ">=3.11.5", "any": None}
+    installed = [
+        SimpleNamespace(version="1", metadata={"Name": name, "Requires-Python": needed})
+        for name, needed in needs.items()
+    ]
+    monkeypatch.setattr(audit.module.metadata, "distributions", lambda: installed)
+    assert audit.module.too_new() == ["patch 1: needs Python >=3.11.5, pyproject.toml allows 3.11.0"]
