@@ -1,4 +1,4 @@
-"""Package audit: consistent installation, packages pinned and fit for our oldest Python, no known vulnerability.
+"""Package audit: consistent installation, pins that our oldest Python can install, no known vulnerability.
 
 The first three need no network. The last asks the vulnerability service; where it does not answer, or does
 not know a package, the audit says so in a line and goes on.
