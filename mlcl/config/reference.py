@@ -49,6 +49,12 @@ SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what ma
 """
 
 
+def key_names() -> set[str]:
+    """The names of all keys of a job, without the sections that they are in."""
+    models = _models(job.JobConfig, [])
+    return {field.alias or name for model in models for name, field in model.model_fields.items()}
+
+
 def _models(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
     """`model` and every model below it, in the order of the file."""
     if model not in seen:

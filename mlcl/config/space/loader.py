@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from graphlib import CycleError, TopologicalSorter
 from math import isfinite
 from pathlib import Path
@@ -19,7 +18,7 @@ from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Section, validate
 from mlcl.config.space.domains import Choice, Domain, Float, Int, Simplex
 from mlcl.config.space.keys import POSTHOC, Term, bind, entry_error, matches, nodes, setting_of, unknown_key
-from mlcl.config.space.prior import read_prior
+from mlcl.config.space.prior import check_prior, read_prior
 from mlcl.config.space.search import SAMPLERS, SearchConfig, read_goals
 from mlcl.config.space.space import Parameter, Space, branch_to, corners
 from mlcl.errors import UserError
@@ -189,6 +188,7 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
     prior = () if name is None else read_prior(name, path.parent).points
     space = Space(ordered, posthoc, parsed.search, goals, prune_by, path, prior)
     _check_sampler(space)
+    check_prior(space, tree)
     _check_corners(space, tree)
     return space
 
@@ -305,11 +305,6 @@ def _check_sampler(space: Space) -> None:
     if continuous and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} cannot try all of a continuous range"
         raise UserError(problem, key="search.sampler", found=continuous, allowed="choice and int")
-    varied = [key for parameter in space.parameters for key in parameter.keys]
-    named = [key for point in space.prior for key in point]
-    if named and not any(fnmatchcase(key, pattern) for key in varied for pattern in named):
-        problem = "has no key that this space varies"
-        raise UserError(problem, key="search.prior", found=list(dict.fromkeys(named)), allowed=varied)
     if space.prior and SAMPLERS[sampler].exhaustive:
         problem = f"{sampler} tries all settings, in an order of its own"
         raise UserError(problem, key="search.prior", found=space.search.prior, allowed="null")

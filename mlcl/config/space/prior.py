@@ -9,11 +9,13 @@ from typing import Any
 
 from pydantic import Field
 
+from mlcl.config.reference import key_names
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Section, validate
 from mlcl.config.space.domains import Float, Int, Misfit
-from mlcl.config.space.space import Parameter
-from mlcl.errors import UserError
+from mlcl.config.space.keys import nodes
+from mlcl.config.space.space import Parameter, Space
+from mlcl.errors import UserError, did_you_mean
 
 FOLDER = Path(__file__).parent / "priors"
 """The priors that come with the package."""
@@ -37,6 +39,26 @@ def read_prior(name: str, beside: Path) -> Prior:
         allowed = f"{', '.join(sorted(known))}, or a file"
         raise UserError("no such prior", key="search.prior", found=name, allowed=allowed)
     return validate(Prior, read_yaml(file), file)
+
+
+def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
+    """Raises UserError for a prior's key that no job has, and where a space varies none of its keys.
+
+    Args:
+        space: The space with its prior.
+        tree: The swept job, resolved.
+    """
+    varied = [key for parameter in space.parameters for key in parameter.keys]
+    named = list(dict.fromkeys(key for point in space.prior for key in point))
+    if named and not any(fnmatchcase(key, pattern) for key in varied for pattern in named):
+        problem = "has no key that this space varies"
+        raise UserError(problem, key="search.prior", found=named, allowed=varied)
+    known = {key.rpartition(".")[2] for key in nodes(tree)} | key_names() if named else set()
+    for key in named:
+        # A prior may have keys of another encoder, which the space cannot vary.
+        if ".options." not in key and (name := key.rpartition(".")[2]) not in known:
+            problem = f"has a key that no job has{did_you_mean(name, known)}"
+            raise UserError(problem, key="search.prior", found=key)
 
 
 def begin_at(

@@ -62,14 +62,20 @@ def test_the_first_trials_are_the_job_as_written_and_the_points(world, space, ti
             "{prior: typo.yaml}",
             r"space\.yaml, key search\.prior: has no key that this space varies.*train\.optimiser",
         ),
+        (
+            "{prior: partly.yaml}",
+            r"space\.yaml, key search\.prior: has a key that no job has; did.*encoder\.widht",
+        ),
         ("{prior: prior.yaml, sampler: brute_force}", "an order of its own"),
     ],
 )
 def test_what_is_no_prior_is_refused(space, tiny, search, problem):
     file = space.file.parent / "space.yaml"
     (file.parent / "empty.yaml").touch()
-    typo = {"about": "a test", "points": [{"train.optimiser": "sgd"}]}
-    (file.parent / "typo.yaml").write_text(yaml.safe_dump(typo))
+    typos = {"typo": {"train.optimiser": "sgd"}, "partly": {"train.optimizer": "sgd", "encoder.widht": True}}
+    for name, point in typos.items():
+        tree = {"about": "a test", "points": [point]}
+        (file.parent / f"{name}.yaml").write_text(yaml.safe_dump(tree))
     file.write_text(f"space: {{train.optimizer: {{choice: [adamw, sgd]}}}}\nsearch: {search}")
     with pytest.raises(UserError, match=problem):
         load_space(file, tiny_job(tiny))
