@@ -113,21 +113,21 @@ class _Pruned(BaseException):
     """Tune ends a training inside of its report."""
 
 
-def in_process(callbacks, *, most: int, at_once: int = 1, **_: object) -> None:
+def in_process(callbacks, *, most: int = 10**6, at_once: int = 1, **_: object) -> None:
     """Tune's part: takes up to `at_once` trainings, begins them, and plays one after the other."""
-    left = most
-    while left > 0:
-        tasks = [task for _ in range(min(at_once, left)) if (task := callbacks.next()) is not None]
+    while most > 0:
+        tasks = [task for _ in range(min(at_once, most)) if (task := callbacks.next()) is not None]
         if not tasks:
+            assert callbacks.finished()
             return
-        left -= len(tasks)
+        most -= len(tasks)
         for task in tasks:
             callbacks.begin(task.key)
         for task in tasks:
-            callbacks.end(task.key, _play(task, callbacks))
+            callbacks.end(task.key, play(task, callbacks))
 
 
-def _play(task: TrialTask, callbacks) -> dict:
+def play(task: TrialTask, callbacks) -> dict:
     """The last report of a training; empty where it was stopped early."""
     last: dict = {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ BEAT_EVERY = 60.0
 
 
 class Engine:
-    """Runs one source of trainings after the other; implements `TrialCallbacks`.
+    """Runs sources of trainings, one after the other; implements `TrialCallbacks`.
 
     Args:
         ledger: Where every event is written first.
@@ -57,44 +57,66 @@ class Engine:
     ) -> None:
         self.home, self.stop, self.reporter, self.safe = home, stop, reporter, safe
         self._ledger, self._packing, self._forecasts, self._models = ledger, packing, forecasts, models
-        self._source: TrainingSource
+        self._sources: Iterator[TrainingSource]
+        self._source: TrainingSource | None = None
         self._running: set[str] = set()
         self._pruned: set[str] = set()
+        self._handed: set[str] = set()
         self._returned: list[Entry] = []
-        self._handed, self._exhausted = 0, False
+        self._exhausted = self._finished = False
         self._unbegun: Counter[str] = Counter()
         self._beat = time.monotonic()
 
-    def run(self, source: TrainingSource) -> None:
-        """Trains all that a source has, unless a stop is asked for. No entry is left RUNNING."""
-        self._source, self._returned, self._handed, self._exhausted = source, [], 0, False
+    def run(self, sources: Iterable[TrainingSource]) -> None:
+        """Trains all that sources have, one source after the other, in the same processes.
+
+        A source is taken when all trainings of the one before have ended. After a request to stop, sources
+        are only started and ended. No entry is left RUNNING.
+        """
+        self._sources, self._returned, self._finished = iter(sources), [], False
         try:
-            done, total = source.start()
-            most = total - done
-            self.reporter.stage(source.stage, done, total, self._packing.concurrent)
-            while most > 0 and (self._returned or not self._exhausted) and not self.stop():
-                folder, shield = self._ledger.folder, self.stop.shielded
-                run_trainings(self, folder=folder, packing=self._packing, most=most, shield=shield)
-                most = total - done - self._handed + len(self._returned)
-        except KeyboardInterrupt:
-            self.stop.insist()
+            while self._advance():
+                try:
+                    folder, shield = self._ledger.folder, self.stop.shielded
+                    run_trainings(self, folder=folder, packing=self._packing, shield=shield)
+                except KeyboardInterrupt:
+                    self.stop.insist()
         finally:
+            self._sources = iter(())  # frees what a generator holds, such as locks of folders
             with self.stop.shielded():
-                self.stop.clear()
-                self._close_open()
+                self._end_source()
+
+    def _advance(self) -> bool:
+        """Ends the source and starts the next one with trainings; returns whether there is one."""
+        with self.stop.shielded():
+            self._end_source()
+            for source in self._sources:
+                self._source = source
+                done, total = source.start()
+                self.reporter.stage(source.stage, done, total, self._packing.concurrent)
+                self._exhausted = done >= total
+                if not self._exhausted and not self.stop():
+                    return True
+                self._end_source()
+        return False
 
     def interrupted(self) -> tuple[State, str]:
         """Returns state and reason of interrupted trainings, which too many failures of others stop, too."""
         state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
         return state, self.stop.reason
 
-    def _close_open(self) -> None:
-        """Closes the entries that are RUNNING. An error for one does not stop the rest."""
+    def _end_source(self) -> None:
+        """Closes the entries that are RUNNING and ends the source. An error does not stop the rest."""
+        self.stop.clear()
+        if self._source is None:
+            return
         interrupted = self.interrupted()
         for entry in list(self._ledger.entries.values()):
             if entry.state is State.RUNNING:
-                self._try(partial(self._close, entry, _unfinished(entry, *interrupted)))
+                self._try(partial(self._close, self._source, entry, _unfinished(entry, *interrupted)))
         self._try(partial(self._source.end, *interrupted))
+        self._source = None
+        self._handed.clear()
 
     def _try(self, close: Callable[[], None]) -> None:
         try:
@@ -104,23 +126,28 @@ class Engine:
             self.reporter.note(f"not everything could be told ({reason}); the next command does")
 
     def next(self) -> TrialTask | None:
-        """The next training, unless the command is to end."""
-        if self.stop():
-            return None
-        if self._returned:
-            entry = self._returned.pop(0)
-        else:
-            new = self._source.next()
-            self._handed += new is not None
-            self._exhausted = new is None
-            if new is None:
+        """Returns the next training; None where there is none now, or the command is to end."""
+        while self._source is not None and not self.stop():
+            entry = self._returned.pop(0) if self._returned else None
+            if entry is None and not self._exhausted:
+                entry = self._source.next()
+            if entry is not None:
+                self._handed.add(entry.key)
+                self._source.store.open(entry)
+                return self._task(self._source, entry)
+            self._exhausted = True
+            if self._handed:
                 return None
-            entry = new
-        self._source.store.open(entry)
-        return self._task(entry)
+            self._advance()
+        self._finished = True
+        return None
 
-    def _task(self, entry: Entry) -> TrialTask:
-        source, packing = self._source, self._packing
+    def finished(self) -> bool:
+        """Whether no training will be handed out any more."""
+        return self._finished
+
+    def _task(self, source: TrainingSource, entry: Entry) -> TrialTask:
+        packing = self._packing
         return TrialTask(
             key=entry.key,
             job=entry.job,
@@ -146,7 +173,7 @@ class Engine:
         cpus, gpus = packing.cpus * packing.workers, packing.gpus * packing.workers
         self._running.add(key)
         self._ledger.append("begin", key=key, cpus=cpus, gpus=gpus)
-        self._source.store.on_start(entry)
+        self._current.store.on_start(entry)
         self.reporter.tell("begin", entry)
 
     def report(self, key: str, epoch: int, score: float) -> bool:
@@ -155,12 +182,12 @@ class Engine:
         again = epoch in dict(entry.intermediate)  # a training that goes on reports everything anew
         if not again:
             self._ledger.append("value", key=key, epoch=epoch, score=score)
-        early = self._source.prune(entry, epoch, score)
+        early = self._current.prune(entry, epoch, score)
         if early:
             self._pruned.add(key)
         if not again:
             self.reporter.tell("rung", entry)
-            left = self._source.left()
+            left = self._current.left()
             if left is not None:
                 self._forecasts.report(entry, epoch, left)
         return early
@@ -171,25 +198,26 @@ class Engine:
 
     def end(self, key: str, result: dict[str, Any]) -> None:
         """Closes a training with its last report; an empty one means an early stop or a lost process."""
-        entry = self._ledger.entries[key]
+        entry, source = self._ledger.entries[key], self._current
         without = State.PRUNED if key in self._pruned else State.STOPPED
         ended = State(result[ENDED]) if result else without
         if ended is State.COMPLETE and not entry.ended:
-            self._close(entry, self._source.complete(entry, json.loads(result.get(VALUES, "[]"))))
+            self._close(source, entry, source.complete(entry, json.loads(result.get(VALUES, "[]"))))
         elif ended is State.STOPPED:
-            self._close(entry, _unfinished(entry, *self.interrupted()))
+            self._close(source, entry, _unfinished(entry, *self.interrupted()))
         else:
-            self._close(entry, _unfinished(entry, ended, result.get(REASON, "")))
+            self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))
 
     def died(self, key: str, reason: str) -> None:
         """Closes a training that Tune gave up. One that never began is handed out again."""
-        entry = self._ledger.entries[key]
+        entry, source = self._ledger.entries[key], self._current
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
-            elsewhere = self._source.store.owner_changed(entry)
+            elsewhere = source.store.owner_changed(entry)
             state = State.STOPPED if elsewhere else State.FAILED
-            self._close(entry, _unfinished(entry, state, elsewhere or reason))
+            self._close(source, entry, _unfinished(entry, state, elsewhere or reason))
         elif entry.state is State.RUNNING:
             self._unbegun[key] += 1
+            self._handed.discard(key)
             self._returned.append(entry)
 
     def abort(self) -> bool:
@@ -200,14 +228,21 @@ class Engine:
             self._ledger.append("beat")
         return self.stop.overdue()
 
-    def _close(self, entry: Entry, end: End) -> None:
+    @property
+    def _current(self) -> TrainingSource:
+        """The source whose trainings run."""
+        assert self._source is not None
+        return self._source
+
+    def _close(self, source: TrainingSource, entry: Entry, end: End) -> None:
+        self._handed.discard(entry.key)
         if entry.ended:
             return
         self._running.discard(entry.key)
-        self._source.store.close(entry, end)
-        self._source.on_end(entry)
+        source.store.close(entry, end)
+        source.on_end(entry)
         self.stop.count(entry.state, entry.reason)
-        left = self._source.left()
+        left = source.left()
         if left is not None:
             ended = [
                 each for each in self._ledger.entries.values() if each.ended and each.confirmation is None

@@ -32,7 +32,10 @@ class TrialCallbacks(Protocol):
     """Called by the executor in the driver's thread; `Engine` implements it."""
 
     def next(self) -> TrialTask | None:
-        """Returns the next training to start; None where there are no more."""
+        """Returns the next training to start; None where there is none now."""
+
+    def finished(self) -> bool:
+        """Whether there will be no more, asked after `next` has returned None."""
 
     def begin(self, key: str) -> None:
         """Called when a process starts with a training, also after the death of another."""
@@ -92,9 +95,11 @@ class _DriverOnly:
 class _Feed(_DriverOnly, Searcher):
     """Hands trainings to Tune."""
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:  # noqa: ARG002 (Tune's interface)
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # noqa: ARG002 (Tune's interface)
         task = self._guard.ask(self._guard.callbacks.next, None)
-        return Searcher.FINISHED if task is None else task.config()
+        if task is not None:
+            return task.config()
+        return Searcher.FINISHED if self._guard.ask(self._guard.callbacks.finished, True) else None
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -154,10 +159,9 @@ def run_trainings(
     *,
     folder: Path,
     packing: Packing,
-    most: int,
     shield: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Runs at most `most` trainings and returns when all have ended. Raises what a callback raised.
+    """Runs trainings until there are no more and all have ended. Raises what a callback raised.
 
     Actors are reused, so that imports are paid once per training at a time.
     """
@@ -169,7 +173,7 @@ def run_trainings(
         tune_config=TuneConfig(
             search_alg=_Feed(guard),
             scheduler=_Scheduler(guard),
-            num_samples=most,
+            num_samples=-1,  # until the searcher has finished
             max_concurrent_trials=packing.concurrent,
             reuse_actors=True,
             trial_name_creator=lambda trial: trial.trial_id,

@@ -34,11 +34,11 @@ class StopRequest:
     @contextmanager
     def shielded(self) -> Iterator[None]:
         """A context that no signal interrupts, not even a second one. States are written in it."""
-        self._shielded = True
+        shielded, self._shielded = self._shielded, True
         try:
             yield
         finally:
-            self._shielded = False
+            self._shielded = shielded
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:

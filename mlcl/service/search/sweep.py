@@ -74,8 +74,7 @@ def run_sweep(
         with command.start(identity, asked):
             sweep = _open_sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
-            for source in sweep.stages():
-                sweep.engine.run(source)
+            sweep.engine.run(sweep.stages())
             end.state, end.reason = sweep.outcome()
         if end.undelivered == 0:
             sweep.attempt("the experiment is not described", sweep.describe)
@@ -178,7 +177,7 @@ class Sweep:
     def stages(self) -> Iterator[TrainingSource]:
         """Returns the sources to run: control and baselines, the swept job, the fresh seeds of all picks.
 
-        A source depends on the results of those before it, which must have run.
+        A source depends on the results of those before it, whose trainings must have ended.
         """
         own = [each for each in self.plans if each.role is Role.MODEL]
         others = [each for each in self.plans if each not in own]

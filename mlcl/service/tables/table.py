@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +10,11 @@ from mlcl.results.provenance import data_notes, log_start, lower_is_better, prov
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_tests import ranked_figures
 from mlcl.service.engine.command import Command, Subject, open_command
+from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
+from mlcl.service.engine.source import TrainingSource
 from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.cell_results import CellResults
@@ -74,11 +76,7 @@ def run_table(
             # Found before this table begins a search: then it is its own.
             tuned = {cell: its or ledger for cell, its in table.ledgers(ledger).items()}
         with command.work(reporter) as end:
-            if source.left():
-                engine.run(source)
-            for cell, its in tuned.items():
-                if its is ledger and not engine.stop():
-                    cell.train(command, engine, log.id, tuned)
+            engine.run(_sources(source, tuned, command, engine, log.id))
             end.state, end.reason = _outcome(table, tuned, engine.stop)
             report = _result(table, tuned, source, command, log, end.state, end.reason)
             with command.stop.shielded():
@@ -89,6 +87,17 @@ def run_table(
                 write_files(report, log)
             end.state, end.reason = report.state, report.reason
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
+
+
+def _sources(
+    cells: CellsSource, tuned: Mapping[TunedCell, Ledger], command: Command, engine: Engine, parent: str
+) -> Iterator[TrainingSource]:
+    """The runs of cells without a search, then the stages of the searches that this table has."""
+    if cells.left():
+        yield cells
+    for cell, its in tuned.items():
+        if its is command.ledger and not engine.stop():
+            yield from cell.sources(command, engine, parent, tuned)
 
 
 def _outcome(

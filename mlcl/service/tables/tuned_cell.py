@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from mlcl.service.engine.command import Command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
+from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_search
 from mlcl.service.search.confirmation import Candidate
 from mlcl.service.search.confirmation_source import ConfirmationSource
@@ -193,13 +194,14 @@ class TunedCell:
             return [f"its control {self.control.cell.id} has no best trial"]
         return [entry.reason for entry in known if entry.reason]
 
-    def train(
+    def sources(
         self, command: Command, engine: Engine, parent: str, ledgers: Mapping[TunedCell, Ledger]
-    ) -> None:
-        """Runs the searches and their races, then trains the picks with fresh seeds; goes on with a ledger.
+    ) -> Iterator[TrainingSource]:
+        """Returns the searches, their races, and the picks with fresh seeds; goes on with a ledger.
 
-        The logs of its trainings are nested in the log `parent`. Nothing is trained without a best trial of
-        the control, which `ledgers` has.
+        A source depends on the results of those before it, whose trainings must have ended. The logs of its
+        trainings are nested in the log `parent`. Nothing is trained without a best trial of the control,
+        which `ledgers` has.
         """
         if not self.follow(ledgers):
             return
@@ -215,22 +217,14 @@ class TunedCell:
                     search.start_at({})  # the job as written has the control's values; then the least weights
             store.close_all()
         if sum(search.left() for search in searches):
-            engine.run(SearchSource(searches, store))
+            yield SearchSource(searches, store)
         for race in (True, False):
             found = self.searches(ledger)
             chosen = [each.race if race else each.confirmation for each in found]
             open_ = [its for each, its in zip(found, chosen, strict=True) if not each.is_closed(its)]
             if open_ and not engine.stop():
-                engine.run(
-                    ConfirmationSource(
-                        plan,
-                        ledger,
-                        store,
-                        [its for its in chosen if its.settings],
-                        self._seed_keys,
-                        race=race,
-                    )
-                )
+                settings = [its for its in chosen if its.settings]
+                yield ConfirmationSource(plan, ledger, store, settings, self._seed_keys, race=race)
 
 
 def _mean(scores: Sequence[float]) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import text_dataset, tiny_job
-from formula import in_process
+from formula import in_process, play
 from reproduced import Tables, job_tree
 from sweeps import World
 
@@ -117,16 +117,15 @@ def test_a_forecast_is_made_where_there_is_a_budget_and_the_last_event_says_how_
 
 
 def test_those_that_never_began_take_nobodys_turn(make, monkeypatch):
-    """A training that is handed out again counts as one of Tune's samples; the others are trained, too."""
+    """A training that is handed out again comes first; the others are trained, too."""
     world, plan = make
     lost = []
 
-    def with_a_dead_process(callbacks, *, most, **how):
+    def with_a_dead_process(callbacks, **how):
         if not lost:
             lost.append(callbacks.next().key)
             callbacks.died(lost[0], "its process died")
-            most -= 1
-        in_process(callbacks, most=most, **how)
+        in_process(callbacks, **how)
 
     monkeypatch.setattr(engine, "run_trainings", with_a_dead_process)
     assert world.run(plan()).state is State.COMPLETE
@@ -137,11 +136,8 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
     world, plan = make
     tries = []
 
-    def dead(callbacks, *, most, **how):
-        for _ in range(most):
-            task = callbacks.next()
-            if task is None:
-                return
+    def dead(callbacks, **how):
+        while task := callbacks.next():
             tries.append(task.key)
             if task.key == tries[0]:
                 callbacks.died(task.key, "its process died")
@@ -152,3 +148,23 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
     monkeypatch.setattr(engine, "run_trainings", dead)
     world.run(plan())
     assert tries.count(tries[0]) == engine.MAX_RESTARTS + 1
+
+
+def test_a_stage_waits_for_the_one_before_and_all_are_one_run_of_tune(tmp_path, monkeypatch):
+    world = World(tmp_path / "home", monkeypatch)
+    runs = []
+
+    def one_run(callbacks, **how):
+        runs.append([callbacks.next(), callbacks.next()])
+        assert callbacks.next() is None
+        assert not callbacks.finished()
+        for task in runs[-1]:
+            callbacks.begin(task.key)
+            callbacks.end(task.key, play(task, callbacks))
+        in_process(callbacks, **how)
+
+    monkeypatch.setattr(engine, "run_trainings", one_run)
+    report = world.run(world.plan(tiny_job(text_dataset(tmp_path / "data")), SPACE, trials=2, seeds=2))
+    assert report.state is State.COMPLETE
+    stages = [event.text.partition(":")[0] for event in world.events if event.kind == "stage"]
+    assert (len(runs), stages) == (1, ["search", "confirmation"])

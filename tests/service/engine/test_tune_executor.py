@@ -34,6 +34,9 @@ class TrialCallbacks:
     def next(self):
         return self.tasks.pop(0) if self.tasks else None
 
+    def finished(self):
+        return not self.tasks
+
     def begin(self, key):
         self.heard.append(("begin", key))
 
@@ -68,6 +71,12 @@ def test_trainings_are_handed_out_until_there_are_none(task):
     feed = _Feed(guarded(TrialCallbacks(task)))
     assert TrialTask.of(feed.suggest("a")) == task
     assert feed.suggest("b") == Searcher.FINISHED
+
+
+def test_tune_asks_again_where_there_is_no_training_now(task, monkeypatch):
+    callbacks = TrialCallbacks(task)
+    monkeypatch.setattr(callbacks, "next", lambda: None)
+    assert _Feed(guarded(callbacks)).suggest("a") is None
 
 
 VALUE, LAST = {"epoch": 2, "score": 0.5, "ended": ""}, {"epoch": 4, "ended": "COMPLETE"}
@@ -165,7 +174,7 @@ def test_tune_is_patched_only_while_it_works(monkeypatch, tmp_path):
     usual, seen = now(), []
     monkeypatch.setattr("ray.tune.Tuner.fit", lambda _: seen.append(now()) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0), most=1)
+        run_trainings(TrialCallbacks(), folder=tmp_path, packing=Packing(1, 1, 1, 0))
     ((task_failed, variables),) = seen
     assert task_failed is not usual[0]
     assert now() == usual

@@ -35,14 +35,11 @@ def ours():
     return names[::-1]
 
 
-def tune(callbacks, *, most, **_):
+def tune(callbacks, **_):
     """Asks for trainings as Ray Tune does, through our searcher, and plays them in this process."""
     guard = tune_executor._Guard(callbacks, tune_executor.nullcontext)
     feed, scheduler = tune_executor._Feed(guard), tune_executor._Scheduler(guard)
-    for _ in range(most):
-        config = feed.suggest("a trial")
-        if isinstance(config, str):
-            return
+    while isinstance(config := feed.suggest("a trial"), dict):
         task = trial.TrialTask.of(config)
         callbacks.begin(task.key)
         last = {}

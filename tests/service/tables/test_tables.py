@@ -218,6 +218,7 @@ def deadly(its, _tables):
 def never_begun(its, tables):
     its.died(its.next().key, "its process died")
     tables.request.set()
+    assert its.next() is None
 
 
 def another_command_trains(its, tables):
