@@ -122,7 +122,7 @@ ValidationMetric = Annotated[str, BeforeValidator(validation_metric), AfterValid
 
 
 def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
-    """`tree` as `model`.
+    """Returns a tree, as read from a file, as an instance of a model.
 
     Raises:
         UserError: for the first problem, with the key, what was found and what is allowed.

@@ -176,7 +176,7 @@ def vectors(column: Any) -> NDArray[np.float32]:
 
 
 def rating_classes(rating: Tensor, scale: Sequence[float]) -> Tensor:
-    """The scale's index (int64, any shape) of each rating; -1 for missing."""
+    """The index in the scale (int64) of each rating, in the shape of `rating`; -1 for 0, a missing rating."""
     scale_R = torch.tensor(scale, dtype=torch.float32)
     nearest = (rating[..., None] - scale_R).abs().argmin(dim=-1)
     return torch.where(rating == 0, -1, nearest)

@@ -25,10 +25,10 @@ from mlcl.labels import LabelRows
 
 
 class SplitRows:
-    """All rows of one split, and their labels once they are read.
+    """Rows of one split, and their labels once they are read.
 
-    `rows` are the row numbers (N,) in the data set. If classes are held out, `unseen` tells whether these are
-    the rows with such a class or the rows without.
+    `rows` are the row numbers (N,) in the data set. They are all rows of the split, or where classes are held
+    out of training, either those with at least one such class (`unseen`) or the rest.
     """
 
     def __init__(

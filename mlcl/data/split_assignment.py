@@ -223,12 +223,12 @@ def split_of_name(name: str) -> str | None:
 
 
 def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: int) -> list[str]:
-    """Fills in `rows.splits`, or the splits that are missing among them, and returns notes on how.
+    """Fills in `rows.splits`, and returns notes on how.
 
-    Rows of one group, rows with equal contents and twins go to one split. Splits that the data give stay, but
-    for a share of train that becomes validation, or test, where there is none. Without any, rare classes are
-    stratified; other rows go by a hash of their key, so that more rows do not move them. Raises UserError for
-    a group in two splits, and for no training row.
+    Rows with an equal group, content or key of `rows.twins` go to one split. Where the data give splits,
+    these stay; a validation or test split that they lack is taken from train. Where they give none, rare
+    classes are stratified; other rows go by a hash of their key, so that more rows do not move them.
+    Raises UserError for a group in two given splits, and where no training row is left.
     """
     keys = least_names(rows.groups or rows.ids, rows.contents, rows.twins)
     if rows.splits:

@@ -50,9 +50,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """M queries: their nearest neighbours, targets and facts, and the model's probabilities.
+    """M queries: their nearest neighbours, their targets, and the model's probabilities.
 
-    `model` is (M, C), (M, L) or (M, A, C); `facts` are needed by some metrics.
+    `model` has the probabilities of classes (M, C), of labels (M, L), or of each aspect's classes (M, A, C).
+    `facts` has frequency bands of labels and paths in a hierarchy, which some metrics read.
     """
 
     neighbours: Neighbours
@@ -264,7 +265,7 @@ class _Query:
         return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
 
     def _one_by_one(self, grid: Grid) -> Iterator[Array]:
-        """Evaluates each setting, with the decision chosen there."""
+        """Yields the metric [split, lambda] of each temperature and k; each setting chooses thresholds."""
         only, targets = [self.scoring.metric], self.splits[0].targets
         for temperature, k in itertools.product(grid.temperatures, grid.ks):
             votes = [self._votes(rows, k, temperature) for rows in self.splits]

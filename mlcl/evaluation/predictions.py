@@ -23,7 +23,10 @@ CHUNK = 256
 
 @dataclass(frozen=True)
 class LabelRanking:
-    """Per label (L,) float64; NaN where it cannot be scored (no positive; for `auc` also no negative)."""
+    """Average precision and AUC of each label (L,) float64.
+
+    NaN for a label without a positive row; for `auc` also without a negative one.
+    """
 
     average_precision: Array
     auc: Array

@@ -36,7 +36,7 @@ class LabelCounts:
 
     @property
     def union(self) -> Tensor:
-        """|S or T| (N, B)."""
+        """The size of the union of S and T (N, B)."""
         return self.anchor_size + self.candidate_size - self.shared
 
     def reversed(self) -> LabelCounts:

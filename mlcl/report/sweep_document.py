@@ -163,7 +163,7 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
 
 
 def _races(data: SweepData) -> list[Block]:
-    """The race of each search; empty without one."""
+    """The table of races, a row for each search whose candidates raced on fresh seeds; empty without any."""
     rows = tuple(
         text_row(arm.name, str(search.number), search.sentence)
         for arm in data.result.arms

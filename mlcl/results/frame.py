@@ -60,9 +60,10 @@ def _row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:
 def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
     """The trainings of a sweep by stage.
 
-    `search` has the search trials by number, `dropped` those that do not fit the latest space, `baselines`
-    those of the searches of baselines, `races` those of all races, and `confirmation` the trainings on fresh
-    seeds by setting and seed.
+    `search` has the trials of the swept job, ordered by number; `dropped` its trials that do not fit the
+    latest space; `baselines` the trials of control and baselines; `races` the trainings that compared the
+    best trials of a search on fresh seeds; `confirmation` the trainings of the picks, ordered by setting and
+    seed.
     """
     stages = {
         "search": ("search", sweep.trials),

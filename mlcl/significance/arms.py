@@ -84,7 +84,10 @@ class Difference:
 
     @cached_property
     def p(self) -> float | None:
-        """The two-sided p of Student's t with which the interval agrees; None without an error."""
+        """The two-sided p of Student's t for no difference, below 1 - level where that interval excludes 0.
+
+        None without a standard error.
+        """
         if not self.is_known:
             return None
         variances, freedoms = self.errors.arrays()

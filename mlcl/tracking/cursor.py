@@ -46,7 +46,7 @@ class Cursor:
             return cls(creating=True)  # a damaged file may have named a run
 
     def write(self, folder: Path) -> None:
-        """Writes the cursor, whole or not at all."""
+        """Writes the cursor to its file in a log's folder, atomically."""
         replace_text(folder / CURSOR, json.dumps(asdict(self)) + "\n")
 
 

@@ -260,9 +260,10 @@ def has_run(client: MlflowClient, run_id: str) -> bool:
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
-    """Delivers every log for this store, also refused ones. Returns the number of undelivered logs.
+    """Delivers every log of the home that is for the store `uri`, also logs that it has refused before.
 
-    Raises UserError where the store does not answer.
+    Returns the number of logs that stay undelivered. `announce` gets notes for the user. Raises UserError
+    where the store does not answer.
     """
     with Delivery(Tracker(home, uri), announce) as delivery:
         delivery.add_undelivered(refused=True)

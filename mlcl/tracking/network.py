@@ -53,7 +53,7 @@ def basic_auth(user: str, password: str) -> dict[str, str]:
 
 
 def unreachable_reason(uri: str) -> str:
-    """The reason why no server answers at a URI; empty if one does, and for files and sockets."""
+    """The reason why no server answers at a URI; empty if one does. Files and Unix sockets are not asked."""
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):

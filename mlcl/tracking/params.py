@@ -33,10 +33,10 @@ def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Dotted keys as parameters: also each item of a list, a short name, and the log10 of what is log-scaled.
+    """Returns MLflow parameters of dotted keys.
 
-    MLflow's parallel coordinates and contour plots have linear axes only; `log10.NAME` gives a logarithmic
-    one.
+    Besides a key there are its list items, a short alias, and `log10.NAME` where a space draws it on a log
+    scale. MLflow's parallel coordinates and contour plots have linear axes only.
     """
     params: dict[str, str] = {}
     for name, value in plain_parameters(settings).items():

@@ -66,7 +66,7 @@ class Passes:
         return cls(model, wrapped, context, train.precision, views, share)
 
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
-        """Processes a batch in micro-batches of about `size` samples; in one pass if `size` is the share.
+        """Adds a batch's gradient in micro-batches of about `size` samples; from `share` on in one pass.
 
         Every rank must pass the same `size`.
 

@@ -56,8 +56,9 @@ class SplitMetrics:
     ) -> dict[str, float]:
         """Returns all metrics of a split under the names `<prefix>/<metric>`.
 
-        If validation chose the decision, metrics that depend on it are also given at 0.5, as
-        `<prefix>/<metric>_at_half`. The neighbours' `overlap` is added unless it is NaN.
+        If validation chose the thresholds, metrics that depend on them are also given at threshold 0.5, as
+        `<prefix>/<metric>_at_half`. `overlap`, the mean label overlap of a row with its neighbours, becomes
+        the metric `neighbour_overlap` unless it is NaN.
         """
         targets = targets_of(split, self.labels, self.task)
         names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)

@@ -237,7 +237,7 @@ def parts_of(cells: Collection[str], separator: str) -> set[str]:
 
 
 def find_joined(cells: Collection[str], separator: str) -> str | None:
-    """The first text whose parts are all texts of their own; None if there is none."""
+    """The first joined cell of which each part is also a cell of its own; None if there is none."""
     return next(
         (
             cell

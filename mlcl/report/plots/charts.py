@@ -74,7 +74,7 @@ def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> Plot
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis."""
+    """An axis of a plot: its label, and whether its scale is logarithmic."""
 
     label: str
     log: bool = False

@@ -38,7 +38,7 @@ class TrialCallbacks(Protocol):
         """Whether there will be no more, asked after `next` has returned None."""
 
     def begin(self, key: str) -> None:
-        """Called when a process starts with a training, also after the death of another."""
+        """Called when a process starts to train, also one that replaces a process that died."""
 
     def report(self, key: str, epoch: int, score: float) -> bool:
         """Called with an intermediate value; returns whether to stop the training early."""

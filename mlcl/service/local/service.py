@@ -232,7 +232,11 @@ def _check_idle(jobs: Sequence[str] | None) -> None:
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """The status of a server; `wrong` is empty where it is well. `outside`: addresses that are public."""
+    """The status of one server of the service.
+
+    `wrong` says what is wrong, empty for a healthy server, and `mend` what to do about it. `outside` are the
+    addresses under which other machines reach it.
+    """
 
     name: str
     address: str

@@ -129,7 +129,7 @@ def _rows(job: JobConfig, samples: int) -> int:
 
 
 def _seconds(home: Path, folder: RunFolder) -> float | None:
-    """The time of a finished run by its log; None where the log is gone."""
+    """The duration of a finished run in seconds, read from its log; None where the log is gone."""
     record, values = folder.record, dict[str, float]()
     if record is None:
         return None

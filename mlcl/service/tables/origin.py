@@ -83,7 +83,7 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree without empty keys, so that a key that a later mlcl adds changes no hash."""
+    """The tree without None, empty sections and empty lists: a key that a later mlcl adds changes no hash."""
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
 

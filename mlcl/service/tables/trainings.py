@@ -93,7 +93,7 @@ class TableTrainings:
         return next((folder for folder, its in records if (its.name, its.job_hash) == asked), None)
 
     def missing(self) -> list[TableRun]:
-        """The runs that are not complete in the home."""
+        """The runs of the table's cells of which the home has no complete one."""
         done = finished(self.home)
         return [run for run in self.runs if run.key not in done]
 

@@ -49,7 +49,7 @@ class Level(Section):
 
 
 class Index(Section):
-    """The content of `model.json`.
+    """The content of `model.json`: what an exported model predicts, by which predictors, and its files.
 
     `levels` are the coarser levels of the label space's hierarchy. `predictors` maps the name of a predictor
     to its settings of the neighbours, None for one without; the first has none. `best` has the best
@@ -103,7 +103,7 @@ class Index(Section):
 
 
 def write_index(folder: Path, index: Index) -> None:
-    """Writes `model.json`."""
+    """Writes `model.json`, which describes an exported model and lists its files."""
     text = index.model_dump_json(indent=2, by_alias=True)
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
 

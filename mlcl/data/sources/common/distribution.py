@@ -104,7 +104,7 @@ class _Archive:
         return cast(IO[bytes], self._file.extractfile(member))
 
     def folders(self) -> Iterator[str]:
-        """Prefixes of names, as of a folder."""
+        """The archive's root, as the empty text, and its folders of two levels, each with a final slash."""
         folders = [name.split("/")[:-1] for name in self._members]
         prefixes = {"".join(f"{part}/" for part in parts[:deep]) for parts in folders for deep in range(3)}
         yield from sorted(prefixes, key=lambda prefix: (prefix.count("/"), prefix))
