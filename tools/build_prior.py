@@ -1,18 +1,21 @@
 """Builds a prior, the settings that a search tries first, from the trials of tables.
 
-    python tools/build_prior.py --out FILE [--points 4] [--without DATA_SET] TRIALS.parquet...
+    python tools/build_prior.py --out FILE --metric val/accuracy [--points 4] [--without DATA_SET] TRIALS...
 
-For each data set (a column) a random forest predicts the score on validation from settings and method (a
-row). The candidates are the settings of all trials. Greedily, the next point is the one with which the best
-of the points so far comes nearest to the best candidate, on the mean over data sets and methods. A setting
-of several heads is their geometric mean, under the key `objective.heads.*`. --without leaves a data set
-out, and says how far the points are from its best candidate by its own forest.
+TRIALS are Parquet files of `mlcl reproduce --figures`.
+
+For each data set (a column) a random forest predicts the metric on validation, the classifier's, from
+settings and method (a row). The candidates are the settings of all trials. Greedily, the next point is the
+one with which the best of the points so far comes nearest to the best candidate, on the mean over data sets
+and methods. A setting of several heads is their geometric mean, under the key `objective.heads.*`.
+--without leaves a data set out, and says how far the points are from its best candidate by its own forest.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +29,8 @@ from sklearn.ensemble import RandomForestRegressor
 from mlcl.results.table_trials import read_trials
 
 HEADS, NEIGHBOURS = "objective.heads.", "evaluation."
-APART = ("knn", "supcon and global (MLCL)")
-"""Methods whose temperatures and weights have other ranges."""
+APART = ("asl", "knn", "supcon and global (MLCL)")
+"""Methods whose classifier, temperatures or weights have other keys or ranges."""
 TREES, DIGITS = 300, 3
 Array = NDArray[np.float64]
 
@@ -44,20 +47,32 @@ def setting_of(drawn: Mapping[str, Any]) -> dict[str, Any]:
     return found | {key: math.exp(np.mean(np.log(values))) for key, values in of_heads.items()}
 
 
-def read_all(files: Sequence[Path]) -> pd.DataFrame:
-    """The trials that ended: `column`, `row`, `score`, and `setting` with one value for all heads."""
-    trials = pd.concat([read_trials(file) for file in files])
-    trials = trials[(trials.stage == "search") & (trials.state == "COMPLETE") & ~trials.row.isin(APART)]
-    return trials.assign(setting=[setting_of(each) for each in trials.settings])
+def read_all(files: Sequence[Path], metric: str) -> pd.DataFrame:
+    """The trials that ended: `column`, `row`, `score` by a metric, `setting` with one value for all heads.
+
+    Exits where a file has a trial without the metric.
+    """
+    frames = []
+    for file in files:
+        trials = read_trials(file)
+        trials = trials[(trials.stage == "search") & (trials.state == "COMPLETE") & ~trials.row.isin(APART)]
+        scores = [its.get(metric) for its in trials.metrics]
+        if None in scores:
+            raise SystemExit(f"{file}: {scores.count(None)} of {len(scores)} trials have no {metric}")
+        settings = [setting_of(each) for each in trials.settings]
+        frames.append(trials.assign(score=scores, setting=settings))
+    return pd.concat(frames)
 
 
 def encoded(settings: Sequence[Mapping[str, Any]], keys: Sequence[str], methods: Array) -> Array:
-    """The numbers of settings for a forest: logarithms of floats above 0, NaN for what is not drawn."""
+    """The numbers of settings for a forest: logarithms of floats above 0, codes of names, NaN for none."""
 
     def number(value: Any) -> float:
         if isinstance(value, float) and value > 0:
             return math.log(value)
-        return math.nan if value is None else float(value) if isinstance(value, (int, float)) else math.nan
+        if isinstance(value, str):
+            return float(zlib.crc32(value.encode()))  # a tree splits few names in any order
+        return math.nan if value is None else float(value)
 
     columns = [[number(each.get(key)) for key in keys] for each in settings]
     return np.column_stack([np.array(columns), methods])
@@ -106,10 +121,11 @@ def main() -> None:
     )
     parser.add_argument("trials", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--metric", required=True, help="what is better where it is higher")
     parser.add_argument("--points", type=int, default=4)
     parser.add_argument("--without", help="a data set, as its column is called")
     a = parser.parse_args()
-    trials = read_all(a.trials)
+    trials = read_all(a.trials, a.metric)
     sets = sorted(set(trials.column) - {a.without})
     seen = trials[trials.column.isin(sets)]
     candidates = list({repr(rounded(each)): each for each in seen.setting}.values())

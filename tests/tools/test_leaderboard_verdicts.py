@@ -70,6 +70,14 @@ def test_a_data_set_has_a_line_of_what_is_decided_of_trained_methods(tool, folde
     assert line == "|Set|1,500|70.00|supcon +2.50|none|0|1|1.50|"
 
 
+def test_the_share_of_the_lead_that_fresh_seeds_keep_is_a_ratio_of_sums(tool):
+    searches = [{"median": 0.5, "best": 0.7, "fresh": 0.6}, {"median": 0.4, "best": 0.5, "fresh": 0.45}]
+    said = tool.kept([{"search": its} for its in [*searches, None]])
+    assert "the picks keep 50 % on fresh seeds" in said
+    assert "2 cells" in said
+    assert tool.kept([{"search": None}]) == ""
+
+
 def test_a_folder_without_cells_and_an_empty_cell_are_refused(tool, tmp_path):
     with pytest.raises(SystemExit, match="has no cells"):
         tool.read(tmp_path / "typo")
