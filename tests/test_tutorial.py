@@ -15,7 +15,7 @@ from patience import until
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.service.starter import starter
+from mlcl.service.starter import first_job
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS = re.findall(
@@ -28,7 +28,7 @@ COMMANDS = [command.replace("\\\n", " ") for command, _ in BLOCKS]
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A working directory as the tutorial has it: the checkout, without a sentence encoder."""
-    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job
+from mlcl.config.schema import is_model, members_of, models_of
 from mlcl.config.section import PluginName
 from mlcl.config.space.search import SearchConfig
 
@@ -38,7 +39,7 @@ and line of each value.
 
 def reference() -> str:
     """Markdown: one section a part of the job and of the space file, one line a key."""
-    parts = [HEADER, *(_section(model) for model in _models(job.JobConfig, []))]
+    parts = [HEADER, *(_section(model) for model in models_of(job.JobConfig, []))]
     parts.append("# Space reference\n\n" + SPACE_KEYS)
     parts.append(_section(SearchConfig))
     return "\n".join(parts)
@@ -47,41 +48,6 @@ def reference() -> str:
 SPACE_KEYS = """A space file has `space`, which maps keys of the job to [what may vary](spaces.md#kinds), and
 `search`.
 """
-
-
-def key_names() -> set[str]:
-    """The names of all keys of a job, without the sections that they are in."""
-    models = _models(job.JobConfig, [])
-    return {field.alias or name for model in models for name, field in model.model_fields.items()}
-
-
-def _models(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """`model` and every model below it, in the order of the file."""
-    if model not in seen:
-        seen.append(model)
-        for field in model.model_fields.values():
-            for member in _members(field.annotation):
-                if _is_model(member):
-                    _models(member, seen)
-    return seen
-
-
-def _members(annotation: Any) -> list[Any]:
-    """The alternatives of a key, of the values of a mapping, and the sections of built-in encoders."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return _members(arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        return [member for argument in arguments for member in _members(argument)]
-    if origin is dict:
-        return _members(arguments[1])
-    if annotation is encoder_section.EncoderConfig:
-        return list(dict.fromkeys(encoder.section for encoder in encoder_section.built_in()))
-    return [annotation]
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _section(model: type[BaseModel]) -> str:
@@ -106,7 +72,7 @@ def type_in_words(annotation: Any) -> str:
     if origin is typing.Annotated:
         return type_in_words(arguments[0])
     if origin in (typing.Union, types.UnionType) or annotation is encoder_section.EncoderConfig:
-        return " or ".join(dict.fromkeys(map(type_in_words, arguments or _members(annotation))))
+        return " or ".join(dict.fromkeys(map(type_in_words, arguments or members_of(annotation))))
     if origin is typing.Literal:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin is dict:
@@ -115,7 +81,7 @@ def type_in_words(annotation: Any) -> str:
         return f"list of {type_in_words(arguments[0])}"
     if annotation is type(None):
         return "null"
-    if _is_model(annotation):
+    if is_model(annotation):
         return str(annotation.__name__).removesuffix("Config")
     return getattr(annotation, "__name__", "any")
 

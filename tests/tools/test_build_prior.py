@@ -25,7 +25,8 @@ def made(column, best, *, rows=("a", "b"), count=60):
             "state": "COMPLETE",
             "column": column,
             "row": [rows[k % len(rows)] for k in range(count)],
-            "score": [-abs(math.log(rate / best)) for rate in rates],
+            "score": 0.5,
+            "metrics": [{"val/accuracy": -abs(math.log(rate / best))} for rate in rates],
             "settings": [
                 {"train.lr": float(rate), "objective.heads.x.weight": 0.1, "evaluation.knn.k": 3}
                 for rate in rates
@@ -54,7 +55,8 @@ def test_the_file_has_settings_near_the_best_of_each_set(tool, monkeypatch, tmp_
     frames["one"].loc[0, "row"] = tool.APART[0]
     monkeypatch.setattr(tool, "read_trials", lambda file: frames[file.name])
     out = tmp_path / "prior.yaml"
-    monkeypatch.setattr("sys.argv", ["x", "--out", str(out), "--points", "2", "--without", "left", *frames])
+    options = ["--metric", "val/accuracy", "--points", "2", "--without", "left"]
+    monkeypatch.setattr("sys.argv", ["x", "--out", str(out), *options, *frames])
     tool.main()
     tree = yaml.safe_load(out.read_text())
     rates = sorted(point["train.lr"] for point in tree["points"])
@@ -64,3 +66,19 @@ def test_the_file_has_settings_near_the_best_of_each_set(tool, monkeypatch, tmp_
     assert tree["about"].startswith("Trials of another, one (119)")
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("left: 0.")
+
+
+def test_a_metric_that_a_trial_lacks_is_refused(tool, monkeypatch, tmp_path):
+    monkeypatch.setattr(tool, "read_trials", lambda _: made("one", 1e-3, count=5))
+    options = ["--metric", "val/micro_f1", "--out", str(tmp_path / "prior.yaml"), "one.parquet"]
+    monkeypatch.setattr("sys.argv", ["x", *options])
+    with pytest.raises(SystemExit, match=r"one\.parquet: 5 of 5 trials have no val/micro_f1"):
+        tool.main()
+    assert not (tmp_path / "prior.yaml").exists()
+
+
+def test_names_are_told_apart_by_the_forest(tool):
+    settings = [{"pos_weight": name} for name in ("none", "sqrt", "none")]
+    column = tool.encoded([*settings, {}], ["pos_weight"], np.zeros(4))[:, 0]
+    assert column[0] == column[2] != column[1]
+    assert np.isnan(column[3])

@@ -9,7 +9,6 @@ from typing import Any
 
 from pydantic import Field
 
-from mlcl.config.reference import key_names
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Section, validate
 from mlcl.config.space.domains import Float, Int, Misfit
@@ -48,6 +47,8 @@ def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
         space: The space with its prior.
         tree: The swept job, resolved.
     """
+    from mlcl.config.schema import key_names  # with all encoders, which few spaces need
+
     varied = [key for parameter in space.parameters for key in parameter.keys]
     named = list(dict.fromkeys(key for point in space.prior for key in point))
     if named and not any(fnmatchcase(key, pattern) for key in varied for pattern in named):

@@ -8,6 +8,7 @@ from mlcl.config import dump_job, flatten, load_space
 from mlcl.config.space.prior import FOLDER, begin_at, read_prior
 from mlcl.errors import UserError
 from mlcl.service.search.sampling import prior_starts, start
+from mlcl.service.starter.first_job import PRIORS
 
 SPACE = """
 space:
@@ -83,7 +84,7 @@ def test_what_is_no_prior_is_refused(space, tiny, search, problem):
 
 def test_the_priors_of_the_package_can_be_read(tmp_path):
     names = [file.stem for file in FOLDER.glob("*.yaml")]
-    assert "features" in names
+    assert {*names} == {*PRIORS.values()}
     for name in names:
         prior = read_prior(name, tmp_path)
         assert len(prior.points) >= 4

@@ -11,7 +11,7 @@ from service.starter.layouts import LAYOUTS
 from mlcl.config import load_job
 from mlcl.data import Dataset
 from mlcl.data.validation import check
-from mlcl.service.starter import starter
+from mlcl.service.starter import first_job
 from mlcl.service.starter.starter import start
 from mlcl.testing.sources import put
 from mlcl.training.context import Context
@@ -22,7 +22,7 @@ from mlcl.training.job_data import JobData
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_public_layout_is_read_trained_on_and_predicted(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
     monkeypatch.chdir(tmp_path)
     layout = LAYOUTS[name]
     put(tmp_path / "in", layout.files)

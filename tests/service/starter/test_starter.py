@@ -1,6 +1,8 @@
 """The job, the space and the README that `mlcl init` writes."""
 
 import csv
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,8 +11,11 @@ from PIL import Image
 
 from mlcl.config import dump_job, load_job, load_space, read_yaml
 from mlcl.config.job import flatten
+from mlcl.config.space.prior import read_prior
 from mlcl.errors import UserError
-from mlcl.service.starter import starter
+from mlcl.service.search.sampling import prior_starts
+from mlcl.service.search.sampling import start as start_point
+from mlcl.service.starter import first_job
 from mlcl.service.starter.starter import start
 from mlcl.service.starter.table_options import UserOptions
 
@@ -23,7 +28,7 @@ ROWS = [
 
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
-    monkeypatch.setattr(starter, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
 
 
 @pytest.fixture
@@ -88,6 +93,23 @@ def test_a_table_gives_a_job_that_loads(begun, header, row, spaces, target, line
     if header.startswith("id"):
         assert (job.data.options["text"], job.data.options["id"]) == ("body", "id")
         assert "--text body --id id" in made.files[2].read_text()
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(begun, several):
+    rows = [[text, ";".join(its) if several else its[0]] for _, text, its in ROWS]
+    made, job = begun(["text", "tags" if several else "label"], rows)
+    point = read_prior(first_job.PRIORS[several], Path()).points[0]
+    flat = flatten(dump_job(job))
+    for key, value in point.items():
+        keys = [each for each in flat if fnmatchcase(each, key)]
+        assert keys, key
+        assert all(flat[each] == value for each in keys)
+    space = load_space(made.files[1], job)
+    expected = [start_point(space, flat), *prior_starts(space, flat)]
+    assert expected[0] == expected[1]
+    assert None not in expected
+    assert len(expected) >= 4
 
 
 def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):

@@ -1,0 +1,147 @@
+"""Four points of a prior beside a whole search, on a data set that the prior has not seen.
+
+    python benchmarks/prior.py "AAPD 750" --data aapd-750=FILE [--home FOLDER] [KEY=VALUE...]
+    python benchmarks/prior.py --summary
+
+`tools/build_prior.py` builds a prior from the other columns of the data set's table. The control and two
+losses are then searched with five trials (the job as in the table, and the prior's four points), race as in
+the table, and have three test seeds. Their test figures are compared with the cells in
+docs/leaderboard/figures/three-searches, of three searches with six trials each: about 11 trainings beside
+33. The result is appended to --out. KEY=VALUE are overrides of the jobs, as for `mlcl reproduce`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+from null_sweeps import commit, read
+
+ROOT = Path(__file__).parents[1]
+FIGURES = ROOT / "docs/leaderboard/figures/three-searches"
+TABLES = {
+    "leaderboard-classes": ("val/accuracy", ("cross-entropy, two views", "simclr", "supcon")),
+    "leaderboard-labels": ("val/micro_f1", ("BCE, two views", "any", "mulsupcon")),
+}
+"""The metric that a table's prior is built by, and the rows that are searched, the control first."""
+NEAR = 0.2
+"""Points of the test figure that do not matter."""
+
+
+def cells() -> dict[tuple[str, str], dict[str, Any]]:
+    """The leaderboard's cells by column and row."""
+    found = [json.loads(file.read_text()) for file in FIGURES.glob("*/*.json")]
+    return {(each["column"], each["row"]): each for each in found}
+
+
+def trials_of(column_id: str) -> Path:
+    """The trials of a column."""
+    return FIGURES / f"{column_id}-trials.parquet"
+
+
+def build(table: str, columns: dict[str, str], column: str, out: Path) -> None:
+    """Writes the prior of a table's other columns, given as names with their ids."""
+    files = [str(trials_of(its)) for name, its in columns.items() if name != column]
+    script = str(ROOT / "tools/build_prior.py")
+    command = [sys.executable, script, "--out", str(out), "--metric", TABLES[table][0], *files]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def write_table(table: str, column: str, prior: Path, folder: Path) -> Path:
+    """The table with one column, three rows, and one short search a cell that begins with a prior."""
+    file = ROOT / f"tables/{table}.yaml"
+    tree = yaml.safe_load(file.read_text())
+    tree["experiment"] = "prior"
+    tree["job"] = str(file.parent / tree["job"])
+    tree["columns"] = {column: tree["columns"][column]}
+    tree["rows"] = {row: tree["rows"][row] for row in TABLES[table][1]}
+    tree.pop("ranks")
+    for each in (tree, *(row for row in tree["rows"].values() if row.get("tune"))):
+        space = yaml.safe_load((file.parent / each["tune"]["space"]).read_text())
+        space["search"]["prior"] = str(prior)
+        each["tune"] |= {"space": space, "searches": 1, "trials": 5, "seeds": 3}
+    target = folder / f"{table}-prior.yaml"
+    target.write_text(yaml.safe_dump(tree, sort_keys=False))
+    return target
+
+
+def figures_of(cell: dict[str, Any]) -> tuple[float, float]:
+    """The means of the main figure, and of the same one without neighbours, in percent."""
+    first = cell["figures"][0]
+    alone = next(its for its in cell["figures"] if its["name"] == f"{first['name']} without neighbours")
+    return first["mean"], alone["mean"]
+
+
+def measure(column: str, data: list[str], overrides: list[str], home: str | None) -> dict[str, Any]:
+    """Searches with the prior of the other columns; the figures of each row beside those of its cell."""
+    known = cells()
+    table = next(cell["table"] for (name, _), cell in known.items() if name == column)
+    columns = {
+        name: cell["id"].partition("/")[2] for (name, _), cell in known.items() if cell["table"] == table
+    }
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        build(table, columns, column, folder / "prior.yaml")
+        file = write_table(table, column, folder / "prior.yaml", folder)
+        places = [word for its in data for word in ("--data", its)]
+        command = [sys.executable, "-m", "mlcl", "reproduce", str(file), *overrides, *places]
+        command += ["--home", home or str(folder / "home"), "--figures", str(folder / "figures")]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=sys.stderr)
+        found = [json.loads(each.read_text()) for each in (folder / "figures").glob("*/*.json")]
+        prior = yaml.safe_load((folder / "prior.yaml").read_text())["points"]
+    rows = {
+        cell["row"]: {"prior": figures_of(cell), "search": figures_of(known[column, cell["row"]])}
+        for cell in found
+    }
+    picks = {cell["row"]: [its["pick"] for its in cell["search"]["searches"]] for cell in found}
+    return {
+        "column": column,
+        "table": table,
+        "commit": commit(),
+        "rows": rows,
+        "picks": picks,
+        "prior": prior,
+    }
+
+
+def summary(found: list[dict[str, Any]]) -> str:
+    """A line for each data set: what the prior's figures have more than the searches', in points."""
+    lines, near = [], 0
+    for each in found:
+        more = [[its["prior"][k] - its["search"][k] for its in each["rows"].values()] for k in range(2)]
+        mean, alone = map(statistics.mean, more)
+        near += mean >= -NEAR
+        lines.append(
+            f"{each['column']:18} {mean:+.2f} ({', '.join(f'{its:+.2f}' for its in more[0])}); "
+            f"without neighbours {alone:+.2f}"
+        )
+    return "\n".join([*lines, f"at most {NEAR} points below the searches: {near} of {len(found)}"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("column", nargs="?", help="a data set, as its column is called")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--data", action="append", default=[], help="COLUMN=PLACE, as for mlcl reproduce")
+    parser.add_argument("--home", help="where trainings are kept; default: nowhere")
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/prior.jsonl")
+    parser.add_argument("--summary", action="store_true", help="only print what the file has")
+    a = parser.parse_args()
+    if a.column is not None and not a.summary:
+        found = measure(a.column, a.data, a.overrides, a.home)
+        with a.out.open("a") as lines:
+            lines.write(json.dumps(found) + "\n")
+    print(summary(read(a.out)))
+
+
+if __name__ == "__main__":
+    main()

