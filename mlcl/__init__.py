@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from mlcl.version import __version__
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mlcl.training.export import ExportedModel
-
-__version__ = "0.1.0"
-
-
-def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
-    """The model in a folder that `mlcl export` wrote; `device` is auto, cpu or cuda.
-
-    Needs neither the data set nor a network, Ray or MLflow. Raises UserError for a damaged folder and for a
-    package that the encoder needs and that is not installed.
-    """
-    # Later than the package: a loss on its own needs torch alone.
+    from mlcl.api.answer import load
+    from mlcl.api.comparing import compare, prepare
+    from mlcl.api.sweeping import sweep
+    from mlcl.api.training import run
     from mlcl.training.export import load_model
 
-    return load_model(folder, device)
+__all__ = ["__version__", "compare", "load", "load_model", "prepare", "run", "sweep"]
+
+_HOMES = {
+    "compare": "mlcl.api.comparing",
+    "load": "mlcl.api.answer",
+    "load_model": "mlcl.training.export",
+    "prepare": "mlcl.api.comparing",
+    "run": "mlcl.api.training",
+    "sweep": "mlcl.api.sweeping",
+}
+"""The module of each function, imported at its first use: a loss on its own needs torch alone."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mlcl' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""Sparse label rows, shared by data, losses and evaluation. Needs torch alone.
+"""Sparse label rows, shared by data, losses and evaluation. The module needs no package but torch.
 
 Shapes: B rows, L labels, N stored entries.
 """
@@ -15,14 +15,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class LabelRows:
-    """Multi-hot label rows in compressed sparse row form, from disk to loss without a dense B x L.
+    """Multi-hot label rows in compressed sparse row (CSR) form, which need no dense (B, L) matrix.
 
     `offsets` (B + 1) and `columns` (N) are int64 on one device; row b holds the labels
-    `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L. Of rows of nodes of
-    a hierarchy, `levels` says how many of the columns each level has, the coarsest level first. `on_host`
-    are the offsets in the host's memory, of rows that were moved from there to a device. `unknown` are the
-    entries, none of them a label, of which the rows do not tell whether they have them; None where a row
-    tells all.
+    `columns[offsets[b]:offsets[b + 1]]`, ascending and without repeats. `width` is L. For rows over all
+    classes of a hierarchy, `levels` has the number of columns of each level, the coarsest level first.
+    `on_host` is a copy of `offsets` in the host's memory, kept for rows that were moved from there to a
+    device. `unknown` holds the entries (row, label) for which it is not known whether the row has the label;
+    none of them is in `columns`. It is None where every entry is known.
     """
 
     offsets: Tensor
@@ -34,7 +34,7 @@ class LabelRows:
 
     @classmethod
     def from_lists(cls, rows: Sequence[Sequence[int]], width: int) -> LabelRows:
-        """Rows from a sequence of label indices for each. Raises ValueError for an index outside 0..L-1."""
+        """Builds rows from the label indices of each row. Raises ValueError for one outside 0..L-1."""
         ordered = [sorted(set(row)) for row in rows]
         if any(row and not (0 <= row[0] and row[-1] < width) for row in ordered):
             raise ValueError(f"label index outside 0..{width - 1}")
@@ -44,22 +44,23 @@ class LabelRows:
 
     @classmethod
     def from_dense(cls, y_BL: Tensor) -> LabelRows:
-        """Rows from a dense (B, L) matrix; every non-zero entry is a label."""
+        """Builds rows from a dense (B, L) matrix, in which every non-zero entry is a label."""
         row_N, column_N = y_BL.nonzero(as_tuple=True)
         counts = torch.bincount(row_N, minlength=len(y_BL))
         return cls(_offsets(counts), column_N, y_BL.shape[1])
 
     @classmethod
     def from_classes(cls, class_B: Tensor, width: int) -> LabelRows:
-        """One-hot rows from class indices (B,); -1 (missing) becomes an empty row."""
+        """Builds one-hot rows from class indices (B,); -1, a missing class, gives an empty row."""
         known_B = class_B >= 0
         return cls(_offsets(known_B.long()), class_B[known_B].long(), width)
 
     @classmethod
     def of_levels(cls, parts: Sequence[LabelRows]) -> LabelRows:
-        """Rows of nodes of a hierarchy, from the label rows of each level (B, L_l), the coarsest level first.
+        """Builds rows over all classes of a hierarchy from the rows of each level (B, L_l), coarsest first.
 
-        A row may have several paths. The rows of a level must have the parents of the next finer labels.
+        A row may have labels on several paths. At every level a row must have the parents of its labels at
+        the next finer level; this is not checked.
         """
         levels = tuple(part.width for part in parts)
         first = accumulate(levels, initial=0)
@@ -70,10 +71,12 @@ class LabelRows:
 
     @classmethod
     def cat(cls, parts: Sequence[LabelRows]) -> LabelRows:
-        """Rows of several parts, one after the other; all must have the same width."""
+        """Concatenates the rows of several parts, which must have the same width."""
         counts = torch.cat([part.counts() for part in parts])
         columns = torch.cat([part.columns for part in parts])
-        unknown = [part.unknown for part in parts if part.unknown is not None]
+        unknown = []
+        if any(part.unknown is not None for part in parts):
+            unknown = [part.unknown or part.without_labels() for part in parts]
         return LabelRows(
             _offsets(counts),
             columns,
@@ -81,6 +84,10 @@ class LabelRows:
             parts[0].levels,
             unknown=LabelRows.cat(unknown) if unknown else None,
         )
+
+    def without_labels(self) -> LabelRows:
+        """Returns as many rows that have no label."""
+        return LabelRows(torch.zeros_like(self.offsets), self.columns[:0], self.width, self.levels)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -94,11 +101,11 @@ class LabelRows:
         return self.offsets.device
 
     def counts(self) -> Tensor:
-        """Labels per row (B,), int64."""
+        """The number of labels of each row (B,), int64."""
         return self.offsets.diff()
 
     def row_index(self) -> Tensor:
-        """The row of every stored entry (N,), int64."""
+        """The row number of every stored entry (N,), int64."""
         return torch.repeat_interleave(self.counts(), output_size=len(self.columns))
 
     def cells(self) -> Tensor:
@@ -112,17 +119,17 @@ class LabelRows:
         return y_BL
 
     def known(self) -> Tensor | None:
-        """Mask (B, L) bool of known entries; None where all are known."""
+        """A mask (B, L), bool, which is true for known entries; None where all entries are known."""
         if self.unknown is None or not len(self.unknown.columns):
             return None
         return ~self.unknown.dense(torch.bool)
 
     def without_unknown(self) -> LabelRows:
-        """The rows with unknown entries counted as absent."""
+        """Returns the rows without `unknown`: unknown entries then count as absent labels."""
         return self if self.unknown is None else replace(self, unknown=None)
 
     def take(self, rows: Tensor) -> LabelRows:
-        """The given rows (int64 indices, repeats allowed), in that order."""
+        """Selects rows by their numbers (int64, repeats allowed), in the given order."""
         counts = self.counts()[rows]
         offsets = _offsets(counts)
         total = int(offsets[-1])
@@ -132,7 +139,7 @@ class LabelRows:
         return LabelRows(offsets, columns, self.width, self.levels, unknown=unknown)
 
     def only(self, columns: Tensor) -> LabelRows:
-        """The rows with these labels alone (int64, ascending), which are numbered anew in their order."""
+        """Keeps only the labels in `columns` (int64, ascending) and renumbers them from 0 in that order."""
         kept_N = torch.isin(self.columns, columns)
         counts = torch.bincount(self.row_index()[kept_N], minlength=len(self))
         number_N = torch.searchsorted(columns, self.columns[kept_N])
@@ -140,7 +147,7 @@ class LabelRows:
         return LabelRows(_offsets(counts), number_N, len(columns), unknown=unknown)
 
     def to(self, device: torch.device | str) -> LabelRows:
-        """A copy on another device, for which the host does not wait."""
+        """Copies the rows to a device without waiting for the copy; returns rows that are there unchanged."""
         device = torch.device(device)
         if self.device == device:
             return self
@@ -155,11 +162,11 @@ class LabelRows:
 
     @property
     def known_offsets(self) -> Tensor:
-        """The offsets in the host's memory if the rows were moved from there, else on the device."""
+        """`offsets` in the host's memory if `to` has kept them, which no GPU delays; else `offsets`."""
         return self.offsets if self.on_host is None else self.on_host
 
     def part(self, rows: slice) -> tuple[Tensor, Tensor]:
-        """The labels of a slice of rows, and the offset of each of these rows in them."""
+        """Returns the labels of a slice of rows, concatenated, and the offsets of these rows within them."""
         offsets = self.offsets[rows.start : rows.stop + 1]
         if not len(offsets):
             return self.columns[:0], self.offsets[:1]
@@ -174,7 +181,7 @@ class LabelRows:
 
 
 def sent(value: Tensor, device: torch.device) -> Tensor:
-    """Copies a tensor to a device; a copy from the host's memory to a GPU is not waited for."""
+    """Copies a tensor to a device. A copy from the host's memory to a GPU is asynchronous."""
     if device.type == "cuda" and value.device.type == "cpu":
         value = value.pin_memory()
     return value.to(device, non_blocking=device.type == "cuda")

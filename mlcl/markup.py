@@ -27,6 +27,14 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds as text: `4m10s`, and `3h05m` from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"
+
+
 def markdown(text: str) -> str:
     """The text escaped for Markdown, on one line."""
     return MARKDOWN.sub(r"\\\g<0>", one_line(text))

@@ -198,14 +198,6 @@ def is_interactive() -> bool:
     return errors.is_terminal and os.environ.get("TERM") != "dumb"
 
 
-def duration(seconds: float) -> str:
-    """Seconds as text: `4m10s`, and `3h05m` from an hour on."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    return f"{minutes // 60}h{minutes % 60:02d}m"
-
-
 def boxed_table(
     heads: Iterable[str],
     rows: Iterable[Iterable[str]],

@@ -15,16 +15,16 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from mlcl.cli.output import duration, errors, is_interactive, say
+from mlcl.api.progress import TrainingLines, TrainingText, event_text, outlook, plain_lines
+from mlcl.cli.output import errors, is_interactive, say
 from mlcl.cli.sweep_tables import drawn_text
+from mlcl.markup import duration
 from mlcl.results.documents import document
 from mlcl.service.engine.progress import Progress as SweepProgress
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Row
 from mlcl.tracking import State
 from mlcl.training.events import Event
 
-PLAIN_EVERY = 10.0
-"""Seconds between plain lines while nothing else is said."""
 REDRAWS_A_SECOND = 2.0
 ENDED_SHOWN = 5
 """Trainings that ended last and stay in the table."""
@@ -47,13 +47,11 @@ class RunProgress:
 
     def __init__(self) -> None:
         self._bar: Progress | None = None
+        self._text, self._lines = TrainingText(), TrainingLines(say)
         if is_interactive():
             counts, details = TextColumn("{task.completed}/{task.total} steps"), "{task.fields[details]}"
             columns = (TextColumn("{task.description}"), BarColumn(), counts, TextColumn(details))
             self._bar = Progress(*columns, TimeRemainingColumn(), console=errors, transient=True)
-        self._shown = {"loss": "", "pace": ""}
-        self._began: tuple[float, int] | None = None
-        self._last_line = time.monotonic()
 
     def __enter__(self) -> Self:
         if self._bar is not None:
@@ -66,105 +64,31 @@ class RunProgress:
 
     def __call__(self, event: Event) -> None:
         """Shows an event."""
-        now, metrics = time.monotonic(), event.metrics
-        self._began = self._began or (now, event.step)
-        if "train/loss" in metrics:
-            self._shown["loss"] = f"loss {metrics['train/loss']:.4f}"
-        if "train/rows_per_second" in metrics:
-            self._shown["pace"] = f"{metrics['train/rows_per_second']:,.0f} rows/s"
-        # The first figure on validation is the task's leading one.
-        figures = (f"{name} {value:.4f}" for name, value in metrics.items() if "val/" in name)
-        validation = next(figures, "") if event.kind == "validation" else ""
-        if self._bar is not None:
-            self._draw(event, self._bar, validation)
-        elif event.kind != "saving" and (event.kind != "step" or now - self._last_line >= PLAIN_EVERY):
-            self._last_line = now
-            self._say(event, *self._began, validation)
+        if self._bar is None:
+            self._lines(event)
+        else:
+            self._draw(event, self._bar)
 
-    def _draw(self, event: Event, bar: Progress, validation: str) -> None:
+    def _draw(self, event: Event, bar: Progress) -> None:
         if not bar.tasks:
             bar.add_task("", total=event.steps, details="")
         if event.kind in ("note", "damage"):
             bar.console.print(event.note)
         what = f"epoch {event.epoch}/{event.epochs}" if event.kind != "phase" else event.note
-        details = "  ".join(filter(None, (*self._shown.values(), validation)))
+        details = "  ".join(self._text.details(event))
         bar.update(bar.tasks[0].id, completed=event.step, description=what, details=details)
-
-    def _say(self, event: Event, began: float, first: int, validation: str) -> None:
-        if event.kind in ("phase", "start", "note", "damage"):
-            training = f"training {event.epochs} epochs, {event.steps} steps" if event.epochs else ""
-            if event.note or training:
-                say(event.note or training)
-        elif event.kind in ("step", "validation"):
-            left, done = "", event.step - first
-            if done > 0:
-                seconds = (time.monotonic() - began) / done * (event.steps - event.step)
-                left = f"{duration(seconds)} left"
-            at = (f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}")
-            say("  ".join(filter(None, (*at, *self._shown.values(), left, validation))))
 
 
 def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
     """A watcher of a sweep or table: prints JSON lines, a live table on a terminal, or else plain lines."""
     if as_json:
         return nullcontext(print_event)
-    return SweepTable() if is_interactive() else nullcontext(plain_lines())
+    return SweepTable() if is_interactive() else nullcontext(plain_lines(say))
 
 
 def print_event(event: ProgressEvent) -> None:
     """A watcher that prints every event as one JSON object on a line of standard error."""
     errors.out(json.dumps(document(event), allow_nan=False), highlight=False)
-
-
-def plain_lines(clock: Callable[[], float] = time.monotonic) -> ProgressListener:
-    """A watcher that prints a line for every training that ends, and now and then one for those that run."""
-    last = clock()
-
-    def watch(event: ProgressEvent) -> None:
-        nonlocal last
-        often = event.kind in ("begin", "rung") and clock() - last < PLAIN_EVERY
-        text = "" if often else event_text(event)
-        if text:
-            last = clock()
-            say(text)
-
-    return watch
-
-
-def event_text(event: ProgressEvent) -> str:
-    """A progress event as one line of text; empty where nothing is to be printed."""
-    progress = event.progress
-    if event.row is not None and progress is not None:
-        parts = [f"[{progress.done}/{progress.total}] {row_text(event.row, progress.metric)}"]
-        return "  ".join(parts + outlook(progress))
-    if event.kind == "stage" and progress is not None:
-        return event.text or f"{progress.stage}: {progress.total} trainings"
-    return event.text
-
-
-def row_text(row: Row, metric: str) -> str:
-    """A training as text, such as `trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
-    parts = [row.label, row.state.value]
-    if row.epochs:
-        parts.append(f"epoch {row.epoch}/{row.epochs}")
-    if row.score is not None:
-        parts.append(f"{row.metric or metric} {row.score:.4f}")
-    if row.reason:
-        parts.append(f"({row.reason})")
-    return " ".join(parts)
-
-
-def outlook(progress: SweepProgress) -> list[str]:
-    """Texts on the best score so far, the time left and the budget left, each where it is known."""
-    parts = []
-    if progress.best is not None:
-        label, score = progress.best
-        parts.append(f"best {score:.4f} ({label})")
-    if progress.seconds_left is not None and progress.done < progress.total:
-        parts.append(f"about {duration(progress.seconds_left)} left")
-    if progress.budget_left is not None:
-        parts.append(f"{progress.budget_left} left")
-    return parts
 
 
 class SweepTable:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from mlcl.api.sweeping import SHARED, sweep_plan
 from mlcl.cli.options import (
     DEFAULT_HOME,
     BudgetText,
@@ -24,15 +23,12 @@ from mlcl.cli.options import (
     resources_of,
 )
 from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, results, tell
-from mlcl.config import JobConfig, load_job, load_space
+from mlcl.config import load_job, load_space, parse_override
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
     from mlcl.results.sweep_result import SweepResult
     from mlcl.service.search.sweep_plan import SweepPlan
-
-SHARED = ("train.", "data.", "encoder.", "evaluation.")
-"""Overrides of these hold for baselines too: all share epochs, batch size and data."""
 
 JobFile = Annotated[Path, typer.Argument(help="The job file.")]
 SpaceFile = Annotated[Path, typer.Argument(help="The space file.")]
@@ -90,27 +86,29 @@ def sweep(
 ) -> None:
     """Search temperatures, weights and any other key; confirm the best on fresh seeds beside baselines."""
     checked = load_job(job, overrides or [])
-    checked_space = load_space(space, checked)
     if print_config and not dry_run:
+        load_space(space, checked)
         print_job(checked, job, overrides or [], as_json=json)
         return
 
     from mlcl.cli.progress import progress_view
     from mlcl.service.search.sweep import run_sweep
-    from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
-    fitted = [] if no_baselines or not seeds else fitted_baselines(checked, home)
-    plan = SweepPlan(
-        job=checked,
-        space=checked_space,
-        space_text=space.read_text(encoding="utf-8"),
-        name=_name(name or f"{job.stem}-{space.stem}"),
-        trials=trials,
+    if control is not None and no_control:
+        raise UserError("excludes --no-control", key="--control", found=control)
+    plan = sweep_plan(
+        checked,
+        space,
+        name=name or f"{job.stem}-{space.stem}",
+        home=home,
+        shared=dict(parse_override(text) for text in overrides or [] if text.startswith(SHARED)),
+        control=False if no_control else control,
+        baselines=baseline or [],
+        fitted=not no_baselines,
         seeds=seeds,
+        trials=trials,
         confirm=confirm,
         searches=searches,
-        control=_control(control, checked, overrides or [], derived=not no_control),
-        baselines=_baselines(baseline or [], overrides or [], fitted),
         resources=resources_of(cpus, gpus, parallel, budget),
         warm_start=warm_start,
         fresh=fresh,
@@ -133,42 +131,6 @@ def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> N
     else:
         for line in sweep_lines(tree):
             tell(line)
-
-
-def _name(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", text):
-        raise UserError("not a name", key="--name", found=text, allowed="letters, digits and . _ -")
-    return text
-
-
-def _control(
-    path: Path | None, job: JobConfig, overrides: Sequence[str], *, derived: bool
-) -> JobConfig | None:
-    """The job of `--control`; else, where it is `derived`, the swept job without its heads."""
-    from mlcl.service.search.control import control_job
-
-    if path is None:
-        return control_job(job) if derived else None
-    if not derived:
-        raise UserError("excludes --no-control", key="--control", found=path)
-    return load_job(path, [text for text in overrides if text.startswith(SHARED)])
-
-
-def _baselines(
-    paths: Sequence[Path], overrides: Sequence[str], fitted: Sequence[tuple[str, JobConfig]]
-) -> list[tuple[str, JobConfig]]:
-    """The jobs of `--baseline`, then fitted baselines of other names."""
-    from mlcl.service.search.arms import CONTROL
-
-    names = [path.stem for path in paths]
-    if CONTROL in names:
-        raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
-    shared = [text for text in overrides if text.startswith(SHARED)]
-    named = [(path.stem, load_job(path, shared)) for path in paths]
-    return named + [each for each in fitted if each[0] not in names]
 
 
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:

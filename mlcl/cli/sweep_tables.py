@@ -10,7 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mlcl.cli.output import duration, fitted_table, results
+from mlcl.cli.output import fitted_table, results
+from mlcl.markup import duration
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.tracking import State

@@ -1,4 +1,4 @@
-"""Data sets: one format, sources that write it, and what training reads from it."""
+"""Data sets: the format in which they are stored, the sources that write it, and the readers for training."""
 
 from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset

@@ -26,27 +26,27 @@ from mlcl.data.split_assignment import copies_between, image_digest, twin_of_wor
 from mlcl.labels import LabelRows
 
 MAX_NAMES = 3
-"""Names in a note; the others are counted."""
+"""The most names in a note; the others are counted."""
 MAX_NOTES = 4
-"""Notes of one kind; the others are counted."""
+"""The most notes of one kind; the others are counted."""
 MIN_ROWS = 20
-"""Fewest rows for which a share is noted."""
+"""The least number of rows for which a fraction of them is noted."""
 MIN_ROWS_OF_A_CONSTANT = 200
-"""Fewest rows for which a class of nearly all rows is noted."""
+"""The least number of rows for which a class of nearly all of them is noted."""
 NEARLY_CONSTANT = 0.99
-"""Share of the rows from which on a class is nearly constant."""
+"""The fraction of the rows from which on a class counts as nearly constant."""
 CHANCE = 1e-6
-"""Probability below which a finding is not put down to chance."""
+"""A finding is noted only if its probability by chance is below this."""
 MIN_DIFFERENCE = 0.05
-"""Smallest difference between shares that is noted."""
+"""The smallest difference between fractions of the splits that is noted."""
 BOUNDARY = re.compile(r"\s*[./_:>-]+\s*(?=\w)")
 MARKS = " .,;:!?'\"`()[]{}\u00ab\u00bb\u2018\u2019\u201c\u201d\u201e"
-"""Stripped from the ends of a name; `#`, `+` and `-` are not, since C, C# and C++ are three names."""
+"""Stripped from the ends of a class name; `#`, `+` and `-` are not, since C, C# and C++ are three names."""
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """The labels of a space or an aspect by split. `in_tree` is true for a level of a hierarchy."""
+    """The labels of a label space or an aspect by split. `in_tree` is true for a level of a hierarchy."""
 
     name: str
     space: LabelSpace
@@ -60,21 +60,21 @@ class LabelTable:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """The rows of each split (S,)."""
+        """The number of rows of each split (S,)."""
         return np.array([len(rows) for rows in self.rows.values()])
 
     @cached_property
     def empty(self) -> NDArray[np.int64]:
-        """The rows of each split without a label (S,)."""
+        """The number of rows without a label in each split (S,)."""
         return np.array([int((rows.counts() == 0).sum()) for rows in self.rows.values()])
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """The rows of each split with each label (S, L)."""
+        """The number of rows with each label in each split (S, L)."""
         return np.stack([self.count_of(split) for split in self.rows])
 
     def count_of(self, split: str) -> NDArray[np.int64]:
-        """The rows of a split with each label (L,); zeros for a split that the data set has not."""
+        """The number of rows of a split with each label (L,); zeros for a split that has no rows."""
         if split not in self.rows:
             return np.zeros(self.space.n_classes, dtype=np.int64)
         return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
@@ -86,7 +86,7 @@ class LabelTable:
 
 
 def label_tables(data: Dataset) -> list[LabelTable]:
-    """The label spaces of a data set, each aspect and each level on its own."""
+    """Returns a table for each single or multi-label space (levels of hierarchies too) and each aspect."""
     levels = {level for space in data.info.label_spaces.values() for level in space.levels}
     splits = [data.split(split) for split in SPLITS if data.info.rows.get(split)]
     tables = []
@@ -97,7 +97,7 @@ def label_tables(data: Dataset) -> list[LabelTable]:
 
 
 def label_notes(tables: Sequence[LabelTable]) -> list[str]:
-    """Notes on the labels, at most a few lines for each kind of finding."""
+    """Returns notes on the labels: at most `MAX_NOTES` of each kind, and a count of the others."""
     notes = []
     for audit in (find_lookalikes, find_longer_names, find_split_labels, find_constants, find_unlabelled):
         lines = [line for table in tables for line in audit(table)]
@@ -129,7 +129,7 @@ def looks_of(name: str) -> str:
 
 
 def find_longer_names(table: LabelTable) -> list[str]:
-    """Notes classes whose name extends that of another class, as cs.ir extends cs, in rows without the other.
+    """Notes classes whose name extends that of another, as cs.ir extends cs, if rows lack the shorter one.
 
     Levels of a hierarchy are left out, and so are numbers: 1.5 is no kind of 1.
     """
@@ -158,7 +158,7 @@ def find_longer_names(table: LabelTable) -> list[str]:
 
 
 def _shorter(name: str, index: dict[str, int]) -> int:
-    """The longest class that the name extends, -1 for none."""
+    """The index of the longest class name that the name extends; -1 if there is none."""
     found = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
     return found[-1] if found else -1
 
@@ -210,7 +210,7 @@ def find_unlabelled(table: LabelTable) -> list[str]:
 
 
 def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
-    """Whether shares differ noticeably, and more than by chance."""
+    """Whether the fractions counts / sizes of the splits differ noticeably, and more than by chance."""
     from scipy.stats import chi2_contingency
 
     shares_S = counts_S / sizes_S
@@ -226,15 +226,15 @@ def format_percent(share: float) -> str:
 
 
 MIN_LETTERS = 3
-"""Fewest letters of a name that is searched for."""
+"""The least number of letters of a class name that is searched for in texts."""
 OFTEN, SELDOM = 0.9, 0.1
-"""Least share of a class's rows, and greatest share of the other rows, with its name in the text."""
+"""A class is noted if its name is in at least OFTEN of its own texts and in less than SELDOM of others."""
 MIN_TWINS = 0.01
-"""Smallest share of twins that is noted."""
+"""The smallest fraction of rows with a twin that is noted."""
 
 
 def content_notes(data: Dataset, tables: Sequence[LabelTable]) -> list[str]:
-    """Notes on copies, on twins, and on texts that name their class."""
+    """Returns notes on copies and twins of training rows, and on texts that name their class."""
     splits = list(tables[0].rows)
     if data.info.modality == "text":
         names = Names(tables)
@@ -252,7 +252,7 @@ def _copies(contents: dict[str, list[bytes]] | dict[str, list[int]]) -> list[str
 
 
 class Names:
-    """Finds the names of classes in texts, as whole words. Classes are numbered through all tables."""
+    """Finds the names of classes in texts, as whole words. Classes are numbered across all tables."""
 
     def __init__(self, tables: Sequence[LabelTable]) -> None:
         self.tables = [table for table in tables if not table.is_aspect]
@@ -278,7 +278,7 @@ class Names:
 
 @dataclass(frozen=True)
 class ReadTexts:
-    """A hash of the words and of the twin form of each text of a split, and the names in it.
+    """Hashes of the words (`copies`) and the twin form (`twins`) of each text, and the class names in it.
 
     `named` is a sparse array (N, names) of 0 and 1.
     """
@@ -289,7 +289,7 @@ class ReadTexts:
 
     @classmethod
     def of(cls, texts: Sequence[str], names: Names) -> ReadTexts:
-        """Reads each text once."""
+        """Computes the hashes and finds the names, reading each text once."""
         from scipy.sparse import csr_array
 
         copies, twins, found, offsets = (array("q") for _ in range(4))
@@ -305,7 +305,10 @@ class ReadTexts:
 
 
 def find_twins(read: dict[str, ReadTexts]) -> list[str]:
-    """Notes the share of validation and test rows with a twin in train; copies are no twins."""
+    """Notes the fraction of validation and test rows with a twin in train: `twin_form` defines twins.
+
+    Exact copies are not counted.
+    """
     train, told = read["train"], []
     for split, own in read.items():
         is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)
@@ -330,7 +333,7 @@ def find_leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
 
 
 def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
-    """Returns each such class, the share of its rows with its name, and the share of the other rows."""
+    """Returns such classes with the fraction of their own rows and of other rows that contain the name."""
     from scipy.sparse import csr_array
 
     width, sizes = table.space.n_classes, int(table.sizes.sum())

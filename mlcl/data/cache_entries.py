@@ -1,6 +1,6 @@
-"""The cache of a home: reads its entries, lists them with their sizes, and removes them.
+"""The cache in the home (the folder of results): reads its entries, lists them with sizes, removes them.
 
-Everything in `cache/KIND/` is computed again when it is asked for.
+Every entry `cache/KIND/NAME` can be removed: it is computed again when it is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlcl.errors import UserError
 from mlcl.files import new_file, new_folder, remove_partial
 
 ABOUT = "about.json"
-"""A file in which an entry may describe itself."""
+"""The name of the file in which an entry that is a folder may describe itself."""
 DAMAGED = (OSError, ValueError, EOFError, KeyError, BadZipFile)
 """Errors that readers of JSON and of NumPy's files raise for a file that is cut off, empty or gone."""
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """A file or folder of the cache: its kind, its own description, and its size on disk."""
+    """A file or folder of the cache; `about` is its own description or empty, `bytes` its size on disk."""
 
     path: Path
     kind: str
@@ -40,10 +40,11 @@ class CacheEntry:
 def read_cached(
     path: Path, write: Callable[[Path], None], read: Callable[[Path], T], *, is_folder: bool = False
 ) -> T:
-    """Reads an entry of the cache. If it is missing or damaged, `write` first writes it at the path it gets.
+    """Reads an entry of the cache with `read`. If it is missing or damaged, `write` creates it first.
 
-    Of several processes that need an entry, one writes it and the others wait. A value that changed inside
-    of a file is not noticed. Raises UserError if the entry cannot be written.
+    `write` gets a temporary path, which becomes `path` when it has ended. Of several processes that need an
+    entry, one writes it and the others wait. An entry is damaged if `read` fails; a changed value in a
+    readable file is not noticed. Raises UserError if the entry cannot be written.
     """
     if path.exists():
         with suppress(*DAMAGED):
@@ -63,14 +64,14 @@ def read_cached(
 
 
 def cache_entries(home: Path) -> list[CacheEntry]:
-    """All entries, the largest first."""
+    """All entries of the cache, the largest first."""
     places = [path for path in (home / "cache").glob("*/*") if not path.name.startswith(".")]
     entries = [CacheEntry(path, path.parent.name, _about(path), _size(path)) for path in places]
     return sorted(entries, key=lambda entry: (-entry.bytes, entry.path))
 
 
 def remove_entry(entry: CacheEntry) -> bool:
-    """Removes an entry; returns False where another process is writing it. Its open readers lose nothing."""
+    """Removes an entry; returns False if another process is writing it. Open readers lose nothing."""
     try:
         with FileLock(_lock_of(entry.path), blocking=False):
             _remove(entry.path)

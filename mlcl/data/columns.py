@@ -1,6 +1,6 @@
 """Columns of a data set's shards: read when they are asked for, checked, and turned into tensors.
 
-Shapes: N rows, A aspects, H levels, E stored entries.
+Shapes: N rows, A aspects, H levels, E stored entries, F numbers of a vector.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from mlcl.errors import UserError
 from mlcl.labels import LabelRows
 
 ROW_GROUPS_KEPT = 4
-"""Row groups of images that stay in memory."""
+"""The number of Parquet row groups of images that stay in memory."""
 
 
 class ShardReader:
-    """Reads the Parquet files of a data set; opens each once. `firsts` has the first row number of each.
+    """Reads the Parquet files of a data set, each opened once. `firsts` has the first row number of each.
 
     `place` is the folder as the user gave it; `filesystem` and `folder` are pyarrow's names for it.
     """
@@ -42,7 +42,7 @@ class ShardReader:
         self._files: dict[int, Any] = {}
 
     def with_info(self, info: DatasetInfo) -> ShardReader:
-        """A reader of the same files with another description."""
+        """A reader of the same files with another `DatasetInfo`."""
         return ShardReader(self.place, self._filesystem, self._folder, info)
 
     def shard_file(self, number: int) -> str:
@@ -69,7 +69,7 @@ class ShardReader:
         return self._files[number]
 
     def column(self, number: int, name: str) -> Any:
-        """One column of a shard, whole."""
+        """Reads a whole column of a shard, as an Arrow column."""
         with self.reading(number):
             column = self.parquet(number).read(columns=[name]).column(0)
             column.validate(full=True)  # texts that are not UTF-8 come to light here
@@ -129,26 +129,29 @@ def single_classes(column: Any) -> Tensor:
 
 
 def list_entries(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The entries a row (N,) and all entries (E,) of a list column; a null row is empty."""
+    """Returns the number of entries of each row (N,) and all entries (E,) of a list column.
+
+    A null row has no entries, and a null entry becomes -1.
+    """
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     return counts, pc.fill_null(pc.list_flatten(column), -1).to_numpy().astype(np.int64)
 
 
 def label_rows(column: Any, width: int) -> LabelRows:
-    """CSR rows of a list<int32> column, sorted and without repeats within a row."""
+    """Converts a list<int32> column to label rows, sorted and without repeats within a row."""
     counts, entries = list_entries(column)
     return rows_of_entries(np.repeat(np.arange(len(counts)), counts), entries, len(counts), width)
 
 
 def as_rows(labels: Tensor | LabelRows, space: LabelSpace) -> LabelRows:
-    """Labels of a single or multi-label space as sparse rows."""
+    """Returns the labels of a single or multi-label space as sparse rows."""
     return labels if isinstance(labels, LabelRows) else LabelRows.from_classes(labels, space.n_classes)
 
 
 def rows_of_entries(
     row_E: NDArray[np.int64], column_E: NDArray[np.int64], rows: int, width: int
 ) -> LabelRows:
-    """CSR rows of entries in any order; repeats within a row become one."""
+    """Builds label rows from the row and column of each entry, in any order; repeats become one entry."""
     key_E = row_E * width + column_E
     if np.any(key_E[1:] <= key_E[:-1]):
         key_E = np.unique(key_E)
@@ -158,13 +161,13 @@ def rows_of_entries(
 
 
 def parent_rows(rows: LabelRows, parents: Sequence[int], width: int) -> LabelRows:
-    """The parents of the rows' labels, in a level of `width` classes."""
+    """Replaces each label by its parent, `parents[label]`, in a level of `width` classes."""
     parent_E = np.asarray(parents, dtype=np.int64)[rows.columns.numpy()]
     return rows_of_entries(rows.row_index().numpy(), parent_E, len(rows), width)
 
 
 def ratings(column: Any, n_aspects: int) -> Tensor:
-    """Ratings (N, A) float32 of a fixed-size list column; 0 is missing."""
+    """Ratings (N, A) float32 of a fixed-size list column; 0 stands for a missing one."""
     flat = pc.list_flatten(column).to_numpy().astype(np.float32)
     return torch.from_numpy(flat.reshape(-1, n_aspects))
 
@@ -198,7 +201,7 @@ def bad_rows(column: Any, space: LabelSpace) -> NDArray[np.bool_]:
 
 
 def to_arrow(values: Any, arrow_type: Any) -> Any:
-    """Plain values as an Arrow array; a missing row of ratings becomes zeros.
+    """Converts plain values to an Arrow array; a missing row of ratings becomes zeros.
 
     Parquet cannot read a null fixed-size list back, hence the zeros.
     """
@@ -211,6 +214,6 @@ def to_arrow(values: Any, arrow_type: Any) -> Any:
 
 
 def vectors_to_arrow(values: Any, arrow_type: Any) -> Any:
-    """Rows of numbers as a fixed-size list array. Raises ValueError for rows of another length."""
+    """Converts vectors to a fixed-size list array. Raises ValueError for a vector of another size."""
     rows = np.asarray(values, dtype=np.float32).reshape(len(values), arrow_type.list_size)
     return pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), arrow_type.list_size)

@@ -1,4 +1,4 @@
-"""A prepared data set. Opening it reads the Parquet footers alone; columns are read when they are needed."""
+"""A prepared data set. Opening it reads `dataset.json` and the Parquet footers; columns are read later."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from mlcl.errors import UserError
 
 
 def locate(place: str | Path) -> tuple[Any, str]:
-    """The pyarrow filesystem and the path in it of a folder or URI (`s3://`, `gs://`, `hdfs://`, `file://`).
+    """Returns the pyarrow filesystem and the path in it for a folder or a URI.
 
-    Local files are memory-mapped. Raises UserError for a URI that no filesystem takes.
+    A URI begins with `s3://`, `gs://`, `hdfs://` or `file://`. Local files are memory-mapped. Raises
+    UserError for a URI that pyarrow cannot open.
     """
     text = str(place)
     if "://" not in text:
@@ -37,7 +38,7 @@ def locate(place: str | Path) -> tuple[Any, str]:
 
 
 class Dataset:
-    """A prepared data set.
+    """A prepared data set: a folder with `dataset.json` and Parquet shards, which is read split by split.
 
     Example:
         data = Dataset.open(prepare("digits", Path("outputs/data")))
@@ -46,7 +47,7 @@ class Dataset:
     """
 
     def __init__(self, reader: ShardReader, drawn: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """`drawn` has ascending row numbers by split, for splits that differ from those of the shards."""
+        """`drawn` maps a split to its ascending row numbers, for splits that are not those of the shards."""
         self.reader = reader
         self._drawn = drawn or {}
         self.place = reader.place
@@ -59,11 +60,11 @@ class Dataset:
 
         Args:
             place: A folder or a pyarrow filesystem URI.
-            verify: Compare the SHA-256 of every shard.
+            verify: Whether to compare the SHA-256 of every shard with the one in `dataset.json`.
 
         Raises:
-            UserError: With the file, for a wrong `dataset.json`, and for a shard that is missing or has other
-                rows or columns than it says.
+            UserError: For an invalid `dataset.json`, and for a shard that is missing or differs from it. The
+                error names the file.
         """
         filesystem, folder = locate(place)
         info = _read_info(filesystem, folder, str(place))
@@ -76,9 +77,9 @@ class Dataset:
         return data
 
     def split(self, name: str) -> Split:
-        """The rows of `train`, `validation` or `test`, without rows of held-out classes.
+        """The rows of `train`, `validation` or `test` that have no held-out class.
 
-        Only evaluation reads the test split. Raises UserError where there are no rows.
+        Only evaluation reads the test split. Raises UserError where no row remains.
         """
         rows = self._rows(name, unseen=False)
         if rows is None:
@@ -88,16 +89,19 @@ class Dataset:
         return Split(rows)
 
     def unseen(self, name: str) -> Split | None:
-        """The rows of a split that have held-out classes; None if there are none."""
+        """The rows of a split that have a held-out class; None if there are no such rows."""
         rows = self._rows(name, unseen=True) if self.info.held_out is not None else None
         return None if rows is None else Split(rows)
 
     def without(self, classes: HeldOut) -> Dataset:
-        """The data set with these classes held out of its splits."""
+        """Returns the data set with these classes held out: `split` omits their rows, `unseen` has them."""
         return Dataset(self.reader.with_info(self.info.without(classes)), self._drawn)
 
     def with_validation(self, seed: int, drawn: Mapping[str, NDArray[np.int64]]) -> Dataset:
-        """The data set with other train and validation rows, by number, which were drawn with `seed`."""
+        """Returns the data set with other train and validation rows, which were drawn with `seed`.
+
+        `drawn` maps each of the two splits to its ascending row numbers.
+        """
         rows = {name: len(drawn[name]) if name in drawn else n for name, n in self.info.rows.items()}
         return Dataset(self.reader.with_info(self.info.with_validation(seed, rows)), drawn)
 
@@ -111,7 +115,7 @@ class Dataset:
         return self._splits[name, unseen]
 
     def _numbers(self, name: str) -> NDArray[np.int64]:
-        """The numbers of a split's rows in the data set, ascending."""
+        """The row numbers of a split in the whole data set, ascending."""
         if name in self._drawn:
             return self._drawn[name]
         marks = [self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))]

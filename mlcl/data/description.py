@@ -21,17 +21,19 @@ from mlcl.data.split import Split
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 MAX_LABELS = 5
-"""Labels that are named as the most, and as the least, frequent ones."""
+"""The number of labels that are listed as the most frequent ones, and as the least frequent ones."""
 IMAGES_MEASURED = 1_000
 
 
 @dataclass(frozen=True)
 class LabelDescription:
-    """One label space over the training rows.
+    """Statistics of one label space over the training rows.
 
-    `cardinality`: labels a row. `density`: cardinality over classes. `imbalance`: rows of the most frequent
-    class over rows of the least frequent one that occurs. `missing`: rows without a label. `unused`: classes
-    without a training row. `unknown`: entries that are left open; `unknown_share`: their share of all.
+    `cardinality` is the average number of labels a row, and `density` is cardinality divided by `classes`.
+    `imbalance` is the number of rows of the most frequent class divided by that of the least frequent class
+    that occurs. `missing` counts the rows without a label, and `unused` the classes without a training row.
+    `unknown` counts the pairs of row and class for which it is unknown whether the row has the class;
+    `unknown_share` divides it by the number of all pairs.
     """
 
     kind: str
@@ -49,7 +51,7 @@ class LabelDescription:
 
 @dataclass(frozen=True)
 class Description:
-    """A data set in numbers."""
+    """The result of `describe`: metadata, row counts by split, label spaces, hierarchies and contents."""
 
     name: str
     modality: str
@@ -65,11 +67,12 @@ class Description:
 
 
 def describe(place: str | Path) -> Description:
-    """Counts of every split; label spaces and contents of the training split (or else the first there is).
+    """Describes a data set: row counts of all splits, label spaces and contents of the training split.
 
-    `content` holds quantiles of words a text, of the width and height of up to 1,000 images, or of the
-    vectors' length (Euclidean norm). An aspects space is described aspect by aspect, a hierarchy by its
-    levels' spaces. Raises UserError as `Dataset.open` does.
+    Without a training split, the first split that exists is described. `content` holds quantiles of the
+    number of words a text, of the width and height of up to 1,000 images, or of the vectors' length
+    (Euclidean norm). Each aspect of an aspects space is described on its own, and a hierarchy by the label
+    spaces of its levels. Raises UserError as `Dataset.open` does.
     """
     data = Dataset.open(place)
     info = data.info
@@ -93,7 +96,7 @@ def describe(place: str | Path) -> Description:
 
 
 def in_words(description: Description) -> list[str]:
-    """The description as lines for a reader."""
+    """Formats the description as lines of text for a reader."""
     rows = ", ".join(f"{split} {count:,}" for split, count in description.rows.items())
     lines = [
         f"{description.name}: {plural(description.modality)}, {rows}",

@@ -2,8 +2,8 @@
 
 A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, its content, which
 is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column a label space (a
-hierarchy names other columns and has none). A multi-label space with `unknown` has a second column. Rows with
-`grouped` have `row.group`, the name of what several rows come from, such as a patient.
+hierarchy names other columns and has none). A multi-label space with `unknown` has a second column. With
+`grouped`, rows have `row.group`, the name of their common origin, such as a patient.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class LabelSpace(Section):
 
     `single`: one of `classes`. `multi_label`: any number of `classes`. `aspects`: one rating on `scale` for
     each of `aspects`, 0 for missing. `hierarchy`: the spaces `levels`, coarse to fine, all single or all
-    multi-label. Of single levels the rows tell which class is above which; for multi-label ones `parents`
-    does: for each level but the coarsest, the class one level up of each of its classes. A row of
-    multi-label levels has the parents of its labels too.
+    multi-label. For single levels the rows define the parent of each class; for multi-label ones `parents`
+    has, for each level but the coarsest, the index of the parent of each class at the next coarser level. A
+    row of multi-label levels has the parents of its labels too.
 
-    With `unknown`, for multi_label alone, rows do not tell of every class whether they have it: the column
-    `<space>.unknown` lists the classes that are left open.
+    With `unknown`, for multi_label alone, it may be unknown whether a row has a class: the column
+    `<space>.unknown` lists these classes.
     """
 
     kind: Literal["single", "multi_label", "aspects", "hierarchy"]
@@ -77,7 +77,7 @@ class LabelSpace(Section):
 
 
 class Shard(Section):
-    """One Parquet file."""
+    """A Parquet file of the data set, with its number of rows and its SHA-256."""
 
     file: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\.parquet$")]
     rows: int = Field(ge=1)
@@ -86,7 +86,7 @@ class Shard(Section):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Classes of a label space that a job takes out of training and validation."""
+    """A label space, and the indices of its classes that a job takes out of training and validation."""
 
     labels: str
     classes: tuple[int, ...]
@@ -116,7 +116,7 @@ class DatasetInfo(Section):
         return self._held_out
 
     def without(self, classes: HeldOut) -> Self:
-        """A description of the data set without the rows of some classes."""
+        """Returns the description with these classes held out."""
         info = self.model_copy()
         info._held_out = classes
         return info
@@ -127,7 +127,7 @@ class DatasetInfo(Section):
         return self._validation_seed
 
     def with_validation(self, seed: int, rows: dict[SplitName, int]) -> Self:
-        """A description of the data set whose validation split is drawn anew, with the rows of its splits."""
+        """Returns the description with validation drawn anew with `seed`; `rows` are the new counts."""
         info = self.model_copy(update={"rows": rows})
         info._validation_seed = seed
         return info
@@ -156,7 +156,7 @@ class DatasetInfo(Section):
     def stored_fingerprint(self) -> str:
         """Sixteen hex digits over the shard hashes, the label spaces and the classes that are held out.
 
-        Equal data, equal fingerprint.
+        Data sets that are equal in these have equal fingerprints.
         """
         spaces = {
             name: space.model_dump(mode="json", exclude=None if space.parents else {"parents"})
@@ -168,7 +168,7 @@ class DatasetInfo(Section):
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     def space(self, name: str) -> LabelSpace:
-        """A label space, an aspect of one (`ratings.value`) or a level of one (`path.section`), resolved.
+        """Looks up a label space, an aspect of one (`ratings.value`) or a level of one (`path.section`).
 
         An aspect is a single space whose classes are the scale; a hierarchy has its finest level's classes.
         Raises UserError for an unknown name.
@@ -188,12 +188,12 @@ class DatasetInfo(Section):
         return space
 
     def space_names(self) -> list[str]:
-        """Every name that `space` takes."""
+        """All names that `space` accepts."""
         parts = {name: (*space.aspects, *space.levels) for name, space in self.label_spaces.items()}
         return [*self.label_spaces, *(f"{name}.{part}" for name, inner in parts.items() for part in inner)]
 
     def class_spaces(self) -> dict[str, LabelSpace]:
-        """Every single and multi-label space and every aspect, by name; a level under its own name alone."""
+        """Every single and multi-label space and every aspect, by name; levels have their own names only."""
         hierarchies = tuple(f"{n}." for n, space in self.label_spaces.items() if space.kind == "hierarchy")
         spaces = {name: self.space(name) for name in self.space_names() if not name.startswith(hierarchies)}
         return {name: space for name, space in spaces.items() if space.kind in ("single", "multi_label")}
@@ -224,7 +224,7 @@ def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -
 def columns(
     modality: Modality, spaces: dict[str, LabelSpace], dim: int | None = None, grouped: bool = False
 ) -> dict[str, Any]:
-    """Names and Arrow types of the columns of a data set with these label spaces; `dim` is of vectors."""
+    """Maps the columns of a data set with these label spaces to Arrow types; `dim` is the size of vectors."""
     content = {"text": pa.string(), "image": pa.binary(), "vectors": pa.list_(pa.float32(), dim or 1)}
     fixed = {"id": pa.string(), modality: content[modality], "split": pa.string()}
     labels = {
@@ -234,14 +234,14 @@ def columns(
 
 
 def label_columns(name: str, space: LabelSpace) -> tuple[str, ...]:
-    """The names of a label space's columns: its own, and that of the classes that a row leaves open."""
+    """The names of a label space's columns: its own, and with `unknown` the column of unknown classes."""
     if space.kind == "hierarchy":
         return ()
     return (name, unknown_column(name)) if space.unknown else (name,)
 
 
 def unknown_column(name: str) -> str:
-    """The column of the classes of which a row does not tell whether it has them."""
+    """The name of the column of classes for which it is unknown whether a row has them."""
     return f"{name}.unknown"
 
 
@@ -255,5 +255,5 @@ def label_type(space: LabelSpace) -> Any:
 
 
 def plural(modality: str) -> str:
-    """texts, images or vectors."""
+    """The plural of a modality: texts, images or vectors."""
     return modality if modality == "vectors" else f"{modality}s"

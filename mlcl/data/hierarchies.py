@@ -27,7 +27,7 @@ Classes = Sequence[Sequence[int]]
 """The class indices of each row."""
 
 Pairs = Iterable[tuple[str, str]]
-"""A class and one below it, by name."""
+"""Pairs of class names: a parent, and its child at the next finer level."""
 
 
 def hierarchy_of(
@@ -37,9 +37,9 @@ def hierarchy_of(
     file: Path,
     key: str | None = None,
 ) -> LabelSpace:
-    """The hierarchy through `levels`, coarse to fine, from the pairs of each level but the first.
+    """Builds the hierarchy of `levels`, coarse to fine; `pairs` has those of each level but the first.
 
-    Raises UserError with `file` and `key` for a class with two parents, or with none among the classes.
+    Raises UserError with `file` and `key` for a class with two parents, or without one at the coarser level.
     """
     parents = []
     for (coarse, fine), its in zip(pairwise(levels), pairs, strict=True):
@@ -58,14 +58,14 @@ def hierarchy_of(
 
 
 def pairs_of_paths(paths: Sequence[Sequence[str]]) -> list[Pairs]:
-    """The pairs of each level but the first, from the path of each finest class, coarse to fine."""
+    """Returns the pairs of each level but the first, from the path of each finest class, coarse to fine."""
     return [list(pairwise_at) for pairwise_at in zip(*(pairwise(path) for path in paths), strict=True)]
 
 
 def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> list[list[str]]:
-    """The paths of these finest classes, from JSON: finest class to level to class.
+    """Reads the path of each finest class from JSON that maps finest class to level to class.
 
-    Raises UserError for a file that is none, and for a class or a level that it lacks.
+    Raises UserError for a file that is no such JSON, and for a class or a level that it lacks.
     """
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> 
 
 
 def pairs_in_rows(fine_rows: Classes, coarse_rows: Classes, fine: LabelSpace, coarse: LabelSpace) -> Pairs:
-    """Pairs each fine class with the coarse class that all of its rows have, if there is only one."""
+    """Yields each fine class after its parent: the only coarse class that all rows of the fine class have."""
     found: dict[int, set[int]] = {}
     for fine_labels, coarse_labels in zip(fine_rows, coarse_rows, strict=True):
         for label in fine_labels:
@@ -94,11 +94,11 @@ PARENT_SPLITS = ("train", "validation")
 
 
 def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
-    """The parent (C,) int64 of each class at every level above `labels`, the coarsest level first.
+    """Maps each level above `labels`, coarsest first, to the parent (C,) int64 of each class at that level.
 
     A parent is read from training and validation rows that have both classes, or through a level between
-    them; -1 means that no row defines it. Empty unless `labels` is a level of a hierarchy of single-label
-    spaces. Raises UserError for a class with two parents.
+    them; -1 means that no row defines it. The result is empty unless `labels` is a level of a hierarchy of
+    single-label spaces. Raises UserError for a class with two parents.
     """
     rows, found = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
     for space in data.info.label_spaces.values():
@@ -108,9 +108,9 @@ def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
 
 
 def check_class_parents(data: Dataset, splits: Iterable[str] = PARENT_SPLITS) -> list[str]:
-    """Notes each single-label level that is missing in rows with a class of the next finer level.
+    """Returns a note on each single-label level that is missing in rows with a class one level below.
 
-    Raises UserError for the first row of `splits` whose class has another parent than in a row before.
+    Raises UserError for the first row of `splits` whose class has another parent than in an earlier row.
     """
     rows, notes = _SplitClasses.of(data, splits), []
     for space in data.info.label_spaces.values():
@@ -134,12 +134,12 @@ class _SplitClasses:
         return cls(data, [data.split(name) for name in splits if name in present])
 
     def labels(self, name: str) -> NDArray[np.int64]:
-        """The classes (N,) of the rows, -1 missing."""
+        """The class of each row (N,) in a label space; -1 for a missing class."""
         found = [split.labels(name) for split in self.splits]
         return np.concatenate([np.empty(0, np.int64), *map(np.asarray, found)])
 
     def parents(self, levels: Sequence[str]) -> dict[str, Tensor]:
-        """The parents of the classes of the last of `levels` in each other one."""
+        """Maps each level but the last to the parents there (C,) of the last level's classes."""
         *above, finest = levels
         found = {finest: torch.arange(self.data.info.space(finest).n_classes)}
         for level in reversed(above):
@@ -151,9 +151,9 @@ class _SplitClasses:
         return {level: found[level] for level in above}
 
     def parent_of(self, fine: str, coarse: str) -> Tensor:
-        """The parent in `coarse` of each class of `fine` (C,), -1 if no row has both.
+        """The parent in `coarse` of each class of `fine` (C,); -1 if no row has both.
 
-        Raises UserError for the first row that has another one than a row before.
+        Raises UserError for the first row whose class has another parent than in an earlier row.
         """
         fine_N, coarse_N = self.labels(fine), self.labels(coarse)
         row_K = np.flatnonzero((fine_N >= 0) & (coarse_N >= 0))
@@ -168,7 +168,7 @@ class _SplitClasses:
         return torch.from_numpy(parent_C)
 
     def _two_parents(self, row: int, fine: str, own: int, coarse: str, rows: Mapping[int, int]) -> UserError:
-        """The error for a row of class `own`; `rows` has the numbers of this class's rows by parent."""
+        """Creates the error for a row of class `own`; `rows` maps its parents to their numbers of rows."""
         lengths = np.cumsum([len(split) for split in self.splits])
         number = int(np.searchsorted(lengths, row, side="right"))
         split, name = self.splits[number], self.data.info.space(fine).classes[own]
@@ -197,7 +197,7 @@ def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
 
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
-    """Notes each level at which the paths of some rows end. A path may end above the finest level.
+    """Returns a note on each level at which the paths of some rows end, which is allowed above the finest.
 
     Raises UserError for the first row that lacks the parent of one of its labels.
     """
@@ -215,7 +215,10 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Counts the rows with a coarse label that has none of their fine labels below it."""
+    """Counts the rows with a coarse label that has no fine label of the row below it.
+
+    Raises UserError for the first row that lacks the parent of one of its fine labels.
+    """
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)
     assert isinstance(coarse_rows, LabelRows)

@@ -1,7 +1,7 @@
 """Images of one size, decoded once into a memory-mapped cache, and their random views on the device.
 
-Shapes: N images, B rows of a batch, C = 3 channels, H and W pixels (decoded: the size). Random numbers of
-views are drawn once a batch, in one block.
+Shapes: N images, B rows of a batch, C = 3 channels, H and W pixels (decoded: the size). The random numbers of
+the views of a batch are drawn in one call.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from mlcl.errors import UserError
 from mlcl.labels import sent
 
 MAX_PIXELS = 64_000_000
-"""An image that claims more is refused before it is decoded: a decompression bomb."""
+"""The most pixels of an image; a larger one, maybe a decompression bomb, is refused before it is decoded."""
 WIDE = ("I", "F")
-"""First letters of Pillow's modes of 16 or 32 bits: the conversion to RGB cuts these pixels off."""
+"""First letters of Pillow's modes of 16 or 32 bits, which are refused: conversion to RGB would clip them."""
 DECODED_AT_ONCE = 1_024
-"""Images that are in memory at once."""
+"""The number of images that are in memory at once."""
 RESIDENT = 0.25
-"""Share of a device's free memory that images may fill."""
+"""The fraction of a device's free memory that images may fill."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Channel statistics of ImageNet, which torchvision's weights expect and which suit other photographs too."""
 LUMA = (0.299, 0.587, 0.114)
@@ -59,20 +59,20 @@ class ImageRows:
         return len(self.pixels)
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """`pixels` (B, 3, H, W) uint8, where the images are."""
+        """Returns `pixels` (B, 3, H, W) uint8 of the images at `indices`, on the device of the images."""
         if isinstance(self.pixels, Tensor):
             return {"pixels": self.pixels[sent(indices, self.pixels.device)]}
         return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
 
     def resident(self, device: torch.device, free: int) -> ImageRows:
-        """The images on the device where they fit in RESIDENT of its `free` bytes, else unchanged."""
+        """Moves the images to the device if they fit in RESIDENT of its `free` bytes; else keeps them."""
         if isinstance(self.pixels, Tensor) or self.pixels.nbytes > RESIDENT * free:
             return self
         return ImageRows(torch.from_numpy(np.array(self.pixels)).to(device))
 
 
 def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
-    """All images of a split, (N, 3, size, size) uint8: decoded by the first call, memory-mapped ever after.
+    """All images of a split, (N, 3, size, size) uint8: decoded by the first call, then memory-mapped.
 
     The cache is keyed by the data set's fingerprint, the rows and the size. Raises UserError for an image
     that cannot be decoded, with its shard, row and id.
@@ -91,7 +91,7 @@ def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
 
 
 def decode_split(split: Split, size: int) -> Iterator[Pixels]:
-    """Every image (3, size, size) of a split, in order.
+    """Yields every image of a split, in order, as (3, size, size) uint8.
 
     Raises UserError for an image that cannot be decoded, with its shard, row and id.
     """
@@ -107,9 +107,10 @@ def decode_split(split: Split, size: int) -> Iterator[Pixels]:
 def decode_images(
     images: Sequence[str | bytes | Path], size: int, refuse: Callable[[int, str], UserError]
 ) -> Iterator[Pixels]:
-    """Every image (3, size, size), in order, of encoded bytes or paths of files.
+    """Yields every image, given as encoded bytes or a path, in order, as (3, size, size) uint8.
 
-    `refuse` makes the error that is raised for an image that cannot be decoded, from its row and the reason.
+    `refuse` creates the error that is raised for an image that cannot be decoded, from its row and the
+    reason.
     """
     for row, result in enumerate(in_threads(partial(_try_decode, size=size), images)):
         if isinstance(result, str):
@@ -118,9 +119,10 @@ def decode_images(
 
 
 def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
-    """The function of every image, in order; `DECODED_AT_ONCE` images are in memory at once.
+    """Applies a function to every image in threads and yields the results in order.
 
-    Threads, since Pillow decodes and resizes outside the interpreter lock; processes would copy the pixels.
+    At most `DECODED_AT_ONCE` images are in memory at once. Threads suffice since Pillow decodes and resizes
+    without the interpreter lock; processes would copy the pixels.
     """
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for first in range(0, len(images), DECODED_AT_ONCE):
@@ -128,7 +130,7 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
 
 
 def decode(data: bytes, size: int) -> Pixels:
-    """One encoded image as (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
+    """Decodes an image to (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
 
     Raises ValueError as `load_upright` does.
     """
@@ -140,10 +142,11 @@ def decode(data: bytes, size: int) -> Pixels:
 
 
 def load_upright(data: bytes, side: int | None = None) -> Image.Image:
-    """One encoded image, upright and in RGB; a JPEG may come smaller, with twice `side` at least.
+    """Decodes an image, upright and in RGB.
 
-    Raises ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than
-    8 bits a channel: what its values mean is not in it.
+    With `side`, a large JPEG is decoded at a smaller size, of at least twice `side`, which is faster. Raises
+    ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than 8 bits
+    a channel, since the range of its values is not known.
     """
     try:
         with Image.open(io.BytesIO(data)) as image:
@@ -168,7 +171,7 @@ def _try_decode(image: str | bytes | Path, size: int) -> Pixels | str:
 
 
 def normalise(pixels_BCHW: Tensor) -> Tensor:
-    """uint8 images as float32, (x / 255 - MEAN) / STD for each channel."""
+    """Converts uint8 images to float32 and each channel to (x / 255 - MEAN) / STD."""
     return _standardise(pixels_BCHW.float() / 255)
 
 
@@ -182,10 +185,10 @@ def augment(
 ) -> Tensor:
     """One random view of every uint8 image, as normalised float32 (B, C, H, W).
 
-    crop: the least share of the area that the random resized crop keeps (1: none). flip: mirror half of the
-    images. jitter: brightness, contrast and saturation, each by a factor in [1 - jitter, 1 + jitter].
-    grayscale: the probability of a gray image. Every image draws for itself, from `generator` or the global
-    one.
+    crop: the least fraction of the area that the random resized crop keeps (1: no crop). flip: mirror half of
+    the images. jitter: brightness, contrast and saturation, each by a factor in [1 - jitter, 1 + jitter].
+    grayscale: the probability of a gray image. The random numbers of the images are independent; they come
+    from `generator`, or else from the global one.
     """
     device = pixels_BCHW.device if generator is None else generator.device
     draws = torch.rand(DRAWS, len(pixels_BCHW), generator=generator, device=device).to(pixels_BCHW.device)
@@ -202,7 +205,7 @@ def augment(
 
 
 def _crop(image: Tensor, least: float, mirrored_B: Tensor, draws: Tensor) -> Tensor:
-    """A crop of random area, aspect ratio and place, scaled back to the full size (bilinear)."""
+    """Crops each image at random in area, aspect ratio and position, and scales it back (bilinear)."""
     area_B = least + (1 - least) * draws[0]
     ratio_B = torch.exp(math.log(RATIO) * (2 * draws[1] - 1))
     width_B = (area_B * ratio_B).sqrt().clamp(max=1)
@@ -235,7 +238,10 @@ def _standardise(image: Tensor) -> Tensor:
 
 
 def _per_channel(values: Sequence[float], image: Tensor) -> Tensor:
-    """One number a channel (1, 3, 1, 1), filled on the device: a GPU would wait for numbers of the host."""
+    """A tensor (1, 3, 1, 1) of one number a channel.
+
+    It is filled on the device, since a GPU would wait for numbers of the host.
+    """
     return torch.stack([image.new_full((), value) for value in values]).view(1, 3, 1, 1)
 
 

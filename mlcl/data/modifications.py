@@ -24,24 +24,25 @@ from mlcl.labels import LabelRows
 Indices = NDArray[np.int64]
 KEY = "data.hold_out"
 SHOTS = 5
-"""Training rows that a class needs to be held out: the rows from which it is then learnt."""
+"""The least training rows of a class that is held out; few-shot evaluation learns it from as many."""
 
 
 def subset(
     split: Split, labels: str, per_class: int | None = None, n: int | None = None, seed: int = 0
 ) -> Split:
-    """Chooses rows of a split, in the split's order; with one seed, a larger part contains a smaller one.
+    """Chooses rows of a split, in the split's order; with equal seeds, a larger part contains a smaller one.
 
-    Aspects count as one label for each aspect's rating, a hierarchy as its finest level.
+    In an aspects space each pair of aspect and rating counts as a class, in a hierarchy each class of its
+    finest level.
 
     Args:
         split: The rows to choose from.
-        labels: The label space that is counted.
-        per_class: Rows of every class. Of multi-label rows each round goes from the rarest label on, and adds
-            a row to every label that still lacks one. A class with fewer rows gives what it has, and
-            `warnings` of the result names it.
-        n: Rows in all, with classes in proportion; a row of several labels counts to its rarest. Rows without
-            a label are drawn by `n` alone.
+        labels: The label space whose classes are counted.
+        per_class: The number of rows of every class. Rows are chosen in so many rounds; each goes through the
+            labels from the rarest on, and adds a row for a label that has too few. A class with fewer rows
+            gets all of them, and `warnings` of the result names it.
+        n: The number of rows in all, with the classes in proportion; a row with several labels counts for its
+            rarest one. Rows without a label are chosen with `n` alone.
         seed: Seed of the draw.
 
     Raises:
@@ -70,9 +71,10 @@ def subset(
 
 
 def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
-    """The labels of a space as sets, and the name of each label.
+    """Returns the labels of a space as sparse rows, and the name of each label.
 
-    A class is a set of one label; aspects are a label for each aspect's rating, a hierarchy its finest level.
+    A single space has one label a row, aspects have a label for each pair of aspect and rating, and a
+    hierarchy has the labels of its finest level.
     """
     space = split.info.space(name)
     if space.kind == "hierarchy":
@@ -94,7 +96,7 @@ def _aspect_rows(rating_NA: Tensor, space: LabelSpace) -> LabelRows:
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
-    """Orders all rows so that the first n of them, for every n, have the strata in proportion."""
+    """Orders all rows so that the first n of them, for every n, have the rarest labels in proportion."""
     stratum_N = _rarest(rows)
     order = np.lexsort((rank_N, stratum_N))
     sizes = np.bincount(stratum_N + 1, minlength=rows.width + 1)[stratum_N[order] + 1]
@@ -107,7 +109,7 @@ def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
 
 
 def _rarest(rows: LabelRows) -> Indices:
-    """The rarest label (N,) of each row; -1 for none."""
+    """The rarest label (N,) of each row; -1 for a row without a label."""
     columns, counts = rows.columns.numpy(), rows.counts().numpy()
     rarity_E = np.bincount(columns, minlength=rows.width)[columns]
     row_E = np.repeat(np.arange(len(rows)), counts)
@@ -119,7 +121,7 @@ def _rarest(rows: LabelRows) -> Indices:
 
 
 def _rounds(rows: LabelRows, rank_N: Indices, per_class: int) -> Indices:
-    """Chooses rows in `per_class` rounds; a larger number only adds rounds, and so rows."""
+    """Chooses rows in `per_class` rounds, so that a larger `per_class` only adds rows to the result."""
     columns, row_E = rows.columns.numpy(), rows.row_index().numpy()
     order = np.lexsort((rank_N[row_E], columns))
     totals = np.bincount(columns, minlength=rows.width)
@@ -148,13 +150,13 @@ def _short_classes(rows: LabelRows, names: list[str], per_class: int) -> tuple[s
 
 
 def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
-    """Holds classes out: all rows with any of them leave the splits, and `Dataset.unseen` gives these rows.
+    """Holds classes out: rows with any of them leave the splits, and `Dataset.unseen` returns these rows.
 
     Args:
         data: The data set.
-        labels: The label space. Of a hierarchy classes of its finest level are drawn.
-        share: Share of the classes with at least `SHOTS` training rows, rounded. Of a hierarchy it is of the
-            classes of each parent, and each parent keeps one at least.
+        labels: The label space. In a hierarchy the held-out classes are drawn from the finest level.
+        share: The fraction of the classes with at least `SHOTS` training rows that is held out, rounded. In a
+            hierarchy it applies to the classes below each parent, and each parent keeps at least one.
         seed: Seed of the draw.
 
     Raises:
@@ -199,14 +201,14 @@ def _finest(data: Dataset, labels: str) -> str:
 
 
 def _counts(train: Split, name: str) -> Indices:
-    """The training rows of each class (C,)."""
+    """The number of training rows of each class (C,)."""
     labels, classes = train.labels(name), train.info.space(name).n_classes
     column_E = labels.columns if isinstance(labels, LabelRows) else labels[labels >= 0]
     return np.bincount(column_E.numpy(), minlength=classes)
 
 
 def _groups(data: Dataset, labels: str, name: str) -> Indices:
-    """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; zeros for other spaces."""
+    """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; zeros for other label spaces."""
     hierarchy = None if name == labels else data.info.label_spaces[labels]
     if hierarchy is None or len(hierarchy.levels) < 2:
         return np.zeros(data.info.space(name).n_classes, dtype=np.int64)
@@ -216,9 +218,10 @@ def _groups(data: Dataset, labels: str, name: str) -> Indices:
 
 
 def reached_by(info: DatasetInfo, name: str) -> set[str]:
-    """The label spaces, with their parts, that noise on `name` changes: itself and coarser levels.
+    """The names of the label spaces, aspects and levels that noise on the label space `name` changes.
 
-    Raises UserError for a hierarchy, for a part of a space and for a level that has finer ones.
+    These are `name` itself, its aspects, and the hierarchies that have it as their finest level, with their
+    coarser levels. Raises UserError for a hierarchy, for an aspect and for a level that has finer ones.
     """
     space = info.space(name)
     coarse = {level for other in info.label_spaces.values() for level in other.levels[:-1]}
@@ -238,14 +241,14 @@ def reached_by(info: DatasetInfo, name: str) -> set[str]:
 
 
 def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
-    """Draws each label anew from all C classes, uniformly, with probability `rate`.
+    """Replaces each label, with probability `rate`, by a class drawn uniformly from all C classes.
 
     So a label stays what it is with probability 1 - rate (C - 1) / C, and `rate` 1 makes it independent of
-    the row. Missing labels stay missing; each aspect is drawn for itself. Of a multi-label row each label is
-    replaced, so that it keeps its number of labels, less repeats: the paper has no such data, this is our
-    extension. Unknown entries stay unknown: a label that is drawn where a row has one is left out. Where a
-    row's class changes, coarser levels of a hierarchy become the parents of the drawn one. The noise of a row
-    depends on the seed and the whole split alone: every subset has the same.
+    the row. Missing labels stay missing; aspects are drawn independently. In a multi-label row each label is
+    replaced on its own, so that the number of labels stays unless two become equal: the paper has no such
+    data, this is our extension. Unknown entries stay unknown: a label drawn at an unknown entry is left out.
+    Where a row's class changes, coarser levels of a hierarchy become the parents of the drawn one. The noise
+    of a row depends only on the seed and the whole split, so that every subset has the same noise.
     Source: MLCL, supplement 8.1. Raises UserError as `reached_by` does.
     """
     reached_by(part.info, name)
@@ -266,7 +269,7 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
 
 
 def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Generator) -> Tensor:
-    """Classes (N,) or ratings (N, A), some of them drawn anew."""
+    """Replaces some of the classes (N,) or ratings (N, A) by random ones, each with probability `rate`."""
     values = torch.tensor(space.scale or range(space.n_classes), dtype=labels.dtype)
     hit = torch.from_numpy(rng.random(labels.shape) < rate)
     drawn = values[torch.from_numpy(rng.integers(len(values), size=labels.shape))]
@@ -275,7 +278,7 @@ def _noisy(labels: Tensor, space: LabelSpace, rate: float, rng: np.random.Genera
 
 
 def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> LabelRows:
-    """Label rows with some entries drawn anew; repeats within a row become one."""
+    """Replaces some entries of label rows by random labels; a label that a row then has twice counts once."""
     hit_E = rng.random(len(labels.columns)) < rate
     drawn_E = rng.integers(labels.width, size=len(labels.columns))
     row_E, column_E = labels.row_index().numpy(), np.where(hit_E, drawn_E, labels.columns.numpy())
@@ -286,7 +289,7 @@ def _noisy_rows(labels: LabelRows, rate: float, rng: np.random.Generator) -> Lab
 
 
 def _levels_above(part: Split, hierarchy: LabelSpace, rows: LabelRows) -> Iterator[tuple[str, LabelRows]]:
-    """The labels of the coarser levels, given those of the finest."""
+    """Yields the coarser levels of a hierarchy, fine to coarse, with the parents of the labels `rows`."""
     for level, parents in zip(reversed(hierarchy.levels[:-1]), reversed(hierarchy.parents), strict=True):
         rows = parent_rows(rows, parents, part.info.space(level).n_classes)
         yield level, rows

@@ -19,7 +19,8 @@ def row_groups(split: Split) -> NDArray[np.int64]:
     """The group of each row (N,), numbered from 0 in the order in which the groups occur.
 
     Groups are those that the data set stores; else the classes that its source declares as groups; else rows
-    of equal content: texts equal but for numbers and words of a side, equal encoded images, equal vectors.
+    of equal content: texts that are equal but for numbers and words such as left and right, equal encoded
+    images, or equal vectors.
     """
     number: dict[Hashable, int] = {}
     return np.array([number.setdefault(key, len(number)) for key in _keys(split)], dtype=np.int64)
@@ -46,7 +47,7 @@ def _keys(split: Split) -> Iterable[Hashable]:
 
 
 def _declared(split: Split) -> str | None:
-    """The label space that the data set's source declares as groups."""
+    """The label space that the data set's source declares as groups; None if there is none."""
     # Later than the module: a source may be declared in a plugin that reads data sets.
     from mlcl.data.sources import SOURCES
 

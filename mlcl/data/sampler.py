@@ -1,8 +1,9 @@
 """Draws the batches of an epoch by seed; they do not depend on the number of processes.
 
-An order chooses the classes of a batch. It is a function of a random generator that returns N row numbers,
-int64: the batches of an epoch, one after the other. No row is twice in a batch; a row may be in several
-batches of an epoch, or in none. Orders draw from groups: the rows of a class, or the classes below a class.
+An order chooses the classes of a batch. It is a function that takes a random generator and returns N row
+numbers, int64: the batches of an epoch, one after the other. No row is twice in a batch; a row may be in
+several batches of an epoch, or in none. Orders draw from groups: the rows of a class, or the classes below a
+class.
 
 Shapes: N rows, E paths or entries, H levels, G groups, V visits, S batches, B rows of a batch, C classes.
 """
@@ -23,9 +24,9 @@ from mlcl.data.split import Split
 
 Indices = NDArray[np.int64]
 Order = Callable[[np.random.Generator], Indices]
-"""Draws the rows of an epoch, as many as there are rows, batch after batch."""
+"""A function that draws the row numbers (N,) of an epoch, batch after batch, with a random generator."""
 DRAWS = 8
-"""Draws by class for one batch; places that are still empty are then filled with rows of any class."""
+"""The number of draws by class for a batch; positions still empty are then filled with any rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,20 +38,20 @@ class Groups:
 
     @classmethod
     def of(cls, group_E: Indices, member_E: Indices, groups: int) -> Groups:
-        """Groups from pairs of a group (0 to `groups` - 1) and a member, in any order."""
+        """Builds groups from pairs of a group (0 to `groups` - 1) and a member, in any order."""
         sizes = np.bincount(group_E, minlength=groups)
         return cls(_starts(sizes), member_E[np.argsort(group_E, kind="stable")])
 
     @property
     def sizes(self) -> Indices:
-        """Members of each group (G,)."""
+        """The number of members of each group (G,)."""
         return np.diff(self.offsets)
 
     def draw(self, visited_V: Indices, count: int, rng: np.random.Generator) -> Indices:
         """Draws `count` members (V, count) of each visited group, none twice in a visit.
 
-        A group with fewer members gives all of them and -1 for the others; a visited group of -1 gives -1.
-        A group is shuffled, visited until it has no `count` members left, and shuffled again: no member
+        A group with fewer members gives all of them and -1 for the others; a visited group of -1 gives -1. A
+        group is shuffled, visited until fewer than `count` members are left, and shuffled again: no member
         comes up twice before that.
         """
         given_V = visited_V >= 0
@@ -70,7 +71,7 @@ class Groups:
         return drawn
 
     def _shuffled(self, rounds_G: Indices, rng: np.random.Generator) -> tuple[Indices, Indices]:
-        """Each group `rounds_G` times, every time in another order; and where each group begins (G,)."""
+        """Returns each group `rounds_G` times, each time shuffled, and the place where it begins (G,)."""
         sizes = self.sizes
         lengths = rounds_G * sizes
         starts = _starts(lengths)[:-1]
@@ -85,7 +86,7 @@ def _starts(lengths: Indices) -> Indices:
 
 
 def _repeats(values_V: Indices, counts: Indices) -> Indices:
-    """Number of times (V,) that each value came up before; `counts` has how often each value comes up."""
+    """How often each value came up before (V,); `counts` has how often each value comes up in all."""
     before_V = np.empty(len(values_V), dtype=np.int64)
     order = np.argsort(values_V, kind="stable")
     before_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)
@@ -93,10 +94,10 @@ def _repeats(values_V: Indices, counts: Indices) -> Indices:
 
 
 def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
-    """The tree of a label space: the levels of a hierarchy, or one level for any other space.
+    """The tree of a label space, as `tree` returns it; a space without levels gives a tree of one level.
 
-    A row of several labels has a path for each of its finest ones; aspects are a label for each aspect's
-    rating. Rows without a label are one more class.
+    A row with several labels has a path for each of its finest ones; in an aspects space each pair of aspect
+    and rating is a label. Rows without a label form one more class.
     """
     space = split.info.space(labels)
     path_NH = split.labels(labels)
@@ -111,10 +112,10 @@ def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
 
 
 def tree(path_EH: Indices, row_E: Indices) -> tuple[Groups, ...]:
-    """The tree of the classes of E paths, coarse level first, as H + 1 groupings.
+    """Builds the tree of the classes of E paths (E, H), coarse level first, as H + 1 `Groups`.
 
-    The first has one group, the classes of the coarsest level; then the finer classes of each class, level
-    by level; the last has the rows of each finest class. A row may be on several paths. Classes without a
+    The first has one group, the classes of the coarsest level; the next ones group the classes of a level by
+    their parent; the last has the rows of each finest class. A row may be on several paths. Classes without a
     row are left out, and -1 is a class like the others.
     """
     groupings, above_E = [], np.zeros(len(path_EH), dtype=np.int64)
@@ -186,7 +187,7 @@ class _Order(ABC):
         self.rows, self.batch_size = rows, min(batch_size, rows)
 
     def __call__(self, rng: np.random.Generator) -> Indices:
-        """The rows of an epoch, drawn with `rng`. The last, smaller batch is the beginning of a whole one."""
+        """Draws the rows of an epoch with `rng`. The last, smaller batch is a whole batch cut short."""
         batches = -(-self.rows // self.batch_size)
         rows_SB = _first_distinct(self._draw(batches, 1.0, rng), self.batch_size)
         draws = 1
@@ -206,16 +207,16 @@ class _Order(ABC):
 
     @abstractmethod
     def _draw(self, batches: int, share: float, rng: np.random.Generator) -> Indices:
-        """Rows (S, at least share * B) for batches; repeats and -1 are passed over."""
+        """Draws rows (S, at least share * B) for S batches; the caller skips repeats and -1."""
 
 
 class Balanced(_Order):
-    """Rows of classes in proportion to (rows of the class)^power.
+    """An order that draws the rows of each class in proportion to (rows of the class)^power.
 
     Of S B draws a class c gets S B n_c^power / sum_d n_d^power, rounded up or down by chance, in random
-    order; each takes a row of the class, all of them before any again. So with power 0 a row on several
-    paths is drawn in proportion to the sum of 1 / n_c over its classes. A row that its batch has already
-    is replaced by another draw.
+    order; each draws a row of the class, and no row again before all others of it. So with power 0 a row on
+    several paths is drawn in proportion to the sum of 1 / n_c over its classes. A row that its batch has
+    already is replaced by another draw.
     Source: for single labels Kang et al. 2020, Eq. 1 (0: class-balanced, 1/2: square root, 1: as they come).
     """
 
@@ -234,12 +235,13 @@ class Balanced(_Order):
 
 
 class Grouped(_Order):
-    """`k` rows of each of some classes; on a tree, `branches` classes below each class of a coarser level.
+    """An order that draws some classes for a batch and `k` rows of each of them.
 
-    A batch has B / (k branches^(H - 1)) classes of the coarsest level. All classes of it come up before any
-    again, whatever their size, and so do the classes below a class and the rows of a finest class. Where
-    the data set has fewer classes than a batch would take, each gives more; where a class has fewer rows or
-    classes below it, it gives what it has, and further classes complete the batch.
+    In a hierarchy it draws classes of the coarsest level, and `branches` classes below each class drawn.
+    A batch has B / (k branches^(H - 1)) classes of the coarsest level. All of these come up before any comes
+    up again, whatever their size, and so do the classes below a class and the rows of a finest class. If the
+    data set has fewer classes than a batch would take, more is drawn of each; a class with fewer rows, or
+    fewer classes below it, gives all of them, and further classes complete the batch.
 
     H = 1 is P x K sampling (Hermans et al. 2017). For H > 1 an anchor has positives at every level, as
     Zhang et al. 2022 ask for; how the batch is drawn is ours.
@@ -268,7 +270,7 @@ class Grouped(_Order):
 
 
 def _first_distinct(rows_SM: Indices, size: int) -> Indices:
-    """The first `size` distinct rows of each batch, in their order; -1 fills up."""
+    """The first `size` distinct rows of each batch, in their order, padded with -1."""
     order = np.argsort(rows_SM, axis=1, kind="stable")
     ordered = np.take_along_axis(rows_SM, order, axis=1)
     new = np.diff(ordered, axis=1, prepend=-1) > 0

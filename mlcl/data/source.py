@@ -21,11 +21,11 @@ from mlcl.files import scratch_beside
 
 Options = TypeVar("Options", bound=BaseModel)
 Names = Sequence[Collection[str]]
-"""The labels of each row, by name."""
+"""The names of the labels of each row."""
 
 
 class Workspace(ExitStack):
-    """A source's `folder` for scratch files, and the files that stay open until its rows are written."""
+    """A source's `folder` for scratch files, and a stack of files to close once its rows are written."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -37,18 +37,18 @@ class Source(Generic[Options]):
     """The origin of a data set: a value at the top of a module of `mlcl.data.sources`, or of a plugin.
 
     Args:
-        name: What a job calls it.
+        name: The name of the source in a job.
         title: One line on the data, for lists.
         licence: The licence of the data.
-        version: Changes whenever the same options would give other rows.
+        version: A text that changes whenever the same options would give other rows.
         options: The schema of the options.
-        read: Gives the data set, from the options, the seed of the split and a workspace on the disk that the
-            data set is written to. Raises UserError, with the file, for bad input.
+        read: Returns the data set, given the options, the seed of the split and a workspace on the disk that
+            the data set is written to. Raises UserError, with the file, for bad input.
         origin: Who published the data, for `dataset.json`.
-        state: Plain data that differs between two states of the user's files. A source with it reads files
-            named by its option `path`, and what it reads is checked as any foreign data set is.
-        packages: The distributions that the rows depend on.
-        groups: The label space whose classes are groups of rows that are no independent samples.
+        state: Returns plain data that changes when the user's files change. A source with `state` reads the
+            files that its option `path` names, and the data set that it gives is checked.
+        packages: The Python packages that the rows depend on, whose versions are part of the version.
+        groups: The label space whose classes are groups of rows that are not independent samples.
 
     Example:
         def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
@@ -71,7 +71,7 @@ class Source(Generic[Options]):
 
     @property
     def needs_input(self) -> bool:
-        """Whether the source reads files of the user's."""
+        """Whether the source reads files of the user."""
         return self.state is not None
 
     def full_version(self) -> str:
@@ -99,25 +99,25 @@ def space_of(classes: Iterable[str]) -> LabelSpace:
 
 
 def space_of_rows(rows: Names, file: Path) -> LabelSpace:
-    """A multi-label space with the classes that occur, sorted. Raises UserError for none."""
+    """A multi-label space with the classes that occur, sorted. Raises UserError if no class occurs."""
     return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
 
 
 def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
-    """The labels of each row as class indices, ascending, each once."""
+    """The labels of each row as class indices, ascending and without repeats."""
     index = {name: i for i, name in enumerate(space.classes)}
     return [sorted({index[name] for name in row}) for row in rows]
 
 
 def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[str, float]:
-    """Rows of each split, classes that occur, and labels a row: the input of `compare_counts`."""
+    """Counts rows by split, classes that occur, and average labels a row: the input of `compare_counts`."""
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))
     return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}
 
 
 def distinct(classes: Iterable[str], file: Path) -> tuple[str, ...]:
-    """Names of classes, in their order. Raises UserError for none and for one that comes twice."""
+    """Returns names of classes in their order. Raises UserError if there is none or one occurs twice."""
     counts = Counter(classes)
     if not counts:
         raise UserError("names no class", file=file)

@@ -1,6 +1,6 @@
 """The rows of one split, and parts of it, read column by column.
 
-Shapes: N rows, A aspects, H levels.
+Shapes: N rows, A aspects, H levels, F numbers of a vector.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from mlcl.labels import LabelRows
 
 
 class SplitRows:
-    """Rows of one split, and their labels once they are read.
+    """The rows of one split, and their labels, which are read on demand and kept.
 
     `rows` are the row numbers (N,) in the data set. They are all rows of the split, or where classes are held
-    out of training, either those with at least one such class (`unseen`) or the rest.
+    out of training, either the rows with at least one such class (`unseen`) or the other rows.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class SplitRows:
         self._kept: dict[str, Tensor | LabelRows] = {}
 
     def chunks(self, column: str) -> list[Any]:
-        """The values of a column in this split, one Arrow array a shard."""
+        """The values of a column in these rows, as one Arrow array a shard."""
         read = [(self.reader.column(shard, column), here) for shard, here in self._shards]
         return [chunk if len(here) == len(chunk) else chunk.take(here) for chunk, here in read]
 
     def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
-        """The rows with a held-out class (`unseen`), or the rows without; None if there are none."""
+        """The rows with a held-out class (`unseen`), or the rows without one; None if there are none."""
         kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
         rows = self.rows.numpy()[kept_N]
         return SplitRows(self.reader, self.name, rows, unseen=unseen) if len(rows) else None
@@ -58,13 +58,16 @@ class SplitRows:
         return self.strings("id")
 
     def strings(self, column: str) -> list[str]:
-        """The ids, texts or groups of all rows."""
+        """The values of the column of ids, texts or groups, of all rows."""
         return [text for chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def labels(
         self, name: str, changed: Mapping[str, Tensor | LabelRows] | None = None
     ) -> Tensor | LabelRows:
-        """The labels of all rows in a label space, an aspect or a level; `changed` replaces label spaces."""
+        """The labels of all rows in a label space, an aspect or a level.
+
+        `changed` maps label spaces to labels that replace the stored ones.
+        """
         space_name, _, part = name.partition(".")
         space = self.reader.info.label_spaces[space_name]
         if space.kind == "hierarchy":
@@ -110,12 +113,12 @@ def check_labels(
     Args:
         name: The name of the label space.
         space: The label space.
-        read: Its columns, in the order of `label_columns`.
+        read: The Arrow columns of the label space, in the order of `label_columns`.
         file: The shard, for messages.
-        place: The name of a row of the columns, for messages.
+        place: Describes a row of the columns, given its number, for messages.
 
     Raises:
-        UserError: For the first label that the space does not have, or that a row both has and leaves open.
+        UserError: For the first label that is outside the space, or both present and unknown in a row.
     """
     for key, column in zip(label_columns(name, space), read, strict=True):
         for row in np.flatnonzero(columns.bad_rows(column, space))[:1].tolist():
@@ -149,8 +152,8 @@ class Split:
     Args:
         whole: All rows of the split.
         index: The chosen rows of the split (N,) int64, None for all in order.
-        warnings: What a subset could not give.
-        changed: Label spaces that noise has changed, for the whole split.
+        warnings: Names the classes that have fewer rows than a subset asked for.
+        changed: Maps label spaces that noise has changed to their labels in the whole split.
     """
 
     whole: SplitRows
@@ -163,7 +166,7 @@ class Split:
 
     @property
     def name(self) -> str:
-        """train, validation or test."""
+        """The name of the split: `train`, `validation` or `test`."""
         return self.whole.name
 
     @property
@@ -173,7 +176,7 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies these rows of this data set, for caches."""
+        """A text that identifies these rows of this data set, for the keys of caches."""
         is_part = self.index is not None or self.is_redrawn
         rows = hashlib.sha256(self.rows.numpy().tobytes()).hexdigest()[:16] if is_part else ""
         whole = "unseen" if self.whole.unseen else "all"
@@ -195,27 +198,27 @@ class Split:
         return self._pick(self.whole.ids)
 
     def id_column(self, rows: range) -> Any:
-        """The ids of a range of the rows as an Arrow column. No ids are cached."""
+        """The ids of a range of the rows as an Arrow column, which is not kept in memory."""
         column = pa.chunked_array([chunk for part in self.whole.chunks("id") for chunk in part.chunks])
         index = slice(rows.start, rows.stop)
         return column[index] if self.index is None else column.take(self.index[index].numpy())
 
     def groups(self) -> list[str]:
-        """The groups of the rows, of a data set with `grouped`."""
+        """The group of each row; only a data set with `grouped` has them."""
         return self._pick(self.whole.strings(GROUP))
 
     def texts(self) -> list[str]:
-        """The texts of the rows. Raises UserError where the rows are images."""
+        """The texts of the rows. Raises UserError unless the rows are texts."""
         self._need("text")
         return self._pick(self.whole.strings("text"))
 
     def images(self) -> ImageColumn:
-        """The encoded images of the rows, read when asked for. Raises UserError where the rows are texts."""
+        """The encoded images of the rows, read on demand. Raises UserError unless the rows are images."""
         self._need("image")
         return ImageColumn(self.whole.reader, self.rows)
 
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors (N, F) float32 of the rows. Raises UserError where the rows are none."""
+        """The vectors (N, F) float32 of the rows. Raises UserError unless the rows are vectors."""
         self._need("vectors")
         values = np.concatenate([columns.vectors(chunk) for chunk in self.whole.chunks("vectors")])
         return values if self.index is None else values[self.index.numpy()]
@@ -224,10 +227,10 @@ class Split:
         """Labels of the rows in a label space, an aspect (`ratings.value`) or a level (`path.section`).
 
         Returns:
-            Of a single space, an aspect or a level classes (N,) int64, -1 missing. Of a multi-label space
-            `LabelRows`, which know their unknown entries. Of aspects ratings (N, A) float32, 0 missing. Of a
-            hierarchy classes (N, H) int64, coarse first, -1 unknown; of multi-label levels `LabelRows` with
-            levels.
+            For a single space, an aspect or a single-label level: classes (N,) int64, -1 if missing. For a
+            multi-label space or level: `LabelRows` with their unknown entries. For aspects: ratings (N, A)
+            float32, 0 if missing. For a hierarchy: classes (N, H) int64, coarse first, -1 if unknown; for one
+            of multi-label levels: `LabelRows` over the classes of all levels.
 
         Raises:
             UserError: For an unknown name, and for a label that the space does not have.
@@ -237,11 +240,11 @@ class Split:
         return labels if self.index is None else labels[self.index]
 
     def place(self, row: int) -> tuple[str, int]:
-        """The shard's file, and the row in it, of a row of this split, for messages."""
+        """The file of the shard with a row of this split, and the row's number there, for messages."""
         return self.whole.reader.place_of(int(self.rows[row]))
 
     def take(self, indices: Tensor) -> Split:
-        """The rows at `indices` (int64, into this split), in that order."""
+        """Selects the rows at `indices` (int64, into this split), in that order."""
         index = indices if self.index is None else self.index[indices]
         return replace(self, index=index)
 

@@ -27,49 +27,49 @@ SPLIT_NAMES = {name: name for name in SPLITS} | {
     "tst": "test",
     "holdout": "test",
 }
-"""Names of splits, in small letters."""
+"""Maps names of splits, in small letters, to the splits."""
 RARE, FEW = 200, 5_000
-"""Classes of fewer rows, and all of a set of fewer rows, are stratified: a hash may miss the shares."""
+"""Classes of fewer than RARE rows, and all classes of a set of fewer than FEW rows, are stratified."""
 NO_LABEL = (-1, -1)
-"""Stands for a class in rows without a label."""
+"""Stands for the class of rows without a label, as a pair of label space and class."""
 FRACTIONS = (0.8, 0.1, 0.1)
-"""Shares of train, validation and test."""
+"""The default fractions of train, validation and test."""
 WORD = re.compile(r"\w+")
 NUMBER = re.compile(r"\d+")
 SIDE = re.compile(r"\b(?:left|right|bilateral|unspecified)\b ?")
 FAR = 0.02
-"""Smallest difference between the wanted and the actual share of a split that is noted."""
+"""If the wanted and the actual fraction of a split differ by more than this, a note says so."""
 
 Classes = Sequence[Sequence[Sequence[int]]]
 """For each label space, the class indices of each row."""
 
 
 def words_of(text: str) -> str:
-    """The words of a text in small letters, one space between; the text itself where it has none.
+    """The words of a text in small letters, one space between; the text itself where it has no words.
 
-    As a key it is the same for two copies of a text, which keeps them out of two splits.
+    Copies of a text that differ in case, spaces or marks have equal words, which keeps them in one split.
     """
     return " ".join(WORD.findall(text.casefold())) or text
 
 
 def twin_form(text: str) -> str:
-    """The words of a text, the same for texts that are equal but for numbers and words of a side (`SIDE`)."""
+    """A key that texts share if they are equal but for numbers and words for a side (`SIDE`)."""
     return twin_of_words(words_of(text))
 
 
 def twin_of_words(words: str) -> str:
-    """The twin form of a text whose words are known."""
+    """The twin form of a text, from the result of `words_of`."""
     return SIDE.sub("", NUMBER.sub("0", words)).strip() or words
 
 
 def position(key: str, seed: int) -> float:
-    """A number in [0, 1) that only the key and the seed decide, on every machine."""
+    """A pseudo-random number in [0, 1) that depends only on the key and the seed, on every machine."""
     digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
     return int.from_bytes(digest[:7], "big") / (1 << 56)
 
 
 def assign(key: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> str:
-    """The split of a row. Another row, more rows or another order never move it."""
+    """Assigns a row to a split by its key and the seed. Other rows and their order do not matter."""
     where = position(key, seed)
     edge = 0.0
     for split, share in zip(SPLITS, fractions, strict=True):
@@ -80,15 +80,15 @@ def assign(key: str, seed: int, fractions: Sequence[float] = FRACTIONS) -> str:
 
 
 def assign_validation(key: str, seed: int, share: float) -> str:
-    """`validation` for a seeded share of the keys, else `train`."""
+    """Returns `validation` for about the fraction `share` of the keys, by a seeded hash, else `train`."""
     return assign(key, seed, (1 - share, share, 0.0))
 
 
 def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], seed: int) -> None:
     """Moves rows to train, in place, until every class of every label space has a training row.
 
-    Of a class without a training row the row moves whose key comes first in a seeded order, so that the
-    outcome depends on keys and seed alone.
+    For a class without one, the row whose key comes first in a seeded order is moved, so that the outcome
+    depends on keys and seed alone.
     """
     order = sorted(range(len(keys)), key=lambda row: position(keys[row], seed))
     for space in classes:
@@ -100,7 +100,7 @@ def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], 
 
 
 def keep_together(splits: list[str], keys: Sequence[str]) -> None:
-    """Moves to train, in place, the rows that share their key with a training row."""
+    """Moves rows to train, in place, if they share their key with a training row."""
     trained = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
     for row, key in enumerate(keys):
         if key in trained:
@@ -119,8 +119,8 @@ def hold_out_rows(
 ) -> None:
     """Moves a seeded share of the training rows to another split, in place; every class keeps a training row.
 
-    Rows of one key stay together. Rows are drawn by a hash of their key, or `stratified`. Only training rows
-    are looked at: the test split stays as it was published.
+    Rows with an equal key stay together. Rows are drawn by a hash of their key or, with `stratified`, by
+    `stratify`. Rows of other splits are neither moved nor counted.
     """
     train = [row for row, split in enumerate(splits) if split == "train"]
     own, its = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
@@ -135,7 +135,10 @@ def hold_out_rows(
 
 
 def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) -> list[str]:
-    """A note where the splits' shares of the rows are far from the wanted ones, or a split has no row."""
+    """Returns a note if a split's fraction of the rows is far from the wanted one, or if it has no row.
+
+    The result is a list of one note, which ends with `reason`, or an empty list.
+    """
     counts = Counter(splits)
     shares = [counts[split] / max(1, len(splits)) for split in SPLITS]
     pairs = list(zip(shares, fractions, strict=True))
@@ -147,7 +150,7 @@ def shares_note(splits: Sequence[str], fractions: Sequence[float], reason: str) 
 
 
 def copies_between(contents: Iterable[Hashable], splits: Iterable[str]) -> list[str]:
-    """A note on the rows of validation and test whose content, by its digest, a training row has, too."""
+    """Returns a note on validation and test rows with the content (digest) of a training row, in a list."""
     rows = list(zip(contents, splits, strict=True))
     trained = {content for content, split in rows if split == "train"}
     found = Counter(split for content, split in rows if split != "train" and content in trained)
@@ -156,13 +159,13 @@ def copies_between(contents: Iterable[Hashable], splits: Iterable[str]) -> list[
 
 
 def digest_of(content: str | bytes) -> bytes:
-    """A digest that two copies of a content share; of a text it is of the words alone."""
+    """A digest that two copies of a content share; for a text it is the digest of its words."""
     data = words_of(content).encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     return hashlib.sha256(data).digest()[:16]
 
 
 def image_digest(data: bytes) -> bytes:
-    """A digest of an encoded image's pixels, upright and in RGB; of its bytes where these are no image."""
+    """A digest of an image's decoded pixels, upright and in RGB; of its bytes if it cannot be decoded."""
     # Later than the module: every command reads the list of sources.
     from mlcl.data.images import load_upright
 
@@ -174,10 +177,10 @@ def image_digest(data: bytes) -> bytes:
 
 
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:
-    """Key to split, of exact sizes: keys in the order of a seeded hash, the first to the first of `sizes`.
+    """Maps keys to splits of exact sizes: keys are ordered by a seeded hash and fill the splits one by one.
 
-    Keys beyond the sizes are left out; of too few keys the last splits get less. The keys of the
-    first split stay when a later split grows. Keys must differ; only as many as are drawn are held.
+    Keys beyond the sizes are left out; with too few keys the last splits get fewer. The keys of the first
+    split stay when a later split grows. Keys must differ; only as many as are drawn are held in memory.
     """
     first = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))
     splits = (split for split, size in sizes.items() for _ in range(size))
@@ -185,7 +188,7 @@ def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, 
 
 
 def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
-    """Key to `validation` or `test`, half of the keys each; of an odd number test gets one more."""
+    """Maps half of the keys to `validation`, the others to `test`, which gets one more of an odd number."""
     return draw(keys, seed, {"validation": len(keys) // 2, "test": len(keys) - len(keys) // 2})
 
 
@@ -199,7 +202,7 @@ class RowKeys:
         contents: A digest of each row's content.
         groups: The group of each row; empty where the data give none.
         splits: The split of each row; empty where the data give none.
-        twins: Further keys that rows of one split share.
+        twins: A further key of each row; rows with an equal one share a split. It may be empty.
     """
 
     ids: Sequence[str]
@@ -211,7 +214,10 @@ class RowKeys:
 
 
 def split_of_name(name: str) -> str | None:
-    """The split in a name such as `reviews_train`, `seg_test` or `Val2017`; None for no split or for two."""
+    """The split in a name such as `reviews_train`, `seg_test` or `Val2017`; None for no split or several.
+
+    Train and validation together count as train.
+    """
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]
     found = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
@@ -223,7 +229,7 @@ def split_of_name(name: str) -> str | None:
 
 
 def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: int) -> list[str]:
-    """Fills in `rows.splits`, and returns notes on how.
+    """Assigns `rows.splits` in place, and returns notes on how the splits came about.
 
     Rows with an equal group, content or key of `rows.twins` go to one split. Where the data give splits,
     these stay; a validation or test split that they lack is taken from train. Where they give none, rare
@@ -244,7 +250,7 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
 
 
 def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], seed: int) -> list[str]:
-    """A split for each row: rows that share a key share it, and rare classes have the wanted shares.
+    """Returns a split for each row; equal keys share one, and rare classes are divided by `fractions`.
 
     Iterative stratification (Sechidis et al. 2011): the rows of the rarest class go to the split that lacks
     most rows of it, among the splits that lack rows at all; then those of the next class. Rows without a rare
@@ -319,7 +325,10 @@ def _complete(
 
 
 def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
-    """For each row the least name of all rows that share a name or a key with it, directly or by others."""
+    """Returns for each row the least name among the rows that are linked to it, and its own.
+
+    Rows with an equal name or an equal key are linked, also through other rows.
+    """
     # Later than the module: every command reads the list of sources.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -335,6 +344,6 @@ def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
 
 
 def _with_first(values: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Each row with the first one of the same value, where that is another one."""
+    """Pairs each row with the first row of the same value, unless it is that row itself."""
     first: dict[Hashable, int] = {}
     return [(row, first[value]) for row, value in enumerate(values) if first.setdefault(value, row) != row]

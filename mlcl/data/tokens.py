@@ -1,9 +1,9 @@
 """Tokenizers, and the token ids of many texts, encoded once and memory-mapped from a cache.
 
-A tokenizer has a word vocabulary made from training texts, or is a Hugging Face encoder's own. Both are a
-`tokenizers.Tokenizer`, so one JSON text holds each of them whole.
+A tokenizer has a word vocabulary made from training texts, or is that of a Hugging Face encoder. Both are a
+`tokenizers.Tokenizer`, so either can be stored as one JSON text.
 
-Shapes: N texts, B rows of a batch, T tokens of its longest, E tokens in all.
+Shapes: N texts, B texts of a batch, T tokens of the longest of them, E tokens in all.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = ["PAD", "UNK", "Tokenizer", "hugging_face_tokenizer", "load_tokenizer"
 
 PAD, UNK = "[PAD]", "[UNK]"
 ENCODED_AT_ONCE = 8_192
-"""Texts that the tokenizer, which runs in parallel, takes at once."""
+"""The number of texts in one call of the tokenizer, which encodes them in parallel."""
 
 
 def train_word_tokenizer(texts: Iterable[str], vocabulary: int, min_frequency: int = 1) -> Tokenizer:
-    """A tokenizer over the most frequent words and punctuation marks of `texts`, lower-cased.
+    """Trains a tokenizer whose vocabulary is the most frequent words and punctuation marks, lower-cased.
 
-    `vocabulary` counts [PAD] (id 0) and [UNK] (id 1). The same texts give the same vocabulary.
+    `vocabulary` is its size, with [PAD] (id 0) and [UNK] (id 1). The same texts give the same vocabulary.
     """
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNK))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -48,7 +48,7 @@ def train_word_tokenizer(texts: Iterable[str], vocabulary: int, min_frequency: i
 
 
 def load_tokenizer(json_text: str) -> Tokenizer:
-    """The tokenizer that `tokenizer.to_str()` wrote. Raises UserError for anything else."""
+    """Loads a tokenizer from the JSON text of `tokenizer.to_str()`. Raises UserError for any other text."""
     try:
         return Tokenizer.from_str(json_text)
     except Exception as error:  # the library raises nothing narrower
@@ -56,10 +56,10 @@ def load_tokenizer(json_text: str) -> Tokenizer:
 
 
 def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
-    """The fast tokenizer of a Hugging Face encoder, with its special tokens and its padding id.
+    """Loads the fast tokenizer of a Hugging Face encoder, with its special tokens and its padding id.
 
-    Raises UserError without the package transformers, for an unknown name and for a tokenizer without a fast
-    form.
+    An encoder without a padding token is padded with its end-of-sequence token or id 0. Raises UserError
+    without the package transformers, for an unknown name and for a tokenizer without a fast form.
     """
     try:
         from transformers import AutoTokenizer
@@ -85,7 +85,7 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
 
 @dataclass(frozen=True, eq=False)
 class TokenRows:
-    """Token ids row by row: `tokens[offsets[i]:offsets[i + 1]]` (int32) are those of text i."""
+    """Token ids of many texts: `tokens[offsets[i]:offsets[i + 1]]` (int32) are the ids of text i."""
 
     offsets: NDArray[np.int64]
     tokens: NDArray[np.int32]
@@ -95,7 +95,10 @@ class TokenRows:
         return len(self.offsets) - 1
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """`input_ids` (B, T) int64, padded to the longest text, and `attention_mask` (B, T) bool."""
+        """Returns the texts at `indices` as `input_ids` (B, T) int64, padded to the longest of them.
+
+        `attention_mask` (B, T) bool is true for tokens and false for padding.
+        """
         rows_B = indices.numpy()
         start_B = self.offsets[rows_B]
         length_B = self.offsets[rows_B + 1] - start_B
@@ -109,10 +112,11 @@ class TokenRows:
 def encode(
     tokenizer: Tokenizer, texts: Split | Sequence[str], max_length: int, cache: Path | None = None
 ) -> TokenRows:
-    """Token ids of a split's texts or of any texts, at most `max_length` each; an empty text becomes [UNK].
+    """Encodes the texts of a split, or any texts, to at most `max_length` ids each.
 
-    With the folder `cache` they are encoded once for each tokenizer, texts and length, and memory-mapped
-    afterwards. A split is identified by its data set's fingerprint and its rows, so its texts are not read.
+    A text without a token becomes [UNK], or padding if the tokenizer has no [UNK]. With the folder `cache`,
+    the ids are computed once for each tokenizer, texts and length, and memory-mapped afterwards. A split is
+    identified by its data set's fingerprint and its rows, so its texts are not read.
     """
     if cache is None:
         return _encode(tokenizer, _texts(texts), max_length)
@@ -132,7 +136,7 @@ def encode(
 
 
 def pad_id(tokenizer: Tokenizer) -> int:
-    """The id of padding."""
+    """The id of the padding token; 0 where the tokenizer has none."""
     if tokenizer.padding is not None:
         return int(tokenizer.padding["pad_id"])
     return tokenizer.token_to_id(PAD) or 0

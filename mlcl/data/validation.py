@@ -22,12 +22,12 @@ from mlcl.data.split import check_labels
 from mlcl.errors import UserError
 
 CHECK_SIZE = 32
-"""Side to which images are decoded for the check: any will do, and a small one is quick."""
+"""The side in pixels to which images are decoded for the check; a small one is quick."""
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The data set that was checked, and warnings of unusual findings."""
+    """The result of a check: name, fingerprint, rows of each split, shards, and warnings."""
 
     name: str
     fingerprint: str
@@ -42,7 +42,7 @@ def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = T
     Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
     an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
     a class both known and unknown, a label without its parent, a class with two parents, no training row,
-    and (unless allowed here or in `dataset.json`) a label of the test split that neither train nor
+    and (without `allow_untrained` here or in `dataset.json`) a label of the test split that neither train nor
     validation has.
     """
     data = Dataset.open(place, verify=True)
@@ -111,7 +111,7 @@ def _check_counts(data: Dataset, splits: Counter[str]) -> None:
 
 
 def _unknown(tables: Sequence[LabelTable]) -> Iterator[str]:
-    """Counts the unknown entries of each label space that has some."""
+    """Yields a note on the number of unknown entries for each label space that has some."""
     for table in tables:
         unknown = sum(len(its.unknown.columns) for its in table.rows.values() if its.unknown is not None)
         cells = int(table.sizes.sum()) * table.space.n_classes

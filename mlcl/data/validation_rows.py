@@ -31,26 +31,30 @@ from mlcl.errors import UserError
 
 KEY = "data.validation_seed"
 SMALL = 1_000
-"""Rows of validation from which on a search does not draw them anew."""
+"""The number of validation rows from which on a search does not draw them anew."""
 
 
 def redraws_validation(data: Dataset) -> bool:
-    """Whether each search draws validation rows of its own: they are few, and train has at least as many."""
+    """Whether each search draws its own validation rows.
+
+    It does if there are fewer than `SMALL`, and at least as many training rows.
+    """
     train, validation = (data.info.rows.get(name, 0) for name in ("train", "validation"))
     return 0 < validation < SMALL and train >= validation
 
 
 def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Dataset:
-    """The data set with validation rows drawn anew from train and validation, as many as before.
+    """Returns the data set with validation rows drawn anew from train and validation, as many as before.
 
-    Rows of one group and copies of a content stay together, and so do texts that are equal but for numbers or
-    a side, unless the stored train and validation rows share some. Classes are stratified by `stratify`, and
-    each class keeps a training row. The numbers of rows may differ by a few if no group of rows fits.
+    Rows of one group and rows of equal content stay in one split, and so do texts that are equal but for
+    numbers and words such as left and right, unless the stored train and validation rows share some of these.
+    Classes are stratified by `stratify`, and each class keeps a training row. The number of validation rows
+    may differ by a few if no group of rows fits.
 
     Args:
         data: The data set.
         seed: The seed of the draw, which is part of the new fingerprint.
-        cache: The cache folder of a home, which keeps the row numbers.
+        cache: The cache folder, which keeps the row numbers; None draws them without a cache.
 
     Raises:
         UserError: For a data set without train or validation rows, and where all of them stay together.
@@ -98,7 +102,10 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
 
 
 def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
-    """Keys of all rows: their contents, and for texts their twin forms if the two splits share none."""
+    """Returns lists of a key for each row; rows with an equal key in a list stay in one split.
+
+    The keys are the contents and, for texts, their twin forms, unless train and validation share a twin form.
+    """
     alike = [list(content_keys(split)) for split in splits]
     if splits[0].info.modality != "text":
         return [list(chain(*alike))]
@@ -107,7 +114,10 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 
 
 def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
-    """Moves units of rows, in a seeded order, until validation has the wanted rows or no unit fits."""
+    """Moves groups of rows with an equal key, in a seeded order, until validation has `wanted` rows.
+
+    It stops earlier if no group fits.
+    """
     members: dict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         members[key].append(row)

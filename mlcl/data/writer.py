@@ -21,13 +21,13 @@ from mlcl.errors import UserError
 from mlcl.files import new_folder
 
 GROUP_ROWS = {"text": 16_384, "image": 1_024, "vectors": 16_384}
-"""Rows that are read from a shard at once, by modality."""
+"""The number of rows of a Parquet row group, which is read from a shard at once, by modality."""
 ROWS_AT_ONCE = 1_024
-"""Rows of a batch that is written."""
+"""The number of rows of a batch that a source gives to the writer."""
 
 
 class SplitWriter:
-    """Writes the shards of one split, a row group at a time. `rows` counts its rows."""
+    """Writes the shards of one split, a row group at a time. `rows` is the number of rows added."""
 
     def __init__(self, folder: Path, split: str, schema: Any, group_rows: int, shard_rows: int) -> None:
         self.rows = 0
@@ -46,7 +46,7 @@ class SplitWriter:
             self._write(self._group_rows)
 
     def close(self) -> list[Shard]:
-        """Writes the rows that wait for a whole row group, and returns the shards."""
+        """Writes the rows that are still buffered, and returns the shards."""
         if len(self._waiting):
             self._write(len(self._waiting))
         self._end_shard()
@@ -79,13 +79,16 @@ class SplitWriter:
 
 
 RowBatch = Mapping[str, Sequence[Any]]
-"""Some rows, column by column: id, text, image or vectors, split, the label columns, and `row.group`."""
+"""Some rows as columns by name: id, text, image or vectors, split, the label columns, and `row.group`."""
 
 
 def in_batches(
     columns: Mapping[str, Sequence[Any]], content: str, values: Iterable[Any]
 ) -> Iterator[dict[str, Any]]:
-    """Batches for `write_dataset`: `columns` are held, the texts or images (`content`) come one by one."""
+    """Yields batches for `write_dataset` of columns in memory and contents that come one by one.
+
+    `values` are the texts, images or vectors; they become the column named `content`.
+    """
     source, first = iter(values), 0
     while drawn := list(islice(source, ROWS_AT_ONCE)):
         here = slice(first, first + len(drawn))
@@ -101,8 +104,8 @@ class NewDataset:
         modality: text, image or vectors.
         label_spaces: The label spaces by name.
         batches: The rows. They are read once, in order.
-        notes: What a reader should know of how the rows came about.
-        allow_untrained: Accept classes that only the test split has, as a part of a set may have.
+        notes: Sentences for a reader on how the rows came about.
+        allow_untrained: Whether the test split may have classes that no other split has.
         dim: The size of vectors.
         grouped: Whether the rows have `row.group`.
         name, origin, licence: Name, publisher and licence; by default those of the source.
@@ -128,7 +131,7 @@ def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> D
     Args:
         folder: The folder to write. An existing one is left as it is where it has the same fingerprint.
         made: The data set, with its name, origin and licence.
-        shard_rows: The most rows of a shard.
+        shard_rows: The largest number of rows of a shard.
 
     Raises:
         UserError: For another data set in the folder, for no rows, for values that a column cannot take and

@@ -1,4 +1,4 @@
-"""Evaluation of encoders: metrics, nearest neighbours and the search over their settings, linear probe."""
+"""Evaluates encoders: metrics, nearest neighbours and the search over their settings, and linear probes."""
 
 from mlcl.evaluation.decision import Decision, Mode, choose
 from mlcl.evaluation.embedded_rows import EmbeddedRows

@@ -1,4 +1,4 @@
-"""Decisions: which labels a row of probabilities predicts, as validation chooses.
+"""Rules, here called decisions, that say which labels a row's probabilities predict; validation chooses them.
 
 Shapes: N rows, L labels, K numbers of labels.
 """
@@ -24,20 +24,22 @@ from mlcl.evaluation.thresholds import (
 )
 
 Mode = float | Literal["global", "per_label", "top_k"]
-"""A given threshold, or what validation chooses: one threshold, one a label, or a number of labels."""
+"""A given threshold, or what is chosen on validation: one threshold for all labels (`global`), one for each
+label (`per_label`), or a number of labels (`top_k`)."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Label l of row n is predicted where p_nl >= t_l, compared in float64; with `k` the k most probable are.
+    """A rule that says which labels are predicted.
 
-    Of equally probable labels the lower is the more probable one.
+    Label l of row n is predicted if p_nl >= t_l, compared in float64; with `k` the k most probable labels of
+    each row are predicted instead. Of equally probable labels the lower counts as the more probable one.
 
     Args:
-        mode: How the decision was found: `fixed`, `global`, `per_label` or `top_k`.
-        thresholds: One for all labels, or L of them; empty where `k` is set.
+        mode: How the rule was chosen: `fixed`, `global`, `per_label` or `top_k`.
+        thresholds: One threshold for all labels, or L of them; empty if `k` is set.
         k: The number of labels that are predicted for each row.
-        at_least_one: Whether the most probable label of every row is predicted besides.
+        at_least_one: Whether the most probable label of every row is always predicted, too.
     """
 
     mode: Literal["fixed", "global", "per_label", "top_k"]
@@ -47,20 +49,26 @@ class Decision:
 
     @classmethod
     def fixed(cls, threshold: float, *, at_least_one: bool = False) -> Self:
-        """One given threshold for all labels, rounded to float32, the dtype of the classifiers' outputs."""
+        """Returns a decision with one given threshold for all labels.
+
+        The threshold is rounded to float32, the dtype of the classifiers' outputs.
+        """
         return cls("fixed", (float(np.float32(threshold)),), at_least_one=at_least_one)
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
+        """Returns the decision that `to_json` converted."""
         return cls(**{**document, "thresholds": tuple(document["thresholds"])})
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, as JSON can hold them; floats keep all digits."""
+        """Returns the fields as a dict that can be written as JSON without loss."""
         return asdict(self)
 
     def predict(self, probabilities_NL: Array) -> Array:
-        """The predicted labels (N, L) bool. Raises ValueError for thresholds of another number of labels."""
+        """Returns whether each label is predicted (N, L).
+
+        Raises ValueError if the number of thresholds is neither 1 nor L.
+        """
         if self.k is not None:
             predicted = np.zeros(probabilities_NL.shape, dtype=bool)
             np.put_along_axis(predicted, _order_labels(probabilities_NL)[:, : self.k], True, axis=1)
@@ -74,22 +82,23 @@ class Decision:
 def choose(
     probabilities: Tensor, targets: Targets, mode: Mode, metric: str, *, at_least_one: bool = False
 ) -> Decision:
-    """Chooses the decision with the best value of a metric on these rows, which are those of validation.
+    """Chooses the decision that has the best value of a metric on these rows, which are validation rows.
 
-    A threshold lies in the middle between two probabilities; of equally good ones the closest to one half
-    wins, then the lower, and of equally good k the smallest. Without a true entry it is one half, or k = 1.
-    Unknown entries are not counted.
+    A threshold lies in the middle between two probabilities; of equally good thresholds the one closest to
+    one half wins, then the lower one, and of equally good k the smallest. If there is no true entry, the
+    threshold is one half, or k is 1. Unknown entries are not counted.
 
     Args:
-        probabilities: (N, L) float.
-        targets: Label rows.
-        mode: A number is the threshold. `global`: the best of all thresholds. `per_label`: see
-            `label_thresholds`. `top_k`: the best k up to the most labels of a row.
-        metric: The metric to optimise if it is one of `counts`; for any other, micro-F1 is.
-        at_least_one: Whether the most probable label of every row is predicted besides.
+        probabilities: Probabilities (N, L), float.
+        targets: The true labels, as label rows.
+        mode: A number is the threshold itself. `global` takes the best of all thresholds, `per_label` the
+            thresholds of `label_thresholds`, `top_k` the best k up to the largest number of labels of a row.
+        metric: The metric to optimise if it is one with `counts`; for any other metric, micro-F1 is
+            optimised.
+        at_least_one: Whether the most probable label of every row is always predicted, too.
 
     Raises:
-        ValueError: For shapes that disagree.
+        ValueError: The shapes of probabilities and targets disagree.
 
     Example:
         >>> p, rows = torch.tensor([[0.875, 0.25], [0.5, 0.125]]), LabelRows.from_lists([[0], [0]], 2)
@@ -120,9 +129,9 @@ def choose(
 
 
 def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
-    """The scores (N, L) float64 that thresholds are compared with.
+    """Returns the scores (N, L) float64 that are compared with thresholds.
 
-    With `at_least_one` the score of each row's most probable label is infinite.
+    With `at_least_one` the score of each row's most probable label is infinite, so that it is predicted.
     """
     scores = probabilities_NL.astype(np.float64)
     if at_least_one:
@@ -131,7 +140,7 @@ def _scores(probabilities_NL: Array, *, at_least_one: bool) -> Array:
 
 
 def _order_labels(probabilities_NL: Array) -> Array:
-    """Each row's labels (N, L) int64, the most probable first, of equal ones the lower."""
+    """Returns each row's labels (N, L) int64, the most probable first; of equal ones the lower first."""
     return np.argsort(-probabilities_NL, axis=1, kind="stable")
 
 

@@ -1,6 +1,6 @@
-"""Embeddings of a split beside the label sets of its rows, with values that several metrics need.
+"""The embeddings of a split with the label sets of its rows; values for several metrics are computed once.
 
-Shapes: M rows with a label, D embedding, L labels, Q queries, B of a chunk of them, K nearest items.
+Shapes: M rows with a label, D embedding, L labels, Q queries, B queries of a chunk, K nearest items.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from mlcl.evaluation.tasks import Array, array
 from mlcl.labels import LabelRows
 
 NEAREST = 10
-"""The number of nearest items that retrieval looks at."""
+"""The number of nearest rows that retrieval metrics consider."""
 CHUNK = 256
-"""Queries that are compared with all items at once."""
+"""The number of queries that are compared with all items at once."""
 
 
 @dataclass(frozen=True)
 class Gains:
-    """The relevance (Q, K) float64 of the items that each query found, nearest first.
+    """The relevance of retrieved items.
 
-    `ideal` is the relevance of the K most relevant items, most relevant first; its first column is positive.
+    Args:
+        found: The relevance (Q, K) float64 of the items nearest to each query, nearest first.
+        ideal: The relevance (Q, K) float64 of the K most relevant items, most relevant first; its first
+            column is positive.
     """
 
     found: Array
@@ -37,25 +40,25 @@ class Gains:
 
 @dataclass(frozen=True)
 class EmbeddedRows:
-    """The embeddings (M, D) float32 of M rows, and their label sets, none of them empty."""
+    """The embeddings (M, D) float32 of M rows, and the label sets of these rows, which are never empty."""
 
     embeddings: Tensor
     labels: LabelRows
 
     @classmethod
     def of(cls, embeddings: Tensor, labels: LabelRows) -> EmbeddedRows:
-        """The rows that have a label."""
+        """Keeps the rows that have a label."""
         rows = torch.nonzero(labels.counts() > 0).flatten()
         return cls(embeddings[rows], labels.take(rows))
 
     @cached_property
     def gains(self) -> Gains:
-        """Every row is a query, the other M - 1 rows are the items; K is 10, or M - 1 if that is less.
+        """The relevance of the items found when every row is a query and the other M - 1 rows are the items.
 
-        The relevance of item j to query q is the Jaccard coefficient of their label sets,
-        J_qj = |S_q & S_j| / |S_q | S_j|, over the labels that are known of both rows. Items are ordered
-        by Euclidean distance, of equal ones the lower row first. Queries that share no label with any item
-        are left out.
+        K is 10, or M - 1 if that is less. The relevance of item j to query q is the Jaccard coefficient of
+        their label sets, J_qj = |S_q & S_j| / |S_q | S_j|, over the labels that are known for both rows.
+        Items are ordered by Euclidean distance, at equal distance by row number. Queries that share no label
+        with any item are left out.
         """
         rows = len(self.labels)
         nearest = min(NEAREST, rows - 1)
@@ -77,14 +80,14 @@ class EmbeddedRows:
 
     @cached_property
     def classes(self) -> Array:
-        """A number (M,) for each row's label set: equal sets, equal numbers."""
+        """A number (M,) for each row's label set; rows with equal sets have equal numbers."""
         sets = [tuple(labels) for labels in self.labels.lists()]
         number = {labels: index for index, labels in enumerate(dict.fromkeys(sets))}
         return np.array([number[labels] for labels in sets], dtype=np.int64)
 
     @cached_property
     def clusters(self) -> Array:
-        """The cluster (M,) of each row: k-means with as many clusters as there are `classes`, seed 0."""
+        """Each row's cluster (M,), from k-means with seed 0 and as many clusters as there are `classes`."""
         from sklearn.cluster import KMeans  # slow to import, and seldom asked for
 
         # Sums over several threads differ from run to run in their last bits.
@@ -93,7 +96,7 @@ class EmbeddedRows:
             return np.asarray(model.fit_predict(array(self.embeddings).astype(np.float64)))
 
     def _nearest_others(self, nearest: int) -> Array:
-        """The K = `nearest` nearest other rows (M, K) of each row."""
+        """Returns the K = `nearest` nearest other rows (M, K) of each row, nearest first."""
         index_MK = array(retrieve(self.embeddings, self.embeddings, nearest + 1).index)
         own_MK = index_MK == np.arange(len(index_MK))[:, None]
         # Among many equal rows the row itself may not be found: then the last one found is too many.
@@ -102,15 +105,16 @@ class EmbeddedRows:
 
 
 def _matrix(rows: LabelRows) -> csr_array:
-    """The rows (M, L) as a sparse matrix of ones."""
+    """Returns label rows as a sparse matrix (M, L) with a one for each label."""
     entries = np.ones(len(rows.columns)), array(rows.columns), array(rows.offsets)
     return csr_array(entries, shape=(len(rows), rows.width))
 
 
 def _jaccard(has: csr_array, open_labels: csr_array | None, query_B: Array) -> Array:
-    """The Jaccard coefficients (B, M) of some rows' label sets with all sets; 0 for two empty sets.
+    """Returns the Jaccard coefficients (B, M) of the label sets of the rows `query_B` with all label sets.
 
-    A label of one row that is unknown of the other is in neither set.
+    The coefficient of two empty sets is 0. A label that one row has and that is unknown for the other is
+    ignored.
     """
     size_M = np.diff(has.indptr)
     shared_BM = (has[query_B] @ has.T).toarray()

@@ -1,6 +1,6 @@
-"""Scores on classes that the encoder was not trained on: the nearest neighbour, and a layer from few rows.
+"""Evaluates classes that the encoder was not trained on, by the nearest neighbour and by a few-shot probe.
 
-Shapes: N rows to learn from, S of them in a draw, M queries, D embedding, C classes or labels.
+Shapes: N rows to learn from, S rows of a draw, M queries, D embedding, C classes or labels.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ FEW_SHOT_METRICS: dict[Task, tuple[str, ...]] = {
     "single": ("accuracy", "macro_f1"),
     "multi_label": ("macro_f1", "map", "micro_f1"),
 }
-"""The metrics by task. Labels from one half on are predicted, and the most probable label of every row."""
+"""The metrics of each task. Labels with a probability of at least one half are predicted, and in any case the
+most probable label of every row."""
 
 
 @dataclass(frozen=True)
 class FewShot:
-    """Rows to learn from.
+    """The rows to learn from.
 
     Args:
-        embeddings: (N, D) float32.
+        embeddings: Embeddings (N, D), float32.
         targets: Classes, or label rows; every row has one of the C classes or labels.
-        task: The kind of task, not aspects.
-        n_classes: C.
+        task: The kind of task, `single` or `multi_label`.
+        n_classes: The number of classes or labels C.
     """
 
     embeddings: Tensor
@@ -43,7 +44,7 @@ class FewShot:
     n_classes: int
 
     def nearest(self, queries_MD: Tensor, targets: Targets) -> dict[str, float]:
-        """The metrics when each query has the labels of the nearest of all N rows."""
+        """Returns the metrics if each query gets the labels of the nearest of all N rows."""
         neighbours = retrieve(self.embeddings, queries_MD, 1)
         return self._metrics(
             knn_probabilities(neighbours, self.targets, self.task, 1, 1.0, self.n_classes), targets
@@ -52,11 +53,12 @@ class FewShot:
     def probe(
         self, queries_MD: Tensor, targets: Targets, *, shots: int, draws: int, seed: int
     ) -> dict[str, float]:
-        """The mean metrics of a logistic regression on `shots` rows of each class, over `draws` seeded draws.
+        """Returns the mean metrics of logistic regressions on `shots` rows of each class, over `draws` draws.
 
-        Embeddings are scaled to length 1, the penalty is C = 1. Of several labels each has a regression of
-        its own, in which its rows and the others weigh alike; a row that is drawn for two labels counts once,
-        and an unknown entry of a row as absent.
+        The rows are drawn at random by `seed`. Embeddings are scaled to length 1, and the inverse penalty C
+        is 1. In a multi-label space each label has a regression of its own, in which rows with and without
+        the label have equal total weight; a row that is drawn for two labels is used once, and an unknown
+        entry of a row counts as absent.
         Source: Tian et al. 2020, Rethinking few-shot image classification.
         """
         values = []

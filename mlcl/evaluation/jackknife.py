@@ -1,7 +1,7 @@
-"""The delete-a-block jackknife: metrics of a prediction without each block of its rows.
+"""The delete-a-block jackknife: computes metrics of a prediction without each block of its rows.
 
-A block is a union of groups of rows that belong together. The spread of the values without one block each is
-the error that the choice of the rows leaves in a metric.
+A block is a union of groups of rows that belong together. The variation of the values, each without one
+block, estimates the standard error that a metric has because the rows are a random sample.
 
 Shapes: N rows, B blocks, C classes, L labels, A aspects, P true entries.
 """
@@ -38,17 +38,18 @@ BLOCKS = 100
 
 
 def blocks_of_groups(group_N: Array, blocks: int = BLOCKS, seed: int = 0) -> Array:
-    """Puts whole groups of rows into blocks of about equal numbers of rows.
+    """Puts whole groups of rows into blocks with about equal numbers of rows.
 
-    The largest group comes first, each into the smallest block; groups of one size are in random order.
+    Groups are assigned in the order of their size, the largest first, each to the block with the fewest rows;
+    groups of equal size are in random order.
 
     Args:
-        group_N: The group of each row, int.
-        blocks: The largest number of blocks; there are never more than groups.
+        group_N: The number of each row's group, int.
+        blocks: The largest number of blocks; there are never more blocks than groups.
         seed: The seed of the random order.
 
     Returns:
-        The block of each row (N,) int64, from 0 on, none of them empty.
+        The number of each row's block (N,) int64, counted from 0; no block is empty.
 
     Example:
         >>> sorted(np.bincount(blocks_of_groups(np.array([7, 7, 7, 1, 2, 3]), blocks=2)).tolist())
@@ -75,23 +76,24 @@ def values_without_blocks(
     only: Collection[str] = (),
     facts: LabelFacts = NO_FACTS,
 ) -> dict[str, Array]:
-    """Computes metrics without each block: `evaluate` of the rows of all others.
+    """Computes metrics without each block, which equal `evaluate` of the rows of all other blocks.
 
     Args:
         task: The kind of task.
-        probabilities: (N, C), (N, L) or (N, A, C), float.
+        probabilities: Probabilities (N, C), (N, L) or (N, A, C), float.
         targets: Classes (N,), label rows, or classes (N, A); -1 and unknown entries are left out.
-        block_N: The block of each row, 0 to B - 1.
-        decision: Which labels are predicted.
+        block_N: The number of each row's block, from 0 to B - 1.
+        decision: The rule that says which labels are predicted.
         aspects: The names of the A aspects; by default their numbers.
         only: The names of the metrics.
-        facts: Facts about labels and rows, which some metrics need.
+        facts: Frequency bands and a hierarchy of the labels, which some metrics need.
 
     Returns:
-        The values (B,) float64 by name. NaN where the metric is, and where no other row has a target.
+        The values (B,) float64, keyed by the metric's name. A value is NaN if the metric itself is, and if no
+        row outside of the block has a target.
 
     Raises:
-        ValueError, UserError: As `evaluate` does.
+        ValueError, UserError: The errors that `evaluate` raises.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
@@ -107,7 +109,7 @@ def values_without_blocks(
 
 @dataclass(frozen=True)
 class _Rows:
-    """A prediction whose rows are in blocks; see `values_without_blocks`."""
+    """The arguments of `values_without_blocks`, with the ways to compute a metric without each block."""
 
     task: Task
     probabilities: Tensor
@@ -122,7 +124,7 @@ class _Rows:
         return int(self.block_N.max()) + 1
 
     def values(self, name: str) -> Array:
-        """The metric without each block (B,), by the quickest way that it has."""
+        """Computes the metric without each block (B,), in the fastest way that the metric supports."""
         metric = METRICS.get(name)
         with np.errstate(divide="ignore", invalid="ignore"):
             if self.task == "multi_label":
@@ -145,7 +147,9 @@ class _Rows:
         return self.probabilities.shape[1] if self.task == "aspects" else 1
 
     def _of_classes(self, name: str) -> Array:
-        """A metric of hits or of the counts of classes; the mean over the aspects that have a target."""
+        """Computes a metric of `hits` or `class_counts`; the mean over aspects unless it is one
+        aspect's own.
+        """
         metric, aspect = metric_of(name, self.task, self.aspects, self._columns)
         value_AB = np.stack([self._of_column(metric, column) for column in range(self._columns)])
         if aspect is not None:
@@ -174,18 +178,18 @@ class _Rows:
 
     @cached_property
     def _class_columns(self) -> tuple[Array, Array]:
-        """The targets and the predicted classes (N, A), of one classifier (N, 1)."""
+        """The targets and the predicted classes (N, A); A is 1 for a single classifier."""
         predicted, target = array(self.probabilities).argmax(-1), as_classes(self.targets)
         return target.reshape(len(target), -1), predicted.reshape(len(target), -1)
 
     def _entries(self, block: Array, label: Array, n_labels: int) -> Array:
-        """The numbers of entries by label without each block (B, L)."""
+        """Returns the numbers of entries of each label without each block (B, L)."""
         cells = np.bincount(block * n_labels + label, minlength=self.blocks * n_labels)
         return _without(cells.reshape(self.blocks, n_labels))
 
     @cached_property
     def _label_counts(self) -> Counts:
-        """The counts of labels without each block (B, L)."""
+        """The counts of each label without each block (B, L)."""
         p_NL, rows = array(self.probabilities), as_rows(self.targets)
         predicted_NL, known_NL = self.decision.predict(p_NL), known_entries(rows)
         known_N = np.full(len(p_NL), p_NL.shape[1]) if known_NL is None else known_NL.sum(1)
@@ -208,7 +212,7 @@ class _Rows:
         return LabelBlocks(array(self.probabilities), true_NL, self.block_N, self.blocks, known_entries(rows))
 
     def _slow(self, name: str) -> Array:
-        """The metric of the remaining rows, for one block after the other."""
+        """Evaluates the metric on the remaining rows, for one block after the other."""
         return np.array(
             [self._remaining(name, np.flatnonzero(self.block_N != b)) for b in range(self.blocks)]
         )
@@ -223,5 +227,5 @@ class _Rows:
 
 
 def _without(value_B: Array) -> Array:
-    """Sums over all blocks but one, from the sums of each block, the first axis."""
+    """Returns the sums over all blocks but one, from the value of each block along the first axis."""
     return np.asarray(value_B.sum(0) - value_B)

@@ -1,7 +1,7 @@
-"""Predictions from the votes of nearest neighbours, and the labels that these share with their query.
+"""Predicts by the votes of nearest neighbours, and measures the labels that they share with their query.
 
-Shapes: M queries, K neighbours, N datastore rows, C classes, L labels, A aspects, R = M or M * A vote rows, V
-label entries of neighbours or of rows.
+Shapes: M queries, K neighbours, N datastore rows, C classes, L labels, A aspects, R vote rows (M, or M * A),
+V votes or label entries.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from mlcl.labels import LabelRows
 
 @dataclass(frozen=True)
 class Ballot:
-    """V votes, each by one neighbour for one column of one vote row.
+    """V votes, each of one neighbour for one column of one vote row.
 
-    A vote row is a query, or with aspects a query's aspect (row = query * A + aspect). `row`, `column` and
-    the neighbour's `rank` (V,) int64 are ordered by row and then rank. `distance` (R, K) is float64; `known`
-    (R, K) says whether a neighbour has a label, None where all have. `shape` is (M, C), (M, L) or (M, A, C).
+    A vote row is a query, or with aspects a query's aspect (row = query * A + aspect). The arrays `row`,
+    `column` and `rank`, the position of the neighbour, are (V,) int64, sorted by row and then rank.
+    `distance` (R, K) is float64; `known` (R, K) says whether a neighbour's class is known, None if all are.
+    `shape` is the shape of the prediction, (M, C), (M, L) or (M, A, C).
     """
 
     row: Array
@@ -37,26 +38,26 @@ class Ballot:
 def knn_probabilities(
     neighbours: Neighbours, labels: Targets, task: Task, k: int, temperature: float, n_classes: int
 ) -> Tensor:
-    """The vote of the k nearest: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature).
+    """Returns the vote of the k nearest: y = sum_i alpha_i y_i with alpha = softmax(-d / temperature).
 
-    A neighbour whose class is missing has no vote, and the others' weights add up to 1; where all are
-    missing, every class has the same probability. An unknown entry of a neighbour counts as absent. Sums are
-    float64, in the order of the neighbours.
+    A neighbour whose class is unknown has no vote, and the weights of the others add up to 1; if the classes
+    of all neighbours are unknown, every class gets the same probability. An unknown entry of a neighbour
+    counts as absent. Sums are float64, in the order of the neighbours.
     Source: kNN-MLTC Eq. 1.
 
     Args:
         neighbours: The nearest neighbours of M queries, from `retrieve`.
-        labels: The datastore's: classes (N,), label rows, or classes (N, A).
+        labels: The labels of the datastore: classes (N,), label rows, or classes (N, A).
         task: The kind of task.
         k: The number of neighbours that vote.
         temperature: The temperature of their weights.
-        n_classes: C, for classes.
+        n_classes: The number of classes C; not used for label rows.
 
     Returns:
         Probabilities, float32 (M, C), (M, L) or (M, A, C).
 
     Raises:
-        ValueError: For k < 1 and for a temperature that is not positive.
+        ValueError: `k` is less than 1, or `temperature` is not positive.
 
     Example:
         >>> train, queries = torch.eye(3), torch.tensor([[1.0, 0.1, 0.0]])
@@ -74,9 +75,10 @@ def knn_probabilities(
 
 
 def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
-    """Blends probabilities, model + lambda * (knn - model), in float64.
+    """Blends the probabilities of neighbours and model, model + lambda * (knn - model), in float64.
 
-    In this form rounding keeps it monotone in lambda. In float32 unequal classes could become equal.
+    Written like this, the result is monotone in lambda in spite of rounding. In float32 the probabilities of
+    two classes that differ could become equal.
     Source: kNN-MLTC section 3.2.
 
     Example:
@@ -88,10 +90,10 @@ def blend(knn: Tensor, model: Tensor, lambda_: float) -> Tensor:
 
 
 def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float) -> Array:
-    """exp((d_first - d) / temperature) (R, K) float64; 0 for neighbours without a label.
+    """Returns exp((d_first - d) / temperature) (R, K) float64; 0 for neighbours whose class is unknown.
 
-    d_first is the distance of the nearest neighbour with a label. Its weight is 1, so no sum under- or
-    overflows, and a weight does not depend on k.
+    d_first is the distance of the nearest neighbour whose class is known. Its weight is 1, so no sum
+    underflows or overflows, and a weight does not depend on k.
     """
     if not temperature > 0:
         raise ValueError(f"temperature must be positive: {temperature}")
@@ -103,13 +105,13 @@ def vote_weights(distance_RK: Array, known_RK: Array | None, temperature: float)
 
 
 def share(votes: Array, total: Array, n_classes: int) -> Array:
-    """Votes divided by their total, float32; equal shares where there is no vote."""
+    """Returns votes divided by their total, as float32; 1 / n_classes where the total is 0."""
     empty = total == 0
     return np.where(empty, 1 / n_classes, votes / np.where(empty, 1, total)).astype(np.float32)
 
 
 def ballot(neighbours: Neighbours, labels: Targets, task: Task, k: int, n_classes: int) -> Ballot:
-    """Votes of the k nearest neighbours, or of all neighbours where there are fewer than k."""
+    """Returns the votes of the k nearest neighbours, or of all neighbours if there are fewer than k."""
     if k < 1:
         raise ValueError(f"k must be at least 1: {k}")
     index_MK, distance_MK = (
@@ -142,11 +144,11 @@ def _label_ballot(index_MK: Array, distance_MK: Array, labels: Targets) -> Ballo
 def neighbour_overlap(
     neighbours: Neighbours, train_labels: LabelRows, query_labels: LabelRows, k: int
 ) -> float:
-    """The share of the k nearest neighbours' labels that the query has, mean over queries.
+    """Returns the fraction of the k neighbours' labels that the query has too, as a mean over queries.
 
-    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|, without labels that are unknown of the
-    query. Queries whose neighbours have no label are left out; NaN where no query remains. The paper states
-    the statistic in words alone; this is the nearest reading.
+    For a query q with neighbours n: sum_n |y_n & y_q| / sum_n |y_n|, without labels that are unknown for the
+    query. Queries whose neighbours have no label are left out; NaN if no query remains. The paper describes
+    the statistic in words only; this is the closest reading.
     Source: kNN-MLTC Table 6.
     """
     width = train_labels.width
@@ -162,9 +164,9 @@ def neighbour_overlap(
 
 
 def label_similarity(query: LabelRows, others: LabelRows) -> Array:
-    """C_qj = y_q . y_j (N,): the number of labels that each of `others` shares with the one row `query`.
+    """Computes the number of labels that each of `others` shares with the one row `query`.
 
-    Raises ValueError for more than one query. Source: kNN-MLTC Eq. 3.
+    It is C_qj = y_q . y_j (N,). Raises ValueError for more than one query. Source: kNN-MLTC Eq. 3.
     """
     if len(query) != 1:
         raise ValueError(f"one query is compared with others, not {len(query)}")

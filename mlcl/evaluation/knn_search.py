@@ -1,4 +1,4 @@
-"""The search over every setting (k, lambda, temperature) of the nearest neighbours, from one retrieval.
+"""Searches every setting (k, lambda, temperature) of the nearest neighbours, from one retrieval.
 
 Shapes: M queries, S splits, K values of k, G lambdas, T temperatures, A aspects.
 """
@@ -41,7 +41,7 @@ FINALISTS = 3
 
 @dataclass(frozen=True)
 class Setting:
-    """A number of neighbours, their share of the prediction, and the temperature of their weights."""
+    """The number of neighbours k, their weight lambda in the prediction, and their votes' temperature."""
 
     k: int
     lambda_: float
@@ -62,7 +62,7 @@ class QueryRows:
     facts: LabelFacts = NO_FACTS
 
     def with_target(self, task: Task) -> QueryRows:
-        """The queries that have a target, on the CPU."""
+        """Returns the queries that have a known target, on the CPU."""
         known_M = known_rows(task, self.targets)
         rows, targets = torch.from_numpy(np.flatnonzero(known_M)), self.targets
         return QueryRows(
@@ -75,10 +75,15 @@ class QueryRows:
 
 @dataclass(frozen=True)
 class PosthocResult:
-    """The best setting with its decision and all metrics there, and the searched metric at every setting.
+    """The result of `search`.
 
-    `table` is a structured array, ordered by its fields `k`, `lambda` and `temperature`; the last field is
-    the metric. `held_out` is the metric of the held-out rows in the same order, or None.
+    Args:
+        best: The best setting.
+        decision: The rule that says which labels are predicted at the best setting.
+        metrics: All metrics at the best setting.
+        table: The searched metric at every setting, a structured array sorted by its fields `k`, `lambda` and
+            `temperature`; the last field is the metric.
+        held_out: The metric of the held-out rows in the order of `table`, or None.
     """
 
     best: Setting
@@ -101,25 +106,27 @@ def search(
 ) -> PosthocResult:
     """Finds the best setting of the neighbours for one metric.
 
-    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Metrics of `counts` or
-    `hits` (F1s, Hamming loss, accuracies) are computed from the few cells that a setting can change. Of equal
-    settings the one with the smallest k, then lambda, then temperature is best.
+    Each value equals `evaluate` of `blend` of `knn_probabilities` at that setting. Metrics with `counts` or
+    `hits` (F1 scores, Hamming loss, accuracies) are computed from the few cells that a setting can change.
+    Among equally good settings the smallest k wins, then the smallest lambda, then the smallest temperature.
 
-    Where validation chooses which labels are predicted, the value of a metric of `counts` is instead that of
-    the best one threshold on rounded probabilities, see `sweep_thresholds`. For the `FINALISTS` best pairs of
-    k and temperature, each with its best lambda, and for the model alone (lambda 0, if the grid has it) the
-    decision is then chosen exactly, and the best one wins. With `per_label` these pairs are compared under
-    one threshold, and the best of them and the model alone under thresholds by label.
+    Where validation chooses which labels are predicted, the value of a metric with `counts` is an
+    approximation: the best value with one threshold for all labels, on rounded probabilities, see
+    `sweep_thresholds`. The thresholds are then chosen exactly for the `FINALISTS` best pairs of k and
+    temperature, each with its best lambda, and for the model alone (lambda 0, if the grid has it), and the
+    best of these settings wins. With `per_label` the pairs are compared with one threshold for all labels,
+    and only the best of them is compared with the model alone with a threshold for each label.
 
     Args:
-        rows: The queries of validation.
+        rows: The validation rows as queries.
         train_labels: The labels of the datastore.
         task: The kind of task.
-        ks: Numbers of neighbours; a k beyond the neighbours at hand becomes their number, which is logged.
-        lambdas: Shares of the neighbours, from 0 to 1.
+        ks: Numbers of neighbours; a k beyond the number of retrieved neighbours is replaced by that number,
+            which is logged.
+        lambdas: Weights of the neighbours' votes in the blend, from 0 to 1.
         temperatures: Temperatures of the neighbours' weights.
         scoring: The metric, and how labels are predicted.
-        held_out: Queries that choose nothing; they are scored with the thresholds of `rows`.
+        held_out: Queries that are only scored, with the thresholds chosen on `rows`; they affect no choice.
 
     Raises:
         ValueError: For an empty or invalid grid, and where no setting has a value.
@@ -149,7 +156,10 @@ def search(
 
 
 class _Decided(NamedTuple):
-    """A setting with its decision, and the metric, signed so that more is better."""
+    """A setting, its blended probabilities, the rule that says which labels are predicted, and the metric.
+
+    The metric is negated if less is better, so the largest `value` is best.
+    """
 
     setting: Setting
     probabilities: Tensor
@@ -159,7 +169,7 @@ class _Decided(NamedTuple):
 
 @dataclass(frozen=True)
 class _Query:
-    """Computes the metric of `scoring` at settings; the first split chooses, thresholds too."""
+    """Computes the metric of `scoring` at settings; settings and thresholds are chosen on the first split."""
 
     splits: Sequence[QueryRows]
     train_labels: Targets
@@ -171,21 +181,22 @@ class _Query:
         return evaluate(self.task, probabilities, rows.targets, decision, aspects, [name], rows.facts)[name]
 
     def decide(self, setting: Setting) -> _Decided:
-        """Chooses the decision at a setting."""
+        """Chooses which labels are predicted at a setting, and computes the metric."""
         rows, scoring = self.splits[0], self.scoring
         mixed = blend(self._votes(rows, setting.k, setting.temperature), rows.model, setting.lambda_)
         decision = scoring.decide(self.task, mixed, rows.targets)
         return _Decided(setting, mixed, decision, self._sign * self.value(rows, mixed, decision))
 
     def values(self, grid: Grid) -> Array:
-        """The metric at every setting (S, K, G, T)."""
+        """Returns the metric at every setting, for every split (S, K, G, T)."""
         shape = (len(grid.temperatures), len(grid.ks), len(self.splits), len(grid.lambdas))
         return np.array(list(self._values(grid))).reshape(shape).transpose(2, 1, 3, 0)
 
     def candidates(self, grid: Grid, value_KGT: Array) -> list[Setting]:
-        """The best setting; of rounded values those whose decisions are compared exactly.
+        """Returns the settings whose predicted labels are chosen exactly and compared.
 
-        Of several, the model alone comes first, then the smallest k.
+        This is the best setting alone, unless the values come from rounded probabilities. Otherwise the model
+        alone comes first, and then the smallest k.
         """
         signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self._sign * value_KGT)
         if not np.isfinite(signed_KGT).any():
@@ -209,12 +220,12 @@ class _Query:
 
     @property
     def _is_rounded(self) -> bool:
-        """Whether `values` are of rounded probabilities, and of one threshold whatever decision is chosen."""
+        """Whether `values` come from rounded probabilities and a single best threshold."""
         given = isinstance(self.scoring.threshold, float) and not self.scoring.at_least_one
         return self.task == "multi_label" and METRICS[self.scoring.metric].counts is not None and not given
 
     def _values(self, grid: Grid) -> Iterator[Array]:
-        """Yields the metric (S, G) at each lambda for every temperature and then every k."""
+        """Yields the metric (S, G) of each split at each lambda, for every temperature and then every k."""
         width = self.splits[0].model.shape[1]
         metric, aspect = metric_of(self.scoring.metric, self.task, self.scoring.aspects, width)
         if self.task == "multi_label" and metric.counts is not None:
@@ -241,7 +252,7 @@ class _Query:
         return map(metric.counts, sweep_counts(votes, targets, model, grid, limit, pooled=metric.pooled))
 
     def _of_thresholds(self, metric: Metric, grid: Grid) -> Iterator[Array]:
-        """The first split chooses the threshold of each lambda."""
+        """Yields what `_values` yields; the threshold at each lambda is chosen on the first split."""
         inputs = [(as_rows(rows.targets), array(rows.model)) for rows in self.splits]
         levels = Levels(*inputs[0], metric)
         ballots = [self._ballot(rows, grid) for rows in self.splits]
@@ -265,7 +276,7 @@ class _Query:
         return (np.mean(of_hits(right_GA[:, scored], known_A[scored]), axis=1) for right_GA in sweep)
 
     def _one_by_one(self, grid: Grid) -> Iterator[Array]:
-        """Yields the metric [split, lambda] of each temperature and k; each setting chooses thresholds."""
+        """Yields the metric (S, G) for every temperature and every k; each setting chooses its thresholds."""
         only, targets = [self.scoring.metric], self.splits[0].targets
         for temperature, k in itertools.product(grid.temperatures, grid.ks):
             votes = [self._votes(rows, k, temperature) for rows in self.splits]

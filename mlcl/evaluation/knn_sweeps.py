@@ -1,13 +1,15 @@
-"""Counts and right predictions at every setting (k, lambda, temperature) of the neighbours.
+"""Computes counts and right predictions at every setting (k, lambda, temperature) of the neighbours.
 
-A setting blends the neighbours' probability q with the model's m, as m + lambda (q - m). Only few cells can
-change: the labels of neighbours and those that the model predicts; for classes those of neighbours, the true
-class and the model's own choice. `sweep_counts` and `sweep_hits` blend these cells at every setting.
+A setting blends the neighbours' probability q with the model's m, as m + lambda (q - m). A cell is an entry
+of the prediction, a row and a class or label. Only few cells can change a result: the labels of neighbours
+and the labels that the model predicts; for classes the neighbours' classes, the true class and the class that
+the model predicts. `sweep_counts` and `sweep_hits` blend these cells at every setting.
 
-Where validation chooses a threshold, too, probabilities are rounded to levels. Whether a cell is predicted at
-a setting and threshold depends on its pair of m and q alone. So for each k and temperature `sweep_thresholds`
-counts the cells by their pair, and each lambda sorts pairs instead of cells. The order is equal for all k and
-temperatures: a sparse 0/1 matrix from pairs to steps of (lambda, threshold).
+If a threshold is chosen on validation, too, probabilities are rounded to a few values, the levels. Whether a
+cell is predicted at a setting and threshold depends on its pair of m and q alone. So for each k and
+temperature `sweep_thresholds` counts the cells by their pair, and each lambda sorts pairs instead of cells.
+The order of pairs is equal for all k and temperatures; it is stored as a sparse 0/1 matrix from pairs to
+steps of (lambda, threshold).
 
 Shapes: M queries, K neighbours, R vote rows, C columns (classes or labels), L labels, E cells of (R, C), V
 votes, B levels, P pairs of levels, G lambdas, J steps, U groups of labels (1, or L).
@@ -34,7 +36,7 @@ POOLED_LEVELS, LABEL_LEVELS = 48, 24
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of k, of lambda and of the temperature, each ascending and distinct."""
+    """The values of k, of lambda and of the temperature to search; each list ascends without duplicates."""
 
     ks: list[int]
     lambdas: list[float]
@@ -42,15 +44,16 @@ class Grid:
 
     @property
     def settings(self) -> list[tuple[int, float, float]]:
-        """Every (k, lambda, temperature), in the order of the results."""
+        """Every (k, lambda, temperature); the temperature varies fastest, then lambda."""
         return list(itertools.product(self.ks, self.lambdas, self.temperatures))
 
 
 class VoteCells:
     """The cells of an R x C prediction that a setting can change, and the votes for them.
 
-    They are the cells with a vote of the `ks[-1]` nearest neighbours, and the cells of the mask `keep_RC`,
-    ordered by row and then column. `index` maps row * C + column to the cell, -1 where there is none.
+    These are the cells with a vote of one of the `ks[-1]` nearest neighbours, and the cells that the mask
+    `keep_RC` selects, sorted by row and then column. `index` maps row * C + column to the number of the cell,
+    -1 for other cells.
     """
 
     def __init__(self, votes: Ballot, ks: Sequence[int], keep_RC: Array) -> None:
@@ -70,7 +73,7 @@ class VoteCells:
             self._steps.append((self.index[key_V[added_V]], weight_V[added_V]))
 
     def true(self, targets: LabelRows) -> Array:
-        """Returns whether the row of each entry (E,) has the label of that entry, by `targets`."""
+        """Returns for each cell (E,) whether its label is true for its row, according to `targets`."""
         true_E = np.zeros(len(self.row), dtype=bool)
         cell = self.index[array(targets.row_index()) * targets.width + array(targets.columns)]
         true_E[cell[cell >= 0]] = True
@@ -92,7 +95,10 @@ class VoteCells:
 
 
 def known_cells(votes: Ballot, targets: LabelRows) -> tuple[Ballot, Array]:
-    """The votes for known cells, and whether each cell is known (M, L); unknown cells are not counted."""
+    """Returns the votes for known cells, and whether each cell is known (M, L).
+
+    A cell is unknown if the row's label is.
+    """
     known_ML = known_entries(targets)
     if known_ML is None:
         return votes, np.ones((len(targets), targets.width), dtype=bool)
@@ -104,9 +110,9 @@ def known_cells(votes: Ballot, targets: LabelRows) -> tuple[Ballot, Array]:
 def sweep_counts(
     votes: Ballot, targets: LabelRows, model_ML: Array, grid: Grid, limit: float, *, pooled: bool
 ) -> Iterator[Counts]:
-    """Yields counts (G, L) of labels from the threshold `limit` on, for every temperature and then every k.
+    """Yields the counts (G, L) of labels at the threshold `limit`, for every temperature and then every k.
 
-    With `pooled` the labels are added up to one, (G, 1), for metrics that need no more.
+    With `pooled` the counts of all labels are added up, (G, 1), for metrics that need no more.
     """
     votes, known_ML = known_cells(votes, targets)
     cells = VoteCells(votes, grid.ks, (model_ML >= limit) & known_ML)
@@ -128,10 +134,10 @@ def sweep_counts(
 def sweep_hits(
     votes: Ballot, target_R: Array, model_RC: Array, group_R: Array, grid: Grid
 ) -> Iterator[Array]:
-    """Yields right predictions (G, groups) int64 of the blends for every temperature and then every k.
+    """Yields the numbers of right predictions (G, groups) int64 for every temperature and then every k.
 
-    Rows with the target -1 are left out. `group_R` is the group of each row, such as its aspect. Exact for
-    lambdas up to 1 - 1e-8, and 1.
+    Rows with the target -1 are left out. `group_R` is the number of each row's group, such as its aspect. The
+    numbers are exact for lambdas up to 1 - 1e-8, and for 1.
     """
     every_R, true_R = np.arange(len(model_RC)), np.maximum(target_R, 0)
     # Class 0 wins where all are equal, which they are without a vote.
@@ -156,10 +162,11 @@ def sweep_hits(
 class Levels:
     """The levels to which probabilities are rounded.
 
-    m is rounded to one of B levels that begin at true entries and hold at most one part in B - 2 of all true
-    entries each: with no more true entries than levels, lambda = 0 is exact. q is rounded by its root, to
-    (i / (B - 1))^2, and moves by at most (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). A threshold lies after
-    every B / 4 pairs in the order of their blends.
+    The model's probability m is rounded to one of B levels. Their edges are true entries' values, and each
+    level has at most one part in B - 2 of all true entries: with no more true entries than levels, lambda = 0
+    is exact. The neighbours' probability q is rounded by its root, to (i / (B - 1))^2, and moves by at most
+    (2 sqrt(q) + d) d with d = 1 / (2 (B - 1)). Thresholds lie after every B / 4 pairs in the order of their
+    blends.
     """
 
     def __init__(self, targets: LabelRows, model_ML: Array, metric: Metric) -> None:
@@ -176,15 +183,18 @@ class Levels:
         self._value[len(edges) + 1 :] = 1
 
     def of_model(self, probability: Array) -> Array:
-        """The levels of m, int64."""
+        """Returns the levels of model probabilities m, int64."""
         return np.searchsorted(self._edges, probability.astype(np.float64), side="right")
 
     def of_votes(self, probability: Array) -> Array:
-        """The closest levels of q by root, int64."""
+        """Returns the closest levels of the neighbours' probabilities q, by their root, int64."""
         return (np.sqrt(probability) * (self.count - 1) + 0.5).astype(np.int64)
 
     def sorting(self, lambda_G: Array) -> sparse.csr_array:
-        """1 where a pair of levels lies in a step (G * J, P), the steps from high to low blends."""
+        """Returns a sparse matrix (G * J, P) that is 1 where a pair of levels is in a step.
+
+        For each lambda the steps run from high to low blends.
+        """
         m_P = np.repeat(self._value, self.count)
         q_P = np.tile((np.arange(self.count) / (self.count - 1)) ** 2, self.count)
         blend_GP = m_P + lambda_G[:, None] * (q_P - m_P)
@@ -201,9 +211,9 @@ class Levels:
 def sweep_thresholds(
     votes: Ballot, targets: LabelRows, model_ML: Array, grid: Grid, metric: Metric, levels: Levels
 ) -> Iterator[Array]:
-    """Yields a metric of counts (G, J) at falling thresholds, for every temperature and then every k.
+    """Yields a metric of counts (G, J) at J descending thresholds, for every temperature and then every k.
 
-    The thresholds are equal in all calls with the same levels.
+    The thresholds are the same in all calls with the same levels.
     """
     assert metric.counts is not None
     sorting, (votes, known_ML) = levels.sorting(np.array(grid.lambdas)), known_cells(votes, targets)
@@ -227,7 +237,7 @@ def _pair_counts(
     *,
     pooled: bool,
 ) -> Iterator[Array]:
-    """The number of known cells, and of true ones among them, with each pair of levels (U, 2, P)."""
+    """Yields how many known cells, and how many true ones of them, have each pair of levels (U, 2, P)."""
     cells = VoteCells(votes, grid.ks, np.zeros(model_ML.shape, dtype=bool))
     true_E = cells.true(targets)
     n_groups, n_pairs = (1 if pooled else targets.width), levels.count**2

@@ -1,6 +1,7 @@
-"""Declares a metric: its name, the side that is better, and how it is computed.
+"""Declares a metric: its name, whether larger or smaller values are better, and how it is computed.
 
-Shapes: N rows, L labels; any leading axes, such as one for the settings of a sweep.
+Shapes: N rows, L labels, C classes, B blocks; (...) any leading axes, such as one for the settings of a
+sweep.
 """
 
 from __future__ import annotations
@@ -22,34 +23,38 @@ from mlcl.plugins import Registry
 class Metric:
     """Declares a metric as a value at the top of a module of `mlcl.evaluation.metrics`, or of a plugin.
 
-    The functions that compute it decide for which tasks it is there: `counts` or `labels` for multi-label
-    predictions, `hits`, `class_counts` or `classes` for classes, where the value of several aspects is their
-    mean. A metric of embeddings is an `EmbeddingMetric`.
+    The functions that compute a metric determine the tasks that have it: `counts` or `labels` for multi-label
+    predictions; `hits`, `class_counts` or `classes` for classes, where the value of a task with aspects is
+    the mean over aspects. A metric of embeddings is an `EmbeddingMetric`.
 
     Args:
         name: The name in jobs and logs.
-        summary: One line on what it is.
+        summary: One line that explains the metric.
         source: Where it is defined.
-        mode: Whether more (`max`) or less (`min`) is better.
-        group: The group by which a job asks for it in `evaluation.metrics`; a metric without one is always
-            computed.
-        counts: Takes the `Counts` (..., L) of thresholded labels and gives (...). The search after training
-            then scores all lambdas at once.
-        pooled: Whether `counts` gives the same for labels that are added up to one.
-        labels: Takes a `LabelPrediction`.
-        depth: The number of a row's first labels that `labels` looks at; for fewer labels it is left out.
-        ranks: Whether `labels` reads the probabilities alone, whatever is predicted from them.
-        masked: Whether `labels` leaves out the entries that are not `known`; otherwise it is NaN where there
-            are any.
-        without_blocks: Takes `LabelBlocks` and gives the values (B,) of `labels` without each block of rows,
-            NaN where it is. By default `labels` is computed once for each block.
-        hits: Takes the numbers of right and of all known rows (...), and is scored like `counts`. Each
-            aspect's own value is given besides, as `<name>_<aspect>`.
-        class_counts: Takes the `Counts` (..., C) of classes and gives (...).
-        classes: Takes a `ClassPrediction`.
+        mode: Whether larger (`max`) or smaller (`min`) values are better.
+        group: The name of the group with which a job requests the metric in `evaluation.metrics`; a metric
+            without a group is always computed.
+        counts: Takes the `Counts` (..., L) of predicted labels and returns values (...). With it the search
+            after training scores all lambdas at once.
+        pooled: Whether `counts` returns the same value if the counts of all labels are added up first.
+        labels: Takes a `LabelPrediction` and returns the value.
+        depth: The number of a row's most probable labels that `labels` needs; the metric is left out if there
+            are fewer labels.
+        ranks: Whether `labels` reads only the probabilities, not which labels are predicted.
+        masked: Whether `labels` leaves out entries that are not `known`; if not, the metric is NaN if there
+            are such entries.
+        without_blocks: Takes `LabelBlocks` and returns the values (B,) of `labels` without each block of
+            rows; a value is NaN where that of `labels` is. By default `labels` is computed once for each
+            block.
+        hits: Takes the number of right rows and of all known rows (...), and returns values (...). Like
+            `counts` it scores all lambdas at once. The value of each aspect is a metric, too,
+            `<name>_<aspect>`.
+        class_counts: Takes the `Counts` (..., C) of classes and returns values (...).
+        classes: Takes a `ClassPrediction` and returns the value.
 
     Raises:
-        ValueError: For no function, for two for one kind of task, or for `without_blocks` without `labels`.
+        ValueError: There is no function, there are two for one kind of task, or there is `without_blocks`
+            without `labels`.
 
     Example:
         >>> ERRORS = Metric(name="errors", summary="share of wrong rows", source="an example", mode="min",
@@ -83,28 +88,28 @@ class Metric:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks that have it."""
+        """The kinds of task that have this metric."""
         scored = self.hits or self.class_counts or self.classes
         classes: tuple[Task, ...] = ("single", "aspects") if scored else ()
         return (*classes, "multi_label") if self.counts or self.labels else classes
 
     @property
     def per_aspect(self) -> bool:
-        """Whether each aspect's own value is given beside the mean over the aspects."""
+        """Whether the value of each aspect is a metric, besides the mean over the aspects."""
         return self.hits is not None
 
     @property
     def thresholded(self) -> bool:
-        """Whether its value for several labels depends on the labels that are predicted."""
+        """Whether the value for several labels depends on which labels are predicted."""
         return self.counts is not None or (self.labels is not None and not self.ranks)
 
     @property
     def takes_unknown(self) -> bool:
-        """Whether it has a value for labels with unknown entries."""
+        """Whether the metric has a value for labels with unknown entries."""
         return self.counts is not None or self.masked
 
     def of_labels(self, prediction: LabelPrediction) -> float:
-        """The value of a multi-label prediction."""
+        """Returns the value for a multi-label prediction."""
         if self.counts is not None:
             return float(self.counts(prediction.counts))
         assert self.labels is not None
@@ -113,7 +118,7 @@ class Metric:
         return float(self.labels(prediction))
 
     def of_classes(self, prediction: ClassPrediction) -> float:
-        """The value of a prediction of classes."""
+        """Returns the value for a prediction of classes."""
         if self.hits is not None:
             return float(self.hits(prediction.right.sum(), np.asarray(len(prediction.targets))))
         if self.class_counts is not None:
@@ -126,14 +131,14 @@ class Metric:
 class EmbeddingMetric(Metric):
     """Declares a metric of a split's embeddings and label sets, for all tasks.
 
-    It is computed once, after training. `masked` says that it leaves out the unknown entries of the label
-    sets; otherwise it is NaN where there are any.
+    It is computed once, after training. `masked` says whether it leaves out the unknown entries of the label
+    sets; if not, it is NaN if there are such entries.
 
     Args:
-        of_rows: Takes `EmbeddedRows`.
+        of_rows: Takes `EmbeddedRows` and returns the value.
 
     Raises:
-        ValueError: For a metric without a group.
+        ValueError: The metric has no group.
     """
 
     of_rows: Callable[[EmbeddedRows], float] = field(repr=False)
@@ -144,9 +149,9 @@ class EmbeddingMetric(Metric):
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """The tasks that have it."""
+        """The kinds of task that have this metric."""
         return ("single", "aspects", "multi_label")
 
 
 METRICS = Registry("metric", "mlcl.metrics", "mlcl.evaluation.metrics", Metric)
-"""Every metric by its name: built in, of installed packages, and of files that jobs name."""
+"""All metrics, keyed by name: built-in ones, and those of installed packages and of files that jobs name."""

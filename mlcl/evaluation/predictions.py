@@ -1,10 +1,11 @@
-"""Predictions beside their targets, with values that several metrics need computed once.
+"""Predictions together with their targets; values that several metrics need are computed once.
 
 Average precision and the area under the ROC curve are computed for many labels at once. scikit-learn takes
-one label a call; here a label costs one sort of its column, and all other work is on the true entries alone.
+one label per call; here a label costs one sort of its column, and all other work is on the true entries
+alone.
 
-Shapes: N rows, C classes, L labels, P true entries (`row_P`, `label_P`, in any order); any leading axes, such
-as one for the settings of a sweep.
+Shapes: N rows, C classes, L labels, P true entries: the pairs (`row_P`, `label_P`), in any order. Counts may
+have leading axes (...), such as one for the settings of a sweep.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import torch
 from mlcl.evaluation.tasks import NO_FACTS, Array, LabelFacts
 
 CHUNK = 256
-"""Labels whose columns are sorted at once."""
+"""The number of labels whose columns are sorted at once."""
 
 
 @dataclass(frozen=True)
 class LabelRanking:
-    """Average precision and AUC of each label (L,) float64.
+    """The average precision and the AUC of each label (L,), as float64.
 
-    NaN for a label without a positive row; for `auc` also without a negative one.
+    They are NaN for a label without a positive row, and `auc` also for a label without a negative row.
     """
 
     average_precision: Array
@@ -35,9 +36,9 @@ class LabelRanking:
 def rank_labels(
     scores_NL: Array, row_P: Array, label_P: Array, known_NL: Array | None = None
 ) -> LabelRanking:
-    """Average precision and AUC of every label; equal scores share a rank, as in scikit-learn.
+    """Returns the average precision and AUC of every label; equal scores share a rank, as in scikit-learn.
 
-    A label ranks the rows in which `known_NL` says that it is known; None for all.
+    A label ranks only the rows in which it is known according to `known_NL`; None if all are known.
     """
     n_rows, n_labels = scores_NL.shape
     count_L = np.full(n_labels, n_rows) if known_NL is None else known_NL.sum(0)
@@ -58,7 +59,7 @@ def rank_labels(
 
 
 def micro_auc(scores_NL: Array, row_P: Array, label_P: Array, known_NL: Array | None = None) -> float:
-    """AUC of all known row-label cells pooled; NaN without a positive or a negative."""
+    """Returns the AUC of one ranking of all known entries; NaN without a positive or a negative entry."""
     if not len(row_P):
         return float("nan")
     cells = scores_NL if known_NL is None else scores_NL[known_NL]
@@ -66,7 +67,7 @@ def micro_auc(scores_NL: Array, row_P: Array, label_P: Array, known_NL: Array | 
 
 
 def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
-    """Average precision and AUC from all scores and the positives' scores, both ascending.
+    """Returns average precision and AUC from all scores and the positives' scores, both ascending.
 
     AP = mean over positives of (positives at least as high) / (all at least as high);
     AUC = 1 - mean over positives of (negatives higher + half of those equal) / negatives.
@@ -85,9 +86,10 @@ def _rank(all_N: Array, positives_P: Array) -> tuple[float, float]:
 
 
 def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
-    """The rank (P,) of every true entry in its row, 0 the highest; k if it is not among the first k <= L.
+    """Returns the rank (P,) of every true entry in its row, 0 for the highest score.
 
-    Of equal scores the lower label comes first.
+    The rank is k for an entry that is not among the first k <= L. Of equal scores the lower label comes
+    first.
     """
     top_Nk = torch.from_numpy(scores_NL).topk(k, dim=1).values.numpy()
     score_P = scores_NL[row_P, label_P]
@@ -103,10 +105,10 @@ def position(scores_NL: Array, row_P: Array, label_P: Array, k: int) -> Array:
 
 @dataclass(frozen=True)
 class Counts:
-    """Per label, the numbers of right (..., L), predicted (..., L) and true entries (L,) or (..., L).
+    """The numbers of right (..., L), predicted (..., L) and true entries (L,) or (..., L) of each label.
 
-    They are int64, or float64 with a share of other labels' counts. `cells` is the number of all known
-    entries, or these numbers (...); unknown ones are not counted.
+    They are int64, or float64 where a fraction of other labels' counts is added. `cells` is the number of all
+    known entries, an int or an array (...); unknown entries are not counted.
     """
 
     right: Array
@@ -117,7 +119,11 @@ class Counts:
 
 @dataclass(frozen=True)
 class ClassPrediction:
-    """`probabilities` (N, C) float, `targets` (N,) int64, none of them missing, and `facts` about both."""
+    """A prediction of one class per row.
+
+    `probabilities` are (N, C) float, `targets` (N,) int64, all of them known. `facts` has frequency bands and
+    a hierarchy of the classes.
+    """
 
     probabilities: Array
     targets: Array
@@ -125,7 +131,7 @@ class ClassPrediction:
 
     @cached_property
     def predicted(self) -> Array:
-        """The class of the highest probability (N,); of equal ones the lower."""
+        """The most probable class of each row (N,); of equally probable classes the lower."""
         return np.asarray(self.probabilities.argmax(1))
 
     @cached_property
@@ -135,7 +141,7 @@ class ClassPrediction:
 
     @cached_property
     def counts(self) -> Counts:
-        """Right, predicted and true rows by class."""
+        """The numbers of right, predicted and true rows of each class."""
         n = self.probabilities.shape[1]
         return Counts(
             right=np.bincount(self.targets[self.right], minlength=n),
@@ -146,18 +152,23 @@ class ClassPrediction:
 
     @property
     def true_path(self) -> Array:
-        """The rows' own classes (N, H) at every level of a hierarchy, the coarsest first, -1 missing."""
+        """The rows' own classes (N, H) at every level of a hierarchy, the coarsest first, -1 if unknown."""
         own = self.facts.row_path
         return self.facts.paths()[self.targets] if own is None else own
 
 
 @dataclass(frozen=True)
 class LabelPrediction:
-    """`probabilities` (N, L) float, the `predicted` labels (N, L) bool, and the true entries.
+    """A prediction of several labels per row.
 
-    `row` and `label` (P,) int64 are the true entries. `depth` is the number of a row's labels that `position`
-    puts in order. `known` (N, L) bool says whether each entry is known, None for all; no unknown entry is
-    predicted.
+    Args:
+        probabilities: Probabilities (N, L), float.
+        predicted: Whether each label is predicted (N, L), bool; no unknown entry is.
+        row: The row of each true entry (P,), int64.
+        label: The label of each true entry (P,), int64.
+        depth: The number of a row's most probable labels that `position` ranks.
+        facts: Frequency bands and a hierarchy of the labels.
+        known: Whether each entry is known (N, L), bool; None if all are known.
     """
 
     probabilities: Array
@@ -176,7 +187,7 @@ class LabelPrediction:
 
     @cached_property
     def in_rows(self) -> Array:
-        """The probabilities (N, L), with -inf for unknown entries, which a row ranks last."""
+        """The probabilities (N, L), with -inf for unknown entries, which a row's ranking has last."""
         return self.probabilities if self.known is None else np.where(self.known, self.probabilities, -np.inf)
 
     @cached_property
@@ -186,7 +197,7 @@ class LabelPrediction:
 
     @cached_property
     def counts(self) -> Counts:
-        """Right, predicted and true entries by label."""
+        """The numbers of right, predicted and true entries of each label."""
         n, n_labels = self.probabilities.shape
         return Counts(
             right=np.bincount(self.label[self.right], minlength=n_labels),
@@ -202,17 +213,17 @@ class LabelPrediction:
 
     @cached_property
     def position(self) -> Array:
-        """Rank (P,) of every true label by its probability in its row, 0 for the highest, at most `depth`."""
+        """The rank (P,) of every true entry's probability in its row, 0 for the highest, at most `depth`."""
         return position(self.in_rows, self.row, self.label, self.depth)
 
 
 def ratio(part: Array, whole: Array) -> Array:
-    """part / whole; 0 where the whole is 0."""
+    """Returns part / whole; 0 where the whole is 0."""
     part, whole = np.broadcast_arrays(part, whole)
     return np.divide(part, whole, out=np.zeros(whole.shape), where=whole != 0)
 
 
 def label_mean(values: Array) -> Array:
-    """The mean over labels, the last axis."""
+    """Returns the mean over labels, which are the last axis."""
     # Contiguous labels: numpy then adds in the same order with and without leading axes.
     return np.asarray(np.ascontiguousarray(values).mean(axis=-1))

@@ -1,9 +1,9 @@
-"""The linear probe: one linear layer on frozen features, a whole grid of layers trained at once.
+"""The linear probe: a linear layer on frozen features; the layers of a whole grid of settings train at once.
 
-Training runs in one process, or over several that hold rows of their own.
+Training runs in one process, or in several processes of which each holds a part of the rows.
 
-Shapes: N rows, n rows of this process, B of a batch, b of them in this process, D features, H configurations,
-O outputs of a layer (C classes, L labels, or A * C), X = H * O.
+Shapes: N rows, n rows of this process, B rows of a batch, b of these in this process, D features, H
+configurations, O outputs of a layer (C classes, L labels, or A * C), X = H * O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from mlcl.evaluation.tasks import (
 from mlcl.labels import LabelRows
 
 NUMBERS_AT_ONCE = 2**27
-"""Most weights and logits that are trained at once; a larger grid is trained in parts, with equal results."""
+"""The largest number of weights and logits that are trained at once; a larger grid is trained in parts, with
+equal results."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class ProbeRows:
     """The rows that a linear probe trains on.
 
     Args:
-        features: Features (n, D) of this process's rows.
-        targets: The targets of all rows.
+        features: The features (n, D) of this process's rows.
+        targets: The targets of all N rows.
         first: The number of this process's first row; its rows are consecutive.
-        total: Sums a tensor over the processes, with the same bits in each; None for one process.
+        total: Sums a tensor over the processes, with equal bits in all of them; None if there is one process.
     """
 
     features: Tensor
@@ -53,15 +54,15 @@ class ProbeRows:
     total: Callable[[Tensor], Tensor] | None = None
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over processes."""
+        """Returns the sum of a tensor over the processes."""
         return value if self.total is None else self.total(value)
 
 
 @dataclass(frozen=True)
 class ProbeGrid:
-    """The configurations of a linear probe: every learning rate with every weight decay.
+    """The configurations of a linear probe: every combination of a learning rate and a weight decay.
 
-    All of them see the same batches, shuffled by `seed`.
+    All configurations see the same batches, shuffled by `seed`.
     """
 
     lrs: Sequence[float]
@@ -71,17 +72,24 @@ class ProbeGrid:
     seed: int
 
     def pairs(self) -> list[tuple[float, float]]:
-        """Every (learning rate, weight decay), in ascending order."""
+        """Returns every pair of learning rate and weight decay, in ascending order."""
         return list(itertools.product(sorted(set(self.lrs)), sorted(set(self.weight_decays))))
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The layer that is best on validation, with its metrics and decision there.
+    """The trained layer that is best on validation.
 
-    `weight` (C, D), (L, D) or (A, C, D), and `bias` without the last axis, take features as they are. `table`
-    has the searched metric of every configuration, a structured array with the fields `lr`, `weight_decay`
-    and the metric's name.
+    Args:
+        weight: The weights (C, D), (L, D) or (A, C, D), for features that are not standardised.
+        bias: The biases (C,), (L,) or (A, C).
+        lr: The learning rate of the layer.
+        weight_decay: The weight decay of the layer.
+        metrics: All validation metrics of the layer.
+        table: The job's metric for every configuration, a structured array with the fields `lr`,
+            `weight_decay` and the metric's name.
+        task: The kind of task.
+        decision: The rule that says which labels are predicted, chosen on validation.
     """
 
     weight: Tensor
@@ -107,27 +115,29 @@ def linear_probe(
 ) -> ProbeResult:
     """Trains every configuration from zero by AdamW with a cosine schedule; the best on validation wins.
 
-    Features are standardised by the training rows' mean and deviation; the returned layer includes that and
-    takes features as they are. All configurations see the same batches; their losses are added up, so each
-    has its own gradient. The loss is cross-entropy, or binary cross-entropy for labels. Rows without a target
-    and unknown entries are left out; the bias has no weight decay. Of equal configurations the first wins.
+    Features are standardised by the training rows' mean and standard deviation; the returned layer includes
+    this step and takes features that are not standardised. All configurations see the same batches; their
+    losses are added up, so each layer gets the gradient of its own loss. The loss is cross-entropy, or binary
+    cross-entropy for labels. Rows without a target and unknown entries are left out; the bias has no weight
+    decay. Of equal configurations the first wins.
 
-    With several processes each adds the gradient of its own rows of every batch: the batches, and the layer
-    but for the rounding of sums, equal the results of one process. Every process returns the same result.
+    With several processes each one contributes the gradient of its own rows to every batch. The batches are
+    those of a single process, and the layer is equal up to the rounding of sums. Every process returns the
+    same result.
     Source: Similarity-Dissimilarity, appendix D (a linear layer on the frozen encoder).
 
     Args:
         train: The training rows.
         val_features: The features of all validation rows (N, D), in every process.
-        val_targets: Their targets.
+        val_targets: The targets of all validation rows.
         task: The kind of task.
-        n_classes: C, or L for labels.
+        n_classes: The number of classes C, or of labels L.
         grid: The configurations.
         scoring: The metric, and how labels are predicted.
-        val_facts: Facts about the validation rows, which some metrics need.
+        val_facts: Frequency bands and a hierarchy of the labels, which some metrics need.
 
     Raises:
-        ValueError: Where no training row has a target, or every configuration diverged.
+        ValueError: No training row has a target, or every configuration diverged.
 
     Example:
         >>> x, y = torch.tensor([[-1.0], [-2.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1])
@@ -155,14 +165,14 @@ def linear_probe(
 
 @torch.no_grad()
 def predict(result: ProbeResult, features: Tensor) -> Tensor:
-    """Probabilities (N, C), (N, L) or (N, A, C) float32 of features (N, D)."""
+    """Returns the probabilities (N, C), (N, L) or (N, A, C) float32 of a probe for features (N, D)."""
     logits_NO = functional.linear(features.float().cpu(), result.weight.flatten(0, -2), result.bias.flatten())
     logits = logits_NO.reshape(-1, *result.bias.shape)
     return logits.sigmoid() if result.task == "multi_label" else logits.softmax(-1)
 
 
 def _train_layers(train: ProbeRows, task: Task, n_classes: int, grid: ProbeGrid) -> Iterator[ProbeResult]:
-    """The trained layer of each configuration, without scores."""
+    """Yields the trained layer of each configuration, without metrics."""
     known_N = torch.from_numpy(np.flatnonzero(known_rows(task, train.targets)))
     if not len(known_N):
         raise ValueError("no training row has a target")
@@ -184,7 +194,10 @@ def _score(
 
 
 class _GridTraining:
-    """Trains the configurations on the rows `known_N`, whose numbers count all training rows."""
+    """Trains all configurations on the rows with a target.
+
+    `known_N` has the numbers of these rows, counted over the training rows of all processes.
+    """
 
     def __init__(
         self, rows: ProbeRows, targets: Targets, known_N: Tensor, grid: ProbeGrid, outputs: int
@@ -195,7 +208,7 @@ class _GridTraining:
         self._mean_D, self._scale_D = _standard(self._x_nD, own_n, rows)
 
     def layers(self) -> tuple[Tensor, Tensor]:
-        """Weights (H, O, D) and biases (H, O) that take features as they are."""
+        """Returns weights (H, O, D) and biases (H, O) for features that are not standardised."""
         pairs, dim = self._grid.pairs(), self._x_nD.shape[1]
         at_once = max(1, NUMBERS_AT_ONCE // (self._outputs * (self._grid.batch_size + 4 * dim)))
         parts = [self._train(pairs[first : first + at_once]) for first in range(0, len(pairs), at_once)]
@@ -204,7 +217,7 @@ class _GridTraining:
         return weight_HOD, bias_HO - weight_HOD @ self._mean_D
 
     def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
-        """Weights and biases of some configurations for standardised features, trained as one layer."""
+        """Trains some configurations as one layer; returns weights and biases for standardised features."""
         grid, dim = self._grid, self._x_nD.shape[1]
         weights = [torch.zeros(self._outputs, dim, requires_grad=True) for _ in pairs]
         biases = [torch.zeros(self._outputs, requires_grad=True) for _ in pairs]
@@ -222,7 +235,7 @@ class _GridTraining:
         return torch.stack(weights).detach(), torch.stack(biases).detach()
 
     def _gradient(self, rows_B: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
-        """Sets the parameters' gradients to that of the batch's loss."""
+        """Sets the parameters' gradients to the gradient of the batch's loss."""
         total = self._rows.total
         rows_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
         if len(rows_b):
@@ -245,7 +258,7 @@ class _GridTraining:
 
 
 def _sum_gradients(parameters: Sequence[Tensor], total: Callable[[Tensor], Tensor]) -> None:
-    """Sums the gradients over the processes, some of which may have none."""
+    """Sums the gradients over the processes; a process without rows in the batch has none."""
     own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
     summed = total(torch.cat([gradient.flatten() for gradient in own]))
     for parameter, gradient in zip(
@@ -268,7 +281,7 @@ def _optimizer(
 
 
 def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:
-    """The sum over configurations of the mean over known targets."""
+    """Returns the sum over configurations of the mean loss over known targets."""
     configurations = logits_BHO.shape[1]
     if isinstance(y, LabelRows):
         y_BHL = y.dense().unsqueeze(1).expand_as(logits_BHO)
@@ -284,17 +297,18 @@ def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:
 
 
 def _known_entries(y: Targets) -> int:
-    """The number of targets over which `_loss` takes each configuration's mean."""
+    """Returns the number of known targets, over which `_loss` takes each configuration's mean."""
     if not isinstance(y, LabelRows):
         return int((y >= 0).sum())
     return len(y) * y.width - (0 if y.unknown is None else len(y.unknown.columns))
 
 
 def _standard(x_nD: Tensor, known_n: Tensor, rows: ProbeRows) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (D,) of the features of all rows with a target; a constant feature keeps its scale.
+    """Returns mean and standard deviation (D,) of the features over all processes' rows with a target.
 
-    They follow from the mean and deviation of each process's rows r, in float64: mean = sum_r n_r mean_r / N,
-    variance = sum_r n_r (deviation_r^2 + (mean_r - mean)^2) / N.
+    The scale of a constant feature is 1. Both are computed in float64 from the mean and deviation of each
+    process's n_r rows: mean = sum_r n_r mean_r / N, variance = sum_r n_r (deviation_r^2 + (mean_r - mean)^2)
+    / N.
     """
     own_nD = x_nD if len(known_n) == len(x_nD) else x_nD[known_n]
     n, dim = len(own_nD), x_nD.shape[1]

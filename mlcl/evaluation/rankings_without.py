@@ -1,4 +1,6 @@
-"""Average precision and AUC of a ranking without each block of its rows, from one sort.
+"""Average precision and AUC of a ranking without each block of its rows, computed from one sort.
+
+A block is a set of rows that the jackknife leaves out together.
 
 Shapes: N rows, L labels, n rows or cells of one ranking, P positives, B blocks.
 """
@@ -13,22 +15,24 @@ import numpy as np
 from mlcl.evaluation.tasks import Array
 
 CELLS = 1 << 22
-"""The largest number of counts (P, blocks) that are held at once."""
+"""The largest number of counts (P, blocks) that are in memory at once."""
 
 Without = Callable[[Array, Array, Array, int], Array]
-"""Takes the scores (n,), truths (n,) bool and blocks (n,) of one ranking and B; gives its values (B,)."""
+"""A function of the scores (n,), truths (n,) bool and blocks (n,) of one ranking, and of B.
+
+It returns the values (B,) of the ranking without each block."""
 
 
 @dataclass(frozen=True)
 class LabelBlocks:
-    """A multi-label prediction whose rows are in blocks.
+    """A multi-label prediction whose rows are grouped in blocks.
 
     Args:
-        probabilities: (N, L) float.
-        true: Whether each label is true (N, L) bool.
-        block: The block of each row (N,), 0 to B - 1.
-        blocks: B.
-        known: Whether each entry is known (N, L) bool; None for all.
+        probabilities: Probabilities (N, L), float.
+        true: Whether each label is true (N, L), bool.
+        block: The number of the block of each row (N,), from 0 to B - 1.
+        blocks: The number of blocks B.
+        known: Whether each entry is known (N, L), bool; None if all are known.
     """
 
     probabilities: Array
@@ -38,7 +42,7 @@ class LabelBlocks:
     known: Array | None = None
 
     def by_label(self, value: Without) -> Array:
-        """The value of each label's ranking of the rows in which it is known, without each block (B, L)."""
+        """Returns each label's `value` without each block (B, L), over the rows in which it is known."""
         columns = []
         for label in range(self.true.shape[1]):
             rows = slice(None) if self.known is None else self.known[:, label]
@@ -47,18 +51,18 @@ class LabelBlocks:
         return np.stack(columns, axis=1)
 
     def pooled(self, value: Without) -> Array:
-        """The value of the ranking of all known cells without each block (B,)."""
+        """Computes `value` without each block (B,), from one ranking of all known row-label entries."""
         cells = np.ones_like(self.true) if self.known is None else self.known
         block = np.broadcast_to(self.block[:, None], self.true.shape)
         return value(self.probabilities[cells], self.true[cells], block[cells], self.blocks)
 
 
 def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> Array:
-    """Average precision without each block (B,); NaN where no positive remains.
+    """Returns the average precision without each block (B,); NaN if no positive row remains.
 
-    Equal scores share a rank, as in `rank_labels`. With c(i) the rows and p(i) the positives that score at
-    least as high as positive i, c_b(i) and p_b(i) those of them in block b, it is the mean of
-    (p(i) - p_b(i)) / (c(i) - c_b(i)) over the positives outside of b.
+    Equal scores share a rank, as in `rank_labels`. Let c(i) be the number of rows, and p(i) the number of
+    positive rows, that score at least as high as positive i, and c_b(i) and p_b(i) the numbers of those in
+    block b. The value is the mean of (p(i) - p_b(i)) / (c(i) - c_b(i)) over the positives outside of b.
     """
     order = np.argsort(-score_n)
     falling, true, block = -score_n[order], true_n[order], block_n[order]
@@ -84,16 +88,20 @@ def average_precision_without(score_n: Array, true_n: Array, block_n: Array, blo
 
 
 def _counts(place: Array, column: Array, from_P: Array, wide: int) -> Array:
-    """The numbers of rows by block (P, wide) among the first `from_P` places; `from_P` ascends."""
+    """Returns how many of the first `from_P` rows of a ranking are in each block (P, wide).
+
+    `place` and `column` are the rank and the block of each row; `from_P` (P,) ascends.
+    """
     segment = np.searchsorted(from_P, place, side="right")
     cells = np.bincount(segment * wide + column, minlength=(len(from_P) + 1) * wide)
     return np.asarray(cells.reshape(-1, wide)[: len(from_P)].cumsum(0))
 
 
 def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> Array:
-    """The area under the ROC curve without each block (B,); NaN where a positive or a negative lacks.
+    """Returns the area under the ROC curve without each block (B,).
 
-    With U(S, T) the pairs of a positive of S and a negative of T in the right order, equal ones half, it is
+    It is NaN if no positive or no negative row remains. Let U(S, T) be the number of pairs of a positive in S
+    and a negative in T that are in the right order, where pairs with equal scores count half. The value is
     U(all, all) - U(b, all) - U(all, b) + U(b, b), divided by the number of pairs that remain.
     """
     _, rank_n = np.unique(score_n, return_inverse=True)
@@ -116,7 +124,7 @@ def auc_without(score_n: Array, true_n: Array, block_n: Array, blocks: int) -> A
 
 
 def _lower(own: Array, other: Array) -> Array:
-    """For each of `own`, how many of `other` are lower, and half of those equal."""
+    """Returns, for each value in `own`, how many values of `other` are lower; equal values count half."""
     ordered = np.sort(other)
     sides = np.searchsorted(ordered, own, side="left") + np.searchsorted(ordered, own, side="right")
     return np.asarray(sides / 2)

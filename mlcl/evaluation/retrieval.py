@@ -1,12 +1,12 @@
-"""Exact nearest neighbours, and the merging of neighbours found in disjoint pieces of a datastore.
+"""Finds exact nearest neighbours, and merges neighbours that were found in disjoint parts of a datastore.
 
-A distance depends on its row and its query alone, and rows are ordered by distance and then row number. So
-the k nearest of all rows are among the k nearest of each piece, and merging them gives, to the last bit and
-with ties, what one search of all rows gives.
+A distance depends only on its row and its query, and rows are sorted by distance and then row number. So the
+k nearest of all rows are among the k nearest rows of each part, and merging these gives, bit by bit and with
+ties, the result of one search of all rows.
 
-Shapes: N datastore rows, n rows of a block, M queries, D embedding, K neighbours, F found in all pieces, C of
-them that are no farther than the K-th (with ties more than K a query), U queries that are searched again, B
-queries of a chunk, G distinct rows.
+Shapes: N datastore rows, n rows of a block, M queries, D embedding, K neighbours, F neighbours found in all
+parts, C of these that are no farther than the K-th (with ties more than K a query), U queries that are
+searched again, B queries of a chunk, G distinct rows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from torch import Tensor
 from mlcl.evaluation.tasks import Array, array
 
 SLACK = 8
-"""Neighbours that are searched beyond K, so that the K-th is seldom in doubt."""
+"""The number of neighbours that are searched beyond K, so that the K-th is seldom in doubt."""
 CHUNK = 64
-"""Queries whose candidates are measured in float64 at once."""
+"""The number of queries whose candidates are measured in float64 at once."""
 BLOCK = 131_072
-"""Datastore rows that are searched at once: it bounds the memory beyond the rows themselves."""
+"""The number of datastore rows that are searched at once; it limits the memory needed besides the rows
+themselves."""
 
 
 logger = logging.getLogger(__name__)
@@ -35,28 +36,32 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Euclidean distances (M, K) float32, ascending, and the rows of the datastore (M, K) int64."""
+    """The nearest datastore rows of M queries.
+
+    `distance` has the Euclidean distances (M, K) float32, ascending, and `index` the row numbers in the
+    datastore (M, K) int64.
+    """
 
     distance: Tensor
     index: Tensor
 
 
 def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours:
-    """Finds the nearest datastore rows of every query, nearest first; of equal distances the lower row first.
+    """Finds the nearest datastore rows of every query, nearest first; at equal distance the lower row first.
 
-    faiss proposes by float32 matrix products, whose distances cancel for near rows; the found rows' distances
-    are then computed again from differences in float64, and a query whose K-th neighbour is not safe beyond
-    faiss' rounding is searched again in float64. So a duplicate is at distance 0 and the result depends on
-    neither batch nor threads. The rows are searched block by block and not copied.
+    faiss proposes rows by float32 matrix products, in which small distances lose their digits. The distances
+    of the proposed rows are then computed again from differences in float64, and a query for which faiss'
+    rounding may have missed a neighbour is searched again in float64. So a duplicate is at distance 0, and
+    the result depends on neither batch nor threads. The rows are searched block by block and not copied.
     Source: kNN-MLTC section 3.2.
 
     Args:
-        datastore_ND: The rows, float32.
-        queries_MD: The queries, float32.
-        k_max: The wanted K; with fewer rows K is smaller, which is logged.
+        datastore_ND: The embeddings of the datastore's rows, float32.
+        queries_MD: The embeddings of the queries, float32.
+        k_max: The requested K; if there are fewer rows, K is their number, which is logged.
 
     Raises:
-        ValueError: For an empty datastore, embeddings that are not finite and k_max < 1.
+        ValueError: The datastore is empty, embeddings are not finite, or k_max < 1.
 
     Example:
         >>> retrieve(torch.eye(3), torch.tensor([[1.0, 0.5, 0.0]]), 2).index.tolist()
@@ -74,14 +79,15 @@ def retrieve(datastore_ND: Tensor, queries_MD: Tensor, k_max: int) -> Neighbours
 
 
 def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
-    """The k_max nearest neighbours from those found in disjoint pieces of a datastore.
+    """Returns the k_max nearest of the neighbours that were found in disjoint parts of a datastore.
 
     Args:
-        found: Neighbours in each piece, in any order, with any K; `index` counts the rows of all pieces.
-        k_max: The wanted K; with fewer neighbours in all, K is smaller.
+        found: The neighbours in each part, in any order, with any K; `index` has row numbers of the whole
+            datastore.
+        k_max: The requested K; if there are fewer neighbours in all parts, K is their number.
 
     Raises:
-        ValueError: For no neighbours, for different numbers of queries, and for k_max < 1.
+        ValueError: There are no neighbours, numbers of queries differ, or k_max < 1.
     """
     distance_MF = np.concatenate([array(each.distance) for each in found], axis=1)
     index_MF = np.concatenate([array(each.index) for each in found], axis=1)
@@ -98,9 +104,9 @@ def merge(found: Sequence[Neighbours], k_max: int) -> Neighbours:
 
 
 def available(rows: int, k_max: int) -> int:
-    """The number of neighbours that a datastore of `rows` rows has; fewer than k_max are logged.
+    """Returns the number of neighbours that a datastore of `rows` rows has, at most k_max.
 
-    Raises ValueError for no rows and for k_max < 1.
+    Logs a warning if there are fewer than k_max. Raises ValueError if there are no rows, or k_max < 1.
     """
     if rows < 1 or k_max < 1:
         raise ValueError(f"no neighbours: {rows} rows to choose from, k_max {k_max}")
@@ -110,7 +116,7 @@ def available(rows: int, k_max: int) -> int:
 
 
 def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
-    """Distances and rows (M, k) of the k nearest rows of a block."""
+    """Returns distances and row numbers (M, k) of the k nearest rows of a block."""
     approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + SLACK))
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
     for first in range(0, len(q_MD), CHUNK):
@@ -126,7 +132,7 @@ def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
 
 
 def _nearest(x_nD: Array, q_BD: Array, found_BF: Array, k: int) -> tuple[Array, Array]:
-    """The first k of the found rows, by distance and then index."""
+    """Returns distances and numbers of the k nearest found rows, sorted by distance and then number."""
     distance_BF = _distance(x_nD[found_BF], q_BD[:, None])
     order_BK = np.lexsort((found_BF, distance_BF), axis=-1)[:, :k]
     return np.take_along_axis(distance_BF, order_BK, 1), np.take_along_axis(found_BF, order_BK, 1)
@@ -139,14 +145,14 @@ def _distance(x: Array, q: Array) -> Array:
 
 
 def _unsafe(x_nD: Array, q_MD: Array, last_M: Array, kth_M: Array) -> Array:
-    """Queries for which a row that faiss did not propose could be as near as the K-th."""
+    """Returns the queries for which a row that faiss did not propose could be as near as the K-th."""
     rounding_M = _rounding(x_nD, q_MD, np.float32)
     kth_M = kth_M.astype(np.float64) ** 2 * (1 + 1e-6)
     return np.flatnonzero(last_M - rounding_M <= kth_M)
 
 
 def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, Array]]:
-    """Distances and rows, in order, of at least the k nearest of each query.
+    """Yields, for each query, distances and row numbers of at least its k nearest rows, nearest first.
 
     Equal rows are measured once: a collapsed encoder makes all of them candidates.
     """
@@ -164,14 +170,14 @@ def _search_float64(x_nD: Array, q_UD: Array, k: int) -> Iterator[tuple[Array, A
 
 
 def _squares(x_nD: Array, q_BD: Array) -> tuple[Array, Array]:
-    """Squared distances (B, n) by float64 products, and the bound on their error (B,)."""
+    """Returns squared distances (B, n) from float64 products, and a bound on their error (B,)."""
     x_nD, q_BD = x_nD.astype(np.float64), q_BD.astype(np.float64)
     lengths_Bn = np.einsum("nd,nd->n", x_nD, x_nD) + np.einsum("bd,bd->b", q_BD, q_BD)[:, None]
     return lengths_Bn - 2 * q_BD @ x_nD.T, _rounding(x_nD, q_BD, np.float64)
 
 
 def _rounding(x_nD: Array, q_MD: Array, dtype: type[np.floating]) -> Array:
-    """Bound on the error of |x|^2 - 2 x.q + |q|^2 in `dtype`, for every query."""
+    """Returns a bound on the error of |x|^2 - 2 x.q + |q|^2 in `dtype`, for every query."""
     largest = np.sqrt(np.einsum("nd,nd->n", x_nD, x_nD).max())
     size_M = np.sqrt(np.einsum("md,md->m", q_MD, q_MD)) + largest
     return np.asarray((x_nD.shape[1] + 8) * float(np.finfo(dtype).eps) * size_M.astype(np.float64) ** 2)

@@ -1,4 +1,4 @@
-"""All metrics of a prediction, from probabilities and targets, and all metrics of embeddings.
+"""Computes all metrics of a prediction from probabilities and targets, and all metrics of embeddings.
 
 Shapes: N rows, C classes, L labels, A aspects, D embedding.
 """
@@ -36,14 +36,14 @@ AT_HALF = Decision.fixed(0.5)
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metric that chooses on validation, and how predictions are made for it.
+    """The metric by which choices are made on validation, and how predictions are made for it.
 
     Args:
-        metric: A name of `metric_names`.
-        mode: Whether more (`max`) or less (`min`) is better.
-        threshold: How several labels are predicted, see `choose`.
-        aspects: The names of the aspects, if there are any.
-        at_least_one: Whether the most probable label of every row is predicted besides.
+        metric: A name that `metric_names` returns.
+        mode: Whether larger (`max`) or smaller (`min`) values are better.
+        threshold: How the predicted labels are chosen if there are several, see `choose`.
+        aspects: The names of the aspects; None for other tasks.
+        at_least_one: Whether the most probable label of every row is always predicted, too.
     """
 
     metric: str
@@ -53,16 +53,16 @@ class Scoring:
     at_least_one: bool = False
 
     def better(self, value: float, than: float) -> bool:
-        """Whether one value of the metric beats another."""
+        """Whether the metric's value `value` is better than the value `than`."""
         return value > than if self.mode == "max" else value < than
 
     def decide(
         self, task: Task, probabilities: Tensor, targets: Targets, only: Collection[str] | None = None
     ) -> Decision:
-        """Chooses the decision on these rows, which are those of validation.
+        """Chooses the rule that says which labels are predicted, on these rows, which are validation rows.
 
-        The threshold is one half where nothing depends on it: for other tasks, and for `only` metrics that
-        rank.
+        The threshold is one half if no metric depends on it: for tasks with classes, and if `only` names
+        nothing but metrics that read the ranking of probabilities.
         """
         needed = only is None or any(name in METRICS and METRICS[name].thresholded for name in only)
         if task != "multi_label" or not needed:
@@ -77,15 +77,15 @@ class Scoring:
         only: Collection[str] | None = None,
         facts: LabelFacts = NO_FACTS,
     ) -> dict[str, float]:
-        """`evaluate` with the decision that is chosen on the same rows."""
+        """Computes metrics as `evaluate` does, with the thresholds that are chosen on the same rows."""
         decision = self.decide(task, probabilities, targets, only)
         return evaluate(task, probabilities, targets, decision, self.aspects, only, facts)
 
 
 def metrics_of(task: Task, n_labels: int | None = None, groups: Collection[str] | None = ()) -> list[Metric]:
-    """The metrics of a task's predictions without a group, and those of `groups`; None for all groups.
+    """Returns the metrics of a task's predictions: metrics without a group, and the metrics in `groups`.
 
-    With `n_labels`, metrics that look deeper than there are labels are left out.
+    None stands for all groups. With `n_labels`, metrics that need more labels than there are are left out.
     """
     found = [
         metric
@@ -104,13 +104,13 @@ def metric_names(
     n_labels: int | None = None,
     groups: Collection[str] | None = (),
 ) -> tuple[str, ...]:
-    """Names of `metrics_of`, including those of each aspect, to check a job's choice before it starts.
+    """Returns the names of `metrics_of` and of each aspect's own metrics, to check a job before it starts.
 
     Args:
         task: The kind of task.
-        aspects: The names of the aspects, if there are any.
-        n_labels: The number of labels; metrics that look deeper are left out.
-        groups: Groups of metrics besides those without a group; None for all.
+        aspects: The names of the aspects; None for other tasks.
+        n_labels: The number of labels; metrics that need more labels are left out.
+        groups: Groups of metrics to add to the metrics without a group; None for all groups.
 
     Example:
         >>> metric_names("aspects", ["Taste"])
@@ -129,14 +129,18 @@ def metric_names(
 
 
 def aspect_metric(name: str, aspect: str) -> str:
-    """The name of an aspect's metric: `accuracy_` and the aspect in lower case, other signs as `_`."""
+    """Returns the name of an aspect's metric, such as `accuracy_taste`.
+
+    The aspect is in lower case, with `_` in place of characters other than letters and digits.
+    """
     return f"{name}_" + re.sub(r"[^a-z0-9]+", "_", aspect.lower()).strip("_")
 
 
 def metric_of(name: str, task: Task, aspects: Sequence[str] | None, count: int) -> tuple[Metric, int | None]:
-    """The metric with a name of `metric_names`, and the number of its aspect if it is an aspect's own.
+    """Returns the metric with a name of `metric_names`, and the number of the aspect whose own metric it is.
 
-    `count` is the number of aspects. Raises LookupError for an unknown name.
+    The number is None for all other metrics. `count` is the number of aspects. Raises LookupError for an
+    unknown name.
     """
     if task == "aspects":
         for number, aspect in enumerate(_aspects(aspects, count)):
@@ -157,26 +161,27 @@ def evaluate(
 ) -> dict[str, float]:
     """Computes the metrics of a prediction.
 
-    `mlcl metrics` lists the metrics and what they are. Metrics such as `map` are NaN where nothing can be
+    `mlcl metrics` lists and explains the metrics. Metrics such as `map` are NaN if no label or row can be
     scored.
 
     Args:
         task: The kind of task.
-        probabilities: (N, C), (N, L) or (N, A, C), float.
-        targets: Classes (N,), label rows, or classes (N, A). -1 is left out, as are unknown entries of label
-            rows.
-        decision: Which labels are predicted. Of equally probable classes the lower one is.
+        probabilities: Probabilities (N, C), (N, L) or (N, A, C), float.
+        targets: Classes (N,), label rows, or classes (N, A). Unknown classes, -1, and unknown entries of
+            label rows are left out.
+        decision: The rule that says which labels are predicted. For classes the most probable one is
+            predicted, of equally probable ones the lower.
         aspects: The names of the A aspects; by default their numbers.
-        only: The names of the metrics to compute; by default all without a group.
-        facts: Facts about labels and rows, which some metrics need.
+        only: The names of the metrics to compute; by default all metrics without a group.
+        facts: Frequency bands and a hierarchy of the labels, which some metrics need.
 
     Returns:
-        The values by name, in the order of `metric_names`.
+        The values, keyed by the metric's name, in the order of `metric_names`.
 
     Raises:
-        ValueError: For probabilities that are not finite, shapes that disagree, targets or needed facts that
-            are all missing.
-        UserError: For an unknown name in `only`.
+        ValueError: Probabilities are not finite, shapes disagree, no row has a known target, or `facts` lacks
+            what a metric needs.
+        UserError: `only` has an unknown name.
 
     Example:
         >>> p = torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.3, 0.7]])
@@ -203,7 +208,7 @@ def evaluate(
 
 
 def embedding_metrics(groups: Collection[str]) -> list[EmbeddingMetric]:
-    """The metrics of embeddings in these groups."""
+    """Returns the metrics of embeddings in these groups."""
     return [each for each in METRICS.values() if isinstance(each, EmbeddingMetric) and each.group in groups]
 
 
@@ -211,15 +216,16 @@ def evaluate_embeddings(embeddings: Tensor, labels: LabelRows, groups: Collectio
     """Computes the metrics of embeddings in some groups.
 
     Args:
-        embeddings: (N, D) float32.
+        embeddings: Embeddings (N, D), float32.
         labels: The label sets of the N rows; rows without a label are left out.
         groups: Groups of metrics.
 
     Returns:
-        The values by name. With unknown entries, metrics that are not `masked` are NaN.
+        The values, keyed by the metric's name. If labels have unknown entries, metrics that are not `masked`
+        are NaN.
 
     Raises:
-        ValueError: For embeddings that are not finite.
+        ValueError: Embeddings are not finite.
 
     Example:
         >>> rows = LabelRows.from_lists([[0], [0], [1], [1]], 2)
@@ -263,7 +269,7 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
 def _of_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
-    """The means over the aspects that have a target, and the aspects' own values."""
+    """Returns the means over the aspects that have a target, and the values of single aspects."""
     found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     needed = dict.fromkeys(metric.name for metric, _ in found.values())
     scored = {

@@ -1,20 +1,21 @@
-"""Thresholds on probabilities that are best for a metric: one for all labels, or one a label.
+"""Finds the thresholds on probabilities that are best for a metric: one for all labels, or one per label.
 
-Candidates are the thresholds at which one more true entry is predicted, found by sorting, and the one above
-all probabilities: between two of them only wrong entries are added, so the best of them is the best of all.
+Candidates are the thresholds at which one more true entry is predicted, found by sorting, and one above all
+probabilities. Between two neighbouring candidates only wrong entries are added, so the best candidate is the
+best of all thresholds.
 
-Few true entries say little about a label's own best threshold. So thresholds by label are drawn towards the
-one for all: a label's counts are joined by those of n0 true entries of the average label, where all labels
-are pooled and scaled by n0 / P:
+A label with few true entries has an unreliable best threshold. So the thresholds of single labels are shrunk
+towards the common one: the counts of n0 true entries of an average label are added to a label's counts. They
+are the counts of all labels together, scaled by n0 / P:
 
     right_l(t) + n0 right(t) / P,   predicted_l(t) + n0 predicted(t) / P,   true_l + n0
 
-n0 = infinity is the one threshold for all. n0 itself is chosen by cross-fitting: thresholds of the rows
-outside each of `FOLDS` folds are scored on the fold's rows. The largest n0 is used whose mean value is not
-below the best by more than the standard error of their difference over the folds.
+n0 = infinity gives the common threshold. n0 itself is chosen by cross-validation: for each of `FOLDS` folds,
+thresholds are found on the rows outside of the fold and scored on the rows in it. The largest n0 is used
+whose mean value over folds is not below the best mean by more than the standard error of their difference.
 
 Shapes: N rows, L labels, E entries (cells of N x L), P true entries, T candidates, X candidates of all
-labels, label by label.
+labels, one label after the other.
 """
 
 from __future__ import annotations
@@ -32,19 +33,23 @@ from mlcl.evaluation.tasks import Array
 
 HALF = 0.5
 UNKNOWN = -np.inf
-"""The score of a cell whose truth is not known: no threshold predicts it, and it is not counted."""
+"""The score of an entry whose truth is unknown: no threshold predicts it, and it is not counted."""
 CHUNK = 4_000_000
-"""Counts (candidates x labels) that are held at once."""
+"""The largest number of counts (candidates x labels) that are in memory at once."""
 FOLDS = 5
 STRENGTHS = (math.inf, 100.0, 30.0, 10.0, 3.0, 1.0)
-"""Values of n0 that are tried, the strongest first."""
+"""The values of n0 that are tried, in descending order."""
 STEPS = 50
-"""Most steps of `LabelCandidates.best`; a handful is usual."""
+"""The largest number of steps of `LabelCandidates.best`; a handful is usual."""
 
 
 @dataclass(frozen=True)
 class SortedScores:
-    """Scores (E,) float64 of cells, ascending, with their `row` and `label` (E,) int32 and truth (E,)."""
+    """The known entries of a prediction, sorted by score.
+
+    `score` (E,) float64 ascends; `row` and `label` (E,) int32 and `true` (E,) bool describe the entry of each
+    score.
+    """
 
     score: Array
     row: Array
@@ -54,21 +59,21 @@ class SortedScores:
 
     @classmethod
     def of(cls, scores_NL: Array, true_NL: Array) -> Self:
-        """The known cells of scores (N, L) and truth (N, L) bool."""
+        """Sorts the known entries, given scores (N, L) and truth (N, L) bool."""
         order_E = np.argsort(scores_NL, axis=None)[np.count_nonzero(scores_NL == UNKNOWN) :]
         row_E, label_E = (part.astype(np.int32) for part in np.divmod(order_E, scores_NL.shape[1]))
         score_E, true_E = scores_NL.reshape(-1)[order_E], true_NL.reshape(-1)[order_E]
         return cls(score_E, row_E, label_E, true_E, scores_NL.shape[1])
 
     def rows(self, kept_N: Array) -> Self:
-        """The cells of the rows that a mask (N,) keeps."""
+        """Returns the entries of the rows that a mask (N,) selects."""
         kept_E = kept_N[self.row]
         score, row, label, true = (part[kept_E] for part in (self.score, self.row, self.label, self.true))
         return type(self)(score, row, label, true, self.n_labels)
 
     @property
     def positives(self) -> Array:
-        """The true entries' scores (P,), ascending."""
+        """The scores of the true entries (P,), ascending."""
         return self.score[self.true]
 
     @property
@@ -77,7 +82,7 @@ class SortedScores:
         return np.bincount(self.label[self.true], minlength=self.n_labels)
 
     def columns(self) -> list[tuple[Array, Array]]:
-        """Each label's scores, of up to N rows, and its true entries' scores, both ascending."""
+        """Returns the scores of each label's entries and of its true entries, both ascending."""
         order_E = np.argsort(self.label, kind="stable")
         ends = np.bincount(self.label, minlength=self.n_labels).cumsum()[:-1]
         scores, true = (np.split(part[order_E], ends) for part in (self.score, self.true))
@@ -85,7 +90,7 @@ class SortedScores:
 
 
 def global_threshold(cells: SortedScores, metric: Metric) -> float:
-    """The one threshold with the best value of a metric of counts; one half without a true entry."""
+    """Returns the one threshold with the best value of a metric of counts; one half without a true entry."""
     if not cells.true.any():
         return HALF
     threshold_T, predicted_T, right_T = _candidates(cells.score, cells.positives)
@@ -105,9 +110,11 @@ def global_threshold(cells: SortedScores, metric: Metric) -> float:
 
 
 def label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) -> Array:
-    """Thresholds (L,) float64 for scores (N, L) and truth (N, L) bool, by the rule at the top of this file.
+    """Returns a threshold for each label (L,) float64, from scores (N, L) and truth (N, L) bool.
 
-    Row n is in the fold n mod `FOLDS`. A cell whose truth is not known has the score `UNKNOWN`.
+    The method is explained at the top of this file; row n is in the fold n mod `FOLDS`. An entry whose truth
+    is unknown has the score `UNKNOWN`. If the rows outside of a fold have no true entry, all labels get the
+    common threshold.
     """
     cells, fold_N = SortedScores.of(scores_NL, true_NL), np.arange(len(scores_NL)) % FOLDS
     if min(true_NL[fold_N != fold].sum() for fold in range(FOLDS)) == 0:
@@ -126,7 +133,7 @@ def label_thresholds(scores_NL: Array, true_NL: Array, metric: Metric) -> Array:
 
 
 def signed_values(metric: Metric, counts: Counts) -> Array:
-    """The metric of counts, negated where less is better."""
+    """Returns the metric of counts, negated if less is better."""
     assert metric.counts is not None
     value = np.asarray(metric.counts(counts))
     return value if metric.mode == "max" else -value
@@ -134,10 +141,12 @@ def signed_values(metric: Metric, counts: Counts) -> Array:
 
 @dataclass(frozen=True)
 class LabelCandidates:
-    """The candidates (X,) of all labels, each label's own and the one for all, with their counts.
+    """The candidate thresholds (X,) of all labels, with their counts; each label also has the common one.
 
-    `first` (L,) is the index of each label's first candidate, which is the one for all, `common`.
-    `pooled_right` and `pooled_predicted` are the counts of all labels at a candidate, divided by P.
+    `common` is the common threshold. `first` (L,) is the index of each label's first candidate, which is the
+    common threshold. `right` and `predicted` (X,) are the label's own counts at each candidate;
+    `pooled_right` and `pooled_predicted` (X,) are the counts of all labels there, divided by P. `true` (L,)
+    is the number of true entries of each label, `cells` the number of all known entries.
     """
 
     metric: Metric
@@ -153,7 +162,7 @@ class LabelCandidates:
 
     @classmethod
     def of(cls, cells: SortedScores, metric: Metric) -> LabelCandidates:
-        """The candidates for cells of which any is true."""
+        """Returns the candidates for entries of which at least one is true."""
         common = global_threshold(cells, metric)
         parts = [_label_candidates(*column, common) for column in cells.columns()]
         threshold, right, predicted = (np.concatenate(part) for part in zip(*parts, strict=True))
@@ -172,13 +181,14 @@ class LabelCandidates:
         )
 
     def best(self, strength: float) -> Array:
-        """The thresholds (L,) for one n0; of a label's equally good ones the closest to the one for all.
+        """Returns the best thresholds (L,) for one n0; of equally good ones the closest to `common`.
 
-        A metric of its labels' own values is best where each label's is. With a metric of pooled counts,
-        each label takes what is best beside the others as they are, and all move at once, until none can
-        gain. For a ratio of sums such as micro-F1 this rises at each step and ends at the best of all
-        thresholds: no label can gain when each maximises numerator - F denominator, which is the condition
-        of Dinkelbach (1967) for the optimum F.
+        If the metric is a mean of the labels' own values, each label takes the threshold that is best for its
+        own value. If the metric is computed from pooled counts, each label takes the threshold that is best
+        given the current thresholds of the other labels, and all labels change at once, until the metric no
+        longer rises. For a ratio of sums such as micro-F1 the metric rises at each step and ends at the
+        optimum over all thresholds: no label can gain when each maximises numerator - F denominator, which is
+        the condition of Dinkelbach (1967) for the optimum F.
         """
         if math.isinf(strength):
             return np.full(len(self.first), self.common)
@@ -203,12 +213,15 @@ class LabelCandidates:
         return np.asarray(self.threshold[kept_L])
 
     def _values(self, right: Array, predicted: Array, true: Array) -> Array:
-        """The metric of one label with each of these counts."""
+        """Returns the metric of a single label that has these counts, for each entry of the arrays."""
         right, predicted, true = (np.expand_dims(each, -1) for each in (right, predicted, true))
         return signed_values(self.metric, Counts(right, predicted, true, self.cells))
 
     def _best(self, value_X: Array, label_X: Array) -> Array:
-        """Each label's best candidate (L,); of equal ones the closest to `common`, then the first."""
+        """Returns the index of each label's best candidate (L,).
+
+        Of equally good candidates it is the one closest to `common`, then the first.
+        """
         equal_X = value_X == np.maximum.reduceat(value_X, self.first)[label_X]
         distance_X = np.where(equal_X, np.abs(self.threshold - self.common), np.inf)
         closest_X = distance_X == np.minimum.reduceat(distance_X, self.first)[label_X]
@@ -217,7 +230,7 @@ class LabelCandidates:
 
 
 def _choose_strength(value_FS: Array) -> float:
-    """The n0 that is used, from the values (folds, strengths)."""
+    """Returns the n0 to use, from the values of the metric (folds, strengths)."""
     best_F1 = value_FS[:, [value_FS.mean(0).argmax()]]
     loss_FS = best_F1 - value_FS
     error_S = loss_FS.std(axis=0, ddof=1) / np.sqrt(FOLDS)
@@ -225,10 +238,10 @@ def _choose_strength(value_FS: Array) -> float:
 
 
 def _candidates(scores_E: Array, positives_P: Array) -> tuple[Array, Array, Array]:
-    """The candidates (T,), ascending, with the numbers of predicted and right entries at each.
+    """Returns the candidates (T,), ascending, and the numbers of predicted and of right entries at each.
 
-    `positives_P` are the true entries' scores; both are ascending. Infinite scores are predicted at each
-    candidate; the last candidate predicts no others.
+    `scores_E` are the scores of all entries and `positives_P` those of the true entries, both ascending.
+    Entries with an infinite score are predicted at every candidate; the last candidate predicts only them.
     """
     value_T = np.unique(positives_P[np.isfinite(positives_P)])
     below_T = np.searchsorted(scores_E, value_T, side="left")
@@ -247,7 +260,7 @@ def _candidates(scores_E: Array, positives_P: Array) -> tuple[Array, Array, Arra
 
 
 def _label_candidates(scores_N: Array, positives_P: Array, common: float) -> tuple[Array, Array, Array]:
-    """Thresholds, right and predicted of a label's candidates, `common` first."""
+    """Returns a label's candidates, `common` first, with the numbers of right and predicted entries."""
     threshold_T, predicted_T, right_T = _candidates(scores_N, positives_P)
     return (
         np.append(common, threshold_T),
@@ -257,16 +270,16 @@ def _label_candidates(scores_N: Array, positives_P: Array, common: float) -> tup
 
 
 def _best_threshold(value_T: Array, threshold_T: Array) -> float:
-    """The threshold with the highest value; of equal ones the closest to one half, then the lower."""
+    """Returns the threshold with the highest value; of equal ones the closest to one half, then the lower."""
     best_T = threshold_T[value_T == value_T.max()]
     return float(best_T[np.abs(best_T - HALF).argmin()])
 
 
 def _from_each(columns_L: Sequence[Array], threshold_T: Array) -> Array:
-    """The number of values of each ascending column from each threshold on (T, L)."""
+    """Returns, for each ascending column, how many of its values are at or above each threshold (T, L)."""
     return np.stack([_count_from(column, threshold_T) for column in columns_L], axis=1)
 
 
 def _count_from(scores_E: Array, threshold_T: Array) -> Array:
-    """The number of ascending scores from each threshold on (T,)."""
+    """Returns how many of the ascending scores are at or above each threshold (T,)."""
     return len(scores_E) - np.searchsorted(scores_E, threshold_T, side="left")

@@ -1,4 +1,4 @@
-"""Encoders, projection heads and classifiers: plain modules, built from keyword arguments."""
+"""Encoders, projection heads and classifiers: PyTorch modules that are built from keyword arguments."""
 
 from mlcl.models.encoder import Encoder
 from mlcl.models.encoders import ENCODERS, build_encoder

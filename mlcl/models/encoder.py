@@ -1,4 +1,4 @@
-"""Declares an encoder: its keys in a job, what it needs, how it is built and exported."""
+"""Declares an encoder: its keys in a job, its requirements, and how it is built and exported."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from mlcl.errors import UserError
 from mlcl.models.pretrained import PretrainedKeys, build_network
 
 SIZES = {"text": "max_length", "image": "image_size"}
-"""The key of the input's size, by modality: tokens of a text, or pixels of an image's side."""
+"""The key of the input's size, keyed by modality: the tokens read of a text, or an image's side in pixels."""
 TOKENIZERS = {"words": "vocabulary", "pretrained": "model"}
-"""The key that a tokenizer is built from: the number of words it keeps, or the model that it belongs to."""
+"""The key in a job that a tokenizer is built from, keyed by the kind of tokenizer: the number of words that
+it keeps, or the model that it belongs to."""
 Reads = Literal["text", "image", "vectors"]
-"""The modality of a data set."""
+"""The modality of a data set that an encoder reads."""
 GIVEN = {
     "vocabulary_size": "a text vocabulary",
     "labels": "labels",
     "label_graph_LL": "label rows",
     "input_columns": "frozen inputs",
 }
-"""Parameters that `build` may have besides the section's keys and `network`, and their names in messages."""
+"""Parameters that `build` may have besides the section's keys and `network`, with what a data set then needs,
+for error messages."""
 
 
 InputName = Literal["tfidf", "transformer", "image", "column"]
@@ -35,7 +37,7 @@ InputName = Literal["tfidf", "transformer", "image", "column"]
 
 
 class FeatureInput(Section):
-    """The keys of one frozen input, with its modality."""
+    """The keys of one frozen input in a job, with the modality that it reads."""
 
     modality: ClassVar[Reads]
 
@@ -44,37 +46,38 @@ class FeatureInput(Section):
 class Encoder:
     """Declares an encoder as a value at the top of a module of `mlcl.models.encoders`, or of a plugin.
 
-    The module that `build` gives has the embedding's size as attribute `dim`. Its `forward` takes `input_ids`
-    (B, T) int64 and `attention_mask` (B, T) bool, padding on the right, or `pixels` (B, 3, H, W) float, and
-    gives (B, dim). A module with an attribute `label_logits`, L above 0, gives (B, dim + L): L logits follow
-    the embedding. Padding must not change an output, and all trained parameters are float32. With `frozen`,
-    `forward` takes a dense input under its name, (B, F) float, and a sparse one as `NAME_columns` (B, T)
-    int32 and `NAME_values` (B, T) float, 0 at padding.
+    The module that `build` returns has an attribute `dim`, the embedding's size D. Its `forward` takes
+    `input_ids` (B, T) int64 and `attention_mask` (B, T) bool, with padding on the right, or `pixels`
+    (B, 3, H, W) float, and returns embeddings (B, D). A module whose attribute `label_logits` is L > 0
+    returns (B, D + L): the embedding and then L logits. Padding must not change an output, and all trained
+    parameters are float32. With `frozen`, `forward` takes a dense input under its name, (B, F) float, and a
+    sparse one as `NAME_columns` (B, T) int32 and `NAME_values` (B, T) float, 0 at padding.
 
     Args:
         name: The name in a job.
-        title: One line on what it is.
+        title: One line that describes the encoder.
         section: The keys of a job's `encoder`: `name`, the key of SIZES and, with a tokenizer, that of
             TOKENIZERS.
-        build: Builds the module. It is called by keyword, with the arguments that it names: keys of the
-            section as plain values (all but `name` and those of SIZES and TOKENIZERS must be named);
-            `vocabulary_size`, the number of the tokenizer's ids, padding included; `labels`, the number of
-            labels of the classifier; `label_graph_LL`, see `label_graph`; `input_columns`, the numbers in a
-            row of each frozen input, by its name; and `network`, the pretrained network that the keys of
-            `PretrainedKeys` in the section describe.
+        build: Builds the module. It is called with keyword arguments for its own parameters, which may be:
+            keys of the section as plain values (all but `name` and those of SIZES and TOKENIZERS must be
+            named); `vocabulary_size`, the number of the tokenizer's ids, padding included; `labels`, the
+            number of labels of the classifier; `label_graph_LL`, see `label_graph`; `input_columns`, the
+            number of columns of each frozen input, keyed by its name; and `network`, the pretrained network
+            that the keys of `PretrainedKeys` in the section describe.
         modality: `text` or `image`; None with `frozen`.
-        frozen: Gives the frozen inputs that a section names. Such an encoder has no modality, no tokenizer
-            and no key of SIZES.
+        frozen: Returns the frozen inputs that a section names, keyed by name. Such an encoder has no
+            modality, no tokenizer and no key of SIZES.
         tokenizer: `words` for a vocabulary of the training texts, `pretrained` for the model's own.
-        label_wise: Whether the own logits are the classifier; otherwise they are added to its logits.
-        files: Keys that name a file, which must exist before anything starts; None for an exported model,
-            whose weights are loaded later.
-        packages: The distributions that predicting needs.
+        label_wise: Whether the module's own logits replace a classifier; otherwise they are added to the
+            classifier's logits.
+        files: Keys of the section whose values name a file. The file must exist before anything starts; for
+            an exported model, whose weights are loaded later, `build` gets None instead.
+        packages: The names of the Python distributions that predicting needs.
         export: Writes what an exported model needs besides the weights: the configuration of `network`.
-        order: The position in lists; equal ones are sorted by name.
+        order: The position in lists; encoders with an equal order are sorted by name.
 
     Raises:
-        ValueError: Where section and `build` do not fit.
+        ValueError: `section` and `build` do not fit together.
 
     Example:
         >>> class Section(EncoderConfig):
@@ -123,26 +126,27 @@ class Encoder:
         return inspect.signature(self.build).parameters
 
     def needs(self, given: str) -> bool:
-        """Whether `build` has a parameter of this name."""
+        """Whether `build` has a parameter with the name `given`."""
         return given in self._parameters
 
     def reads(self, section: EncoderConfig) -> Reads:
-        """The modality: text, image or vectors."""
+        """Returns the modality that an encoder with this section reads: text, image or vectors."""
         if self.frozen is None:
             assert self.modality is not None
             return self.modality
         return next(iter(self.frozen(section).values())).modality
 
     def size(self, section: EncoderConfig) -> int:
-        """The number of tokens that are read of a text, or the side in pixels that images are resized to."""
+        """Returns the number of tokens read of a text, or the side in pixels that images are resized to."""
         return int(getattr(section, SIZES[str(self.modality)]))
 
     def module(
         self, section: EncoderConfig, given: Mapping[str, Any], folder: Path | None = None
     ) -> nn.Module:
-        """Builds the module of a section; with the folder of an exported model without its weights.
+        """Builds the module of a section; with `folder`, an exported model's, the caller loads its weights.
 
-        Raises UserError where the data set lacks what the encoder needs.
+        `given` has arguments of `build` from the data set, keyed by name. Raises UserError if the data set
+        lacks something that the encoder needs.
         """
         values = {**section.model_dump(exclude={"name"}), **given}
         if self.needs("network"):

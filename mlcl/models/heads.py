@@ -1,4 +1,4 @@
-"""Modules that read an encoder's output: projections before a contrastive loss, and classifiers.
+"""Modules that take an encoder's output: projections before a contrastive loss, and classifiers.
 
 Shapes: B rows, D embedding, L the encoder's own logits, O = D + L its output, K the projection's size, C
 classes or labels, A aspects, H levels of a hierarchy, P = C (C - 1) / 2 pairs of classes.
@@ -16,20 +16,20 @@ from mlcl.unit_rows import unit_rows
 
 
 class Projection(nn.Module):
-    """Projects embeddings for a contrastive loss: z = Proj(h).
+    """The projection of embeddings for a contrastive loss: z = Proj(h).
 
     `mlp` is W2 relu(W1 h + b1) + b2, `linear` is W h + b, `identity` is h. The attribute `dim` is K.
     Source: Similarity-Dissimilarity, appendix D (mlp); MLCL, section 3.3 (unit length).
 
     Args:
         kind: `mlp`, `linear` or `identity`.
-        encoder_dim: D.
-        dim: K; for identity it is D.
+        encoder_dim: The size of the embedding D.
+        dim: The size of the projection K; not used by `identity`, where K is D.
         hidden: The hidden size of the mlp, by default D.
         normalize_input: Whether h is scaled to unit length first.
 
     Raises:
-        ValueError: For an unknown kind.
+        ValueError: The kind is unknown.
 
     Example:
         >>> Projection("mlp", encoder_dim=16, dim=8)(torch.randn(4, 16)).shape
@@ -66,7 +66,7 @@ def _network(kind: str, encoder_dim: int, dim: int, hidden: int) -> nn.Module:
 
 
 class LinearClassifier(nn.Module):
-    """Logits W h + b, (B, C); with `aspects` one classifier for each of A aspects, (B, A, C)."""
+    """A layer with logits W h + b, (B, C); with `aspects` one classifier for each of A aspects, (B, A, C)."""
 
     def __init__(self, encoder_dim: int, classes: int, aspects: int | None = None) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class LinearClassifier(nn.Module):
 
 
 class WithOwnLogits(nn.Module):
-    """Adds the logits of an encoder, which follow its embedding, to those of a layer f of the embedding.
+    """Adds an encoder's own logits, which follow its embedding, to the logits of a layer f of the embedding.
 
         logits = f(embedding) + own logits, or the own logits alone without a layer f
 
@@ -93,7 +93,7 @@ class WithOwnLogits(nn.Module):
         self.layer = layer
 
     def forward(self, output_BO: Tensor) -> Tensor:
-        """Maps the encoder's output (B, D + L) to logits of f's shape, or (B, L)."""
+        """Maps the encoder's output (B, D + L) to logits in f's shape, or (B, L) without f."""
         own_BL = output_BO[:, self.dim :]
         if self.layer is None:
             return own_BL
@@ -104,19 +104,21 @@ class WithOwnLogits(nn.Module):
 class PrototypeClassifier(nn.Module):
     """Class prototypes whose distances follow a hierarchy: the baseline that MLCL's Table 2 calls Guided.
 
-    A class's score is how near its learned point pi_k is.
+    Each class k has a learned point pi_k; its score is the higher the nearer the embedding h is to this
+    point.
 
         logit_k = -d(h, pi_k),  d the Euclidean distance
         L       = cross-entropy(logits) + weight * L_disto
         L_disto = min_s mean_{k<l} ((s d(pi_k, pi_l) - D_kl) / D_kl)^2
 
-    `forward` gives the logits, `regulariser` weight * L_disto; the caller adds the cross-entropy. Points
-    start uniform in [0, 1), as in the authors' code. MLCL names neither the distance, the weight nor the tree
-    that it used.
+    `forward` returns the logits and `regulariser` weight * L_disto; the caller adds the cross-entropy. Points
+    are initialised uniformly in [0, 1), as in the authors' code. MLCL names neither the distance, the weight
+    nor the tree that it used.
 
     Args:
         encoder_dim: The size of the encoder's embedding.
-        distance_CC: D: finite, symmetric, above 0 between classes; see `tree_distances`.
+        distance_CC: The distances D between classes in the hierarchy: finite, symmetric, and positive between
+            different classes; see `tree_distances`.
         weight: The weight of L_disto.
 
     Source: Landrieu and Garnot 2021, Leveraging Class Hierarchies with Metric-Guided Prototype Learning, the
@@ -132,7 +134,7 @@ class PrototypeClassifier(nn.Module):
         self.register_buffer("distance_P", distance_CC[row_P, column_P].to(self.prototypes_CD.dtype))
 
     def forward(self, h_BD: Tensor) -> Tensor:
-        """Embeddings (B, D) to logits (B, C)."""
+        """Maps embeddings (B, D) to logits (B, C)."""
         # Not through a matrix product: it loses a small distance beside large norms.
         distance_BC = torch.cdist(
             h_BD.to(self.prototypes_CD.dtype), self.prototypes_CD, compute_mode="donot_use_mm_for_euclid_dist"
@@ -140,15 +142,16 @@ class PrototypeClassifier(nn.Module):
         return -distance_BC
 
     def regulariser(self) -> Tensor:
-        """weight * L_disto, a scalar; equal on every rank."""
+        """Returns weight * L_disto, a scalar; equal on every rank."""
         return self.weight * distortion(self.prototypes_CD, self.distance_P)
 
 
 def distortion(points_CD: Tensor, distance_P: Tensor) -> Tensor:
-    """The distortion of points' distances against given ones at the best common scale, in [0, 1].
+    """Returns the distortion of the distances between points against given distances, in [0, 1].
 
-    With the ratios a_kl = d(pi_k, pi_l) / D_kl the mean of (s a - 1)^2 is least at s = sum a / sum a^2.
-    `distance_P` holds D_kl of the pairs k < l, row by row. Points that all coincide give 1.
+    The points are scaled by the common factor s that is best. With the ratios a_kl = d(pi_k, pi_l) / D_kl the
+    mean of (s a - 1)^2 is least at s = sum a / sum a^2. `distance_P` has D_kl of the pairs k < l, row by row.
+    Points that all coincide give 1.
     Source: Landrieu and Garnot 2021, the smooth and scale-free form of the distortion.
     """
     ratio_P = F.pdist(points_CD) / distance_P
@@ -158,10 +161,12 @@ def distortion(points_CD: Tensor, distance_P: Tensor) -> Tensor:
 
 
 def tree_distances(path_CH: Tensor) -> Tensor:
-    """Edges between the leaves of a tree: 2 (H - levels that two classes share from the top), (C, C) float32.
+    """Returns the number of edges between the leaves of a tree (C, C) float32.
 
-    `path_CH` has each class's groups, coarse first, the class itself last; int64, -1 unknown, which no
-    other class shares. A root is above the coarsest level: classes without a common group are 2 H apart.
+    It is 2 (H - number of levels, from the top, at which two classes are in the same group). `path_CH` has
+    each class's group at every level, the coarsest first and the class itself last, as int64; -1 is an
+    unknown group, which no other class shares. A root is above the coarsest level, so classes without a
+    common group are 2 H apart.
 
     Example:
         >>> tree_distances(torch.tensor([[0, 0], [0, 1], [1, 2]])).tolist()

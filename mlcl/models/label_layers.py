@@ -1,4 +1,4 @@
-"""Layers with a vector for each label: attention over tokens of a text, and convolutions along a graph.
+"""Layers that compute a vector for each label: attention over the tokens of a text, and graph convolutions.
 
 Shapes: B texts, T tokens, D token state, L labels, K labels of one block, P pairs of labels of one row, V the
 size of a label's vector in a graph.
@@ -16,23 +16,24 @@ from torch.utils.checkpoint import checkpoint
 from mlcl.labels import LabelRows
 
 LABELS_AT_ONCE = 512
-"""Most labels whose (B, K, T) weights and (B, K, D) vectors are in memory at once."""
+"""The largest number of labels whose (B, K, T) weights and (B, K, D) vectors are in memory at once."""
 
 
 class LabelAttention(nn.Module):
-    """Attention with weights of its own for each label: one vector and one logit a label.
+    """Attention with separate weights for each label, which gives one vector and one logit per label.
 
         Z = tanh(V H),  A = softmax(U Z) over tokens,  d_l = sum_t A_lt h_t,  logit_l = w_l . d_l + b_l
 
-    The text's embedding is the vectors' maximum or mean. Padding gets no weight. All values are at least
-    float32, under autocast too. Many labels are computed in blocks, which the backward computes again, so
-    the (B, L, T) weights and the (B, L, D) vectors never exist as a whole.
+    The text's embedding is the maximum or the mean of the vectors d_l over labels. Padding gets no weight.
+    All values are at least float32, under autocast too. If there are many labels they are computed in blocks,
+    which the backward pass computes again, so the (B, L, T) weights and the (B, L, D) vectors never exist as
+    a whole.
 
-    `key` holds V (D, D), `query` U (L, D), `output` w and b. They start normal with deviation 0.02, b at 0.
-    `label_logits` is L, `dim` is D.
+    `key` holds V (D, D), `query` U (L, D), `output` w and b. Weights are initialised from a normal
+    distribution with standard deviation 0.02, b with 0. `label_logits` is L, `dim` is D.
     Source: Huang et al. 2022, PLM-ICD, label-aware attention, from Vu et al. 2020, A Label Attention Model
-    for ICD Coding from Clinical Text; the start is from PLM-ICD's code. The maximum over labels as an
-    embedding is from kNN-MLTC, appendix A.
+    for ICD Coding from Clinical Text; the initialisation is that of PLM-ICD's code. The maximum over labels
+    as an embedding is from kNN-MLTC, appendix A.
     """
 
     def __init__(self, dim: int, labels: int, pooling: Literal["max", "mean"] = "max") -> None:
@@ -48,9 +49,10 @@ class LabelAttention(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """Token states (B, T, D) and their mask (B, T) bool, True for tokens, of which every text has one.
+        """Returns (B, D + L), at least float32: the embedding, then one logit per label.
 
-        Gives (B, D + L), at least float32: the embedding, then one logit a label.
+        `h_BTD` are token states (B, T, D); the mask (B, T) bool is True for tokens, of which every text has
+        at least one.
         """
         with torch.autocast(h_BTD.device.type, enabled=False):
             h_BTD = h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
@@ -62,7 +64,7 @@ class LabelAttention(nn.Module):
             return torch.cat([pooled_BD, *logits], dim=1)
 
     def _blocks(self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The maximum or sum (B, D) of each block's vectors, and the block's logits (B, K)."""
+        """Returns the maximum or sum (B, D) of each block's label vectors, and the block's logits (B, K)."""
         rows = (self.query.weight, self.output.weight, self.output.bias)
         if self.label_logits <= LABELS_AT_ONCE:
             parts = [self._block(z_BTD, h_BTD, mask_BT, *rows)]
@@ -84,16 +86,19 @@ class LabelAttention(nn.Module):
 
 
 def attend(score_BLT: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Label vectors (B, L, D): the softmax of scores (B, L, T) over a text's own tokens, times the states."""
+    """Returns label vectors (B, L, D): the states weighted by the softmax of scores (B, L, T) over tokens.
+
+    Padding, where the mask (B, T) is False, gets no weight.
+    """
     weight_BLT = score_BLT.masked_fill(~mask_BT.unsqueeze(1), -torch.inf).softmax(2)
     return weight_BLT @ h_BTD
 
 
 def label_graph(rows: LabelRows) -> Tensor:
-    """A_ij = P(label i | label j) = n_ij / n_j, with n_ij the rows that have both: (L, L) float32.
+    """Computes A_ij = P(label i | label j) = n_ij / n_j (L, L) float32, from the n_ij rows that have both.
 
-    The diagonal is 1. A label that no row has is joined to itself alone, which is our choice, so that nothing
-    is divided by 0. Source: Ma et al. 2021, statistical label co-occurrence.
+    The diagonal is 1. A label that no row has is connected only to itself, which is our choice and avoids a
+    division by 0. Source: Ma et al. 2021, statistical label co-occurrence.
 
     Example:
         >>> label_graph(LabelRows.from_lists([[0, 1], [0]], 2)).tolist()
@@ -109,18 +114,19 @@ def label_graph(rows: LabelRows) -> Tensor:
 
 
 def normalized(log_graph: Tensor) -> Tensor:
-    """A_ij / sqrt(r_i c_j), r and c the sums of rows and columns, from log A: (L, L) or (B, L, L) alike.
+    """Computes A_ij / sqrt(r_i c_j), r and c the sums of rows and columns, from log A (L, L) or (B, L, L).
 
     For a symmetric graph this is D^(-1/2) A D^(-1/2) of Kipf and Welling 2017, Eq. 2. Graphs over labels are
-    not symmetric; with both sums no weight is above 1 and no vector grows along it, which row sums alone do
-    not promise. That is our choice. Logarithms, because the sums of a sigmoid's values may underflow.
+    not symmetric; dividing by both sums keeps every weight at most 1 and lets no vector grow, which row sums
+    alone do not guarantee. That is our choice. Logarithms are used because the sums of a sigmoid's values may
+    underflow.
     """
     sums = log_graph.logsumexp(-1, keepdim=True) + log_graph.logsumexp(-2, keepdim=True)
     return (log_graph - sums / 2).exp()
 
 
 class GraphConvolution(nn.Module):
-    """`layers` times H <- LeakyReLU(A H W), each with its own W (V, V).
+    """Applies H <- LeakyReLU(A H W) `layers` times, each time with another W (V, V).
 
     Source: Kipf and Welling 2017, Eq. 2, with the activation of Ma et al. 2021.
     """
@@ -133,7 +139,7 @@ class GraphConvolution(nn.Module):
             nn.init.kaiming_uniform_(weight, nonlinearity="leaky_relu")
 
     def forward(self, h_BLV: Tensor, graph: Tensor) -> Tensor:
-        """Vectors (B, L, V) and a normalized graph (L, L) or (B, L, L); gives (B, L, V)."""
+        """Maps vectors (B, L, V) to (B, L, V), along a normalized graph (L, L) or (B, L, L)."""
         for weight in self.weights:
             h_BLV = F.leaky_relu(graph @ weight(h_BLV))
         return h_BLV

@@ -1,4 +1,4 @@
-"""Finds the folder of a pretrained model: given, in an installed Python package, or from the hub."""
+"""Finds the folder of a pretrained model: a given one, one in a Python package, or one from the hub."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from mlcl.errors import UserError
 
 PACKAGE = "package:"
 HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
-"""Configuration, weights and tokenizer. Neither pickled files nor code are downloaded."""
+"""The files that are downloaded: configuration, weights and tokenizer, neither pickled files nor code."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", ".model")
-"""Ends of file names; a tokenizer has at least one of them."""
+"""Endings of file names; a model folder with a tokenizer has at least one such file."""
 
 
 def model_folder(model: str | Path) -> Path:
-    """Finds the folder of a model, with config.json, safetensors and a tokenizer in it.
+    """Returns the folder of a model, which contains config.json, safetensors and a tokenizer.
 
     Args:
-        model: A folder; `package:NAME` for the one folder with these files in that installed Python package,
-            of which nothing is imported; or else a name on the hub, which goes through the local cache.
+        model: A folder; `package:NAME` for the only folder with such files in an installed Python package,
+            which is not imported; or a name on the hub, which is downloaded into the local cache.
 
     Raises:
-        UserError: For no such model, pickled weights, an adapter beside the model, or a missing tokenizer.
+        UserError: There is no such model, its weights are pickled, its folder has an adapter, or it has no
+            tokenizer.
     """
     name = str(model)
     if name.startswith(PACKAGE):

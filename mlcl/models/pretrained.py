@@ -33,9 +33,9 @@ DROPOUTS = (
     "resid_pdrop",
     "attn_pdrop",
 )
-"""The names of the dropout of hidden states and of attention weights in families of models."""
+"""The names that families of models give the dropout of hidden states and of attention weights."""
 POSITIONS = ("position_embeddings", "embed_positions", "wpe")
-"""The names of the vectors of learned positions."""
+"""The names that families of models give the embedding layer of learned positions."""
 
 
 class LoraConfig(Section):
@@ -50,7 +50,7 @@ class LoraConfig(Section):
 
 
 class PretrainedKeys(Section):
-    """The keys that every encoder on a Hugging Face model takes."""
+    """The keys of every encoder that is based on a Hugging Face model."""
 
     model: str = Field(description="folder, package:NAME or hub name")
     dropout: float | None = Field(
@@ -77,7 +77,7 @@ class PretrainedKeys(Section):
 def build_network(section: Section, folder: Path | None = None) -> nn.Module:
     """Builds the network of a section with `PretrainedKeys`, with its pretrained weights and frozen layers.
 
-    With the `folder` of an exported model all weights are random.
+    With `folder`, the folder of an exported model, the weights are random and the caller loads them.
     """
     keys = cast(PretrainedKeys, section)
     if folder is not None:
@@ -101,22 +101,23 @@ def load_pretrained(
     weights: Literal["float32", "bf16"] = "float32",
     gradient_checkpointing: bool = False,
 ) -> nn.Module:
-    """Loads a pretrained encoder or decoder without a head.
+    """Loads a pretrained text encoder or decoder without a head.
 
-    The model's own code is never run and nothing is unpickled. A decoder keeps no keys and values, and a
-    pooler, which the token states do not need, is left out.
+    Code that comes with the model is never run and nothing is unpickled. A decoder caches no keys and values,
+    and a pooler, which the token states do not need, is left out.
 
     Args:
         model: A folder, `package:NAME` or a name on the hub, see `model_folder`.
-        dropout: Replaces the model's own dropout on hidden states and attention weights.
-        lora: Adapters, which then train alone; without it all weights train.
+        dropout: The dropout rate of hidden states and attention weights; by default the model's own rates.
+        lora: Settings of low-rank adapters, which are then the only trained weights; by default all weights
+            train.
         weights: The dtype of the frozen weights beside adapters.
-        gradient_checkpointing: Whether each layer keeps its input alone and is computed once more in the
-            backward, with the same random numbers.
+        gradient_checkpointing: Whether each layer keeps only its input and is computed once more in the
+            backward pass, with the same random numbers.
 
     Raises:
-        UserError: For a model that is missing, damaged, pickled, quantized or not of text, for an option that
-            it does not have, and where transformers or peft is not installed.
+        UserError: The model is missing, damaged, pickled, quantized or not a text model, does not support an
+            option, or transformers or peft is not installed.
     """
     folder = model_folder(model)
     config, auto_model = _configuration(folder, dropout)
@@ -144,10 +145,10 @@ def load_pretrained(
 def rebuild_pretrained(
     folder: Path, *, lora: LoraConfig | None = None, weights: Literal["float32", "bf16"] = "float32"
 ) -> nn.Module:
-    """Builds the network that a folder's config.json describes, with random weights, which the caller sets.
+    """Builds the network that a folder's config.json describes, with random weights that the caller replaces.
 
-    Raises UserError for a configuration that is damaged or not of text, and where transformers or peft is not
-    installed.
+    Raises UserError if the configuration is damaged or not of a text model, and if transformers or peft is
+    not installed.
     """
     config, auto_model = _configuration(folder, None)
     with _loading(folder):
@@ -157,7 +158,7 @@ def rebuild_pretrained(
 
 
 def save_config(encoder: Any, folder: Path) -> None:
-    """Writes the config.json from which `rebuild_pretrained` builds the network of an encoder."""
+    """Writes the config.json from which `rebuild_pretrained` builds the encoder's network."""
     encoder.network.config.to_json_file(folder / "config.json")
 
 
@@ -173,11 +174,12 @@ def add_lora(network: nn.Module, lora: LoraConfig) -> None:
 
         W x becomes W x + (alpha / r) B A dropout(x); A and B alone train, B starts at 0.
 
-    `targets` names linear layers by their path or its end.
+    `lora.targets` names linear layers by their path in the network or the last parts of it.
     Source: Hu et al. 2022, LoRA: Low-Rank Adaptation of Large Language Models, Eq. 3 and section 4.1. The
-    defaults are those of Similarity-Dissimilarity, appendix D, which does not say which layers get one.
+    defaults are those of Similarity-Dissimilarity, appendix D, which does not say which layers get an
+    adapter.
 
-    Raises UserError for a target that is no linear layer of the network, for no target, and where peft is not
+    Raises UserError if a target is no linear layer of the network, if there is no target, and if peft is not
     installed.
     """
     try:
@@ -213,10 +215,10 @@ def _linear_layers(network: nn.Module, targets: tuple[str, ...]) -> list[str]:
 
 
 def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
-    """Freezes all weights (True), or those of the embeddings and of the first `freeze` layers.
+    """Freezes all weights if `freeze` is True; a number freezes the embeddings and so many first layers.
 
-    Dropout stays on in frozen layers, so two passes are still two views. Raises UserError for more layers
-    than the network has.
+    False freezes nothing. Dropout stays on in frozen layers, so two passes still give two different views.
+    Raises UserError if the network has fewer layers.
     """
     if freeze is False:
         return
@@ -234,19 +236,25 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
 
 
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """The last layer's states (B, T, D), at least float32, of ids (B, T) int64 and mask (B, T) bool."""
+    """Returns the last layer's states (B, T, D), at least float32.
+
+    `input_ids` are (B, T) int64, `attention_mask` (B, T) bool.
+    """
     h_BTD: Tensor = network(input_ids=input_ids, attention_mask=attention_mask.long()).last_hidden_state
     return h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
 
 
 def hidden_size(network: nn.Module) -> int:
-    """D of a network from `load_pretrained`."""
+    """Returns the hidden size D of a network from `load_pretrained`."""
     config: Any = network.config
     return int(config.hidden_size)
 
 
 def check_length(network: nn.Module, tokens: int, key: str) -> None:
-    """Raises UserError for more tokens than the network has learned positions for."""
+    """Raises UserError if the network has learned positions for fewer than `tokens` tokens.
+
+    `key` is the job's key that the error names.
+    """
     for name, module in network.named_modules():
         if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue
@@ -259,7 +267,7 @@ def check_length(network: nn.Module, tokens: int, key: str) -> None:
 
 @contextlib.contextmanager
 def _loading(folder: Path) -> Iterator[None]:
-    """Turns errors of transformers over a folder into one UserError, and silences its log and bars."""
+    """Turns any error while a model loads from a folder into UserError, and silences transformers' output."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -277,7 +285,7 @@ def _loading(folder: Path) -> Iterator[None]:
 
 
 def _configuration(folder: Path, dropout: float | None) -> tuple[Any, Any]:
-    """The configuration in a folder, and the class that builds networks from configurations."""
+    """Returns the configuration in a folder, and the class of transformers that builds networks from it."""
     try:
         from transformers import AutoConfig, AutoModel
     except (ImportError, RuntimeError) as error:

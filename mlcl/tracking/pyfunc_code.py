@@ -1,4 +1,4 @@
-"""The code of a registered model, which MLflow runs to load it, so that nothing is pickled."""
+"""The code of a registered model: MLflow runs this file to load the model, so that nothing is pickled."""
 
 from typing import Any
 
@@ -6,15 +6,18 @@ import pandas as pd
 from mlflow.models import set_model
 from mlflow.pyfunc import PythonModel, PythonModelContext
 
-import mlcl
+from mlcl.training.export import load_model
 
 
 class ExportedPyfunc(PythonModel):  # type: ignore[misc]
-    """`predict` takes a frame with a column `text`, `image` or `vectors`, and returns a frame of labels."""
+    """An exported model as a pyfunc model of MLflow.
+
+    `predict` takes a frame with a column `text`, `image` or `vectors`, and returns a frame of labels.
+    """
 
     def load_context(self, context: PythonModelContext) -> None:
         """Loads the exported folder."""
-        self._model = mlcl.load_model(context.artifacts["model"])
+        self._model = load_model(context.artifacts["model"])
 
     def predict(
         self,
@@ -22,7 +25,10 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Labels and probabilities; `params` may have `predictor`, and with several labels `threshold`."""
+        """Returns labels and probabilities of the rows of `model_input`, with its index.
+
+        `params` may have `predictor`, and for a multi-label task `threshold`.
+        """
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
         found = self._model.predict(

@@ -1,1 +1,1 @@
-"""The objective, the loop that optimises it, and what a trained encoder is worth. No Ray, no MLflow here."""
+"""Trains encoders on the objective of a job, and evaluates them. It needs neither Ray nor MLflow."""

@@ -1,6 +1,6 @@
-"""Batches of an encoded split: which rows they have, and their inputs, labels, sample ids and views.
+"""Builds batches of an encoded split: chooses their rows, and reads inputs, labels, sample ids and views.
 
-Shapes: B samples, V views, R = V * B rows, view after view.
+Shapes: B samples, V views, R = V * B rows: the first view of all samples, then the second, and so on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ Inputs = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of R rows, with inputs on the device, and labels and sample ids in the host's memory."""
+    """A batch of R rows.
+
+    `inputs` are on the device of the model, `labels` and `sample_ids` in the host's memory.
+    """
 
     inputs: Inputs
     labels: Mapping[str, Labels]
@@ -49,10 +52,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Rows:
-    """An encoded split: the encoder's inputs, and the labels of each head by name and of the classifier.
+    """An encoded split: the encoder's inputs, and the labels of each head and the classifier by name.
 
-    `sample_ids` are global ids of the rows. `augment` says how views of images differ, `compile` whether the
-    augmentation is compiled.
+    `sample_ids` are the numbers of the rows in the data set. `augment` says how views of images differ,
+    `compile` whether the augmentation is compiled.
     """
 
     inputs: TokenRows | ImageRows | FeatureRows
@@ -65,13 +68,13 @@ class Rows:
         return len(self.sample_ids)
 
     def batch(self, indices_B: Tensor, views: int, device: torch.device) -> Batch:
-        """Returns one batch, see `batches`."""
+        """Returns one batch, built as `batches` builds it."""
         return next(self.batches([indices_B], views, device))
 
     def batches(self, indices: Iterable[Tensor], views: int, device: torch.device) -> Iterator[Batch]:
         """Yields for each tensor of indices (B,) a batch with `views` views of each row.
 
-        Images are augmented on the device; the views of other inputs differ by dropout alone.
+        Images are augmented on the device; the views of other inputs differ only by the encoder's dropout.
         """
         for indices_B, inputs in read_ahead(indices, self.inputs.batch, device):
             yield self._of_views(indices_B, dict(inputs), views)
@@ -86,7 +89,7 @@ class Rows:
         return Batch(inputs, labels, self.sample_ids[indices_R])
 
     def plain(self, indices_B: Tensor, device: torch.device) -> Inputs:
-        """Returns the inputs of rows for evaluation, without augmentation."""
+        """Returns the inputs of the rows `indices_B` for evaluation, on the device, without augmentation."""
         inputs = {
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
         }
@@ -100,7 +103,7 @@ class Rows:
         return views.contiguous(memory_format=memory_format(pixels.device))
 
     def resident(self, device: torch.device) -> Rows:
-        """Returns the rows with their images in the memory of a GPU, if the device is one and they fit."""
+        """Returns the rows with images copied into GPU memory, if `device` is a GPU and they fit into it."""
         if device.type != "cuda" or not isinstance(self.inputs, ImageRows):
             return self
         return replace(self, inputs=self.inputs.resident(device, torch.cuda.mem_get_info(device)[0]))
@@ -113,12 +116,12 @@ def memory_format(device: torch.device) -> torch.memory_format:
 
 @functools.cache
 def compiled_augment() -> Callable[..., Tensor]:
-    """Compiles `augment` once."""
+    """Returns a compiled `augment`, which is compiled once per process."""
     return torch.compile(augment)
 
 
 def label_statistics(labels: Mapping[str, Labels]) -> dict[str, str]:
-    """Describes the labels of a batch, one line per label space, for the message of a diverged loss."""
+    """Describes a batch's labels in one line per label space, for the error message of a diverged loss."""
     lines = {}
     for name, space in labels.items():
         if isinstance(space, LabelRows):
@@ -167,7 +170,7 @@ def read_ahead(
 
 
 def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
-    """Returns the label space that the job's sampler reads; None for the uniform one.
+    """Returns the name of the label space that the job's sampler reads; None for the uniform sampler.
 
     Raises:
         UserError: The sampler is hierarchical, and the job names no hierarchy.
@@ -189,10 +192,11 @@ def sampler_labels(job: JobConfig, info: DatasetInfo) -> str | None:
 
 
 def build_sampler(job: JobConfig, train: Split, rank: int, world_size: int) -> EpochSampler:
-    """Builds the sampler of a process over the training rows.
+    """Builds the sampler that gives a process its rows of each batch of training rows.
 
     Raises:
-        UserError: The rows make no batch, or the sampler reads labels and all rows have one class.
+        UserError: There are too few rows for a batch, or the sampler reads labels and all rows have one
+            class.
     """
     settings, order = job.train, _order(job, train)
     try:
@@ -217,6 +221,9 @@ def _order(job: JobConfig, train: Split) -> Order | None:
 
 
 def group_sizes(job: JobConfig) -> tuple[int, int]:
-    """Returns the rows of a finest class, and the finer classes of a class, in a pk or hierarchical batch."""
+    """Returns the settings (k, branches) of a batch of the samplers `pk` and `hierarchical`.
+
+    A batch has k rows of each finest class, and `branches` finer classes of each coarser class.
+    """
     given = job.train.sampler
     return given.k or (4 if given.name == "pk" else 2), given.branches or 2

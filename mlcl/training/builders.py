@@ -1,4 +1,4 @@
-"""Builds the model and the loop of a job: here the job's keys become keyword arguments."""
+"""Builds the model and the training loop of a job, whose keys become keyword arguments here."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ from mlcl.training.loop_settings import Callbacks, Patience
 from mlcl.training.objective import ContrastiveModel, Head, Objective
 
 LEAST_PATIENCE = 10
-"""Least patience of `auto` in validations: a multi-label metric may stay at 0 for the first few."""
+"""The fewest validations that `patience: auto` waits: a multi-label metric may stay at 0 for the first few.
+"""
 
 
 def build_model(job_data: JobData) -> ContrastiveModel:
-    """Builds encoder, heads and classifier of a job, without parts of weight 0."""
+    """Builds the encoder, the heads and the classifier of a job; parts of weight 0 are not built."""
     job, info, space = job_data.job, job_data.dataset.info, job_data.space
     encoder = build_encoder(
         job.encoder,
@@ -58,7 +59,7 @@ def build_model(job_data: JobData) -> ContrastiveModel:
 
 
 def _label_graph(job_data: JobData) -> Tensor | None:
-    """The co-occurrence of labels in the training rows, for an encoder that needs it."""
+    """Returns the co-occurrence graph of labels in the training rows, if the encoder needs one."""
     targets = job_data.targets(job_data.train)
     wanted = ENCODERS[job_data.job.encoder.name].needs("label_graph_LL")
     return label_graph(targets.without_unknown()) if wanted and isinstance(targets, LabelRows) else None
@@ -83,8 +84,8 @@ def classifier_layer(
 ) -> nn.Module:
     """Builds the layer that maps an encoder's output (R, O) to logits.
 
-    Where the encoder computes logits of its own, they are added. `class_distance_CC` has the distances
-    between classes in their tree, which the classifier `guided` needs.
+    If the encoder computes logits of its own, the layer adds them. `class_distance_CC` has the distances
+    between classes in their tree, which the loss `guided` needs.
     """
     config, dim = job.objective.classifier, int(encoder.dim)  # type: ignore[arg-type]
     if ENCODERS[job.encoder.name].label_wise:

@@ -1,7 +1,7 @@
-"""Checkpoints on disk, and the weights and random states that they hold.
+"""Writes and reads checkpoints, with the weights and random states that they hold.
 
-A file is written under another name and then renamed, so that a kill leaves it whole. Frozen weights come
-from the pretrained model that the job names, so the checkpoint of an adapter is small.
+A file is written under another name and then renamed, so a process that is killed leaves no partial file.
+Frozen weights come from the pretrained model that the job names, so the checkpoint of an adapter is small.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from mlcl.files import new_file
 
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS = "checkpoint.previous.pt"
-"""The checkpoint before, which is loaded if the last one is damaged."""
+"""The last but one checkpoint, which is loaded if the last one is damaged."""
 DAMAGED = "checkpoint.damaged.pt"
-"""The new name of a damaged checkpoint, so that it never replaces a whole one."""
+"""The new name of a damaged checkpoint, so that it never replaces an undamaged one."""
 CHECKPOINTS = (CHECKPOINT, PREVIOUS, DAMAGED)
 VERSION = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Writes `state`; the checkpoint before becomes PREVIOUS. A kill at any moment leaves a whole one."""
+    """Writes `state`, and keeps the checkpoint before as PREVIOUS.
+
+    If the process is killed at any moment, at least one undamaged checkpoint remains.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with new_file(path) as partial:
         with partial.open("wb") as file:
@@ -43,20 +46,23 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 class DamagedCheckpointError(UserError):
-    """The content of a checkpoint differs from what was written."""
+    """Raised if the content of a checkpoint differs from what was written."""
 
 
 class UnreadableCheckpointError(OSError):
-    """A checkpoint that may be whole cannot be read now, for lack of memory, open files or a working disk."""
+    """Raised if a checkpoint cannot be read now, for lack of memory or open files or because the disk fails.
+
+    The file itself may be undamaged.
+    """
 
 
 def last_checkpoint(
     path: Path, *, job_hash: str, fingerprint: str
 ) -> tuple[Path | None, dict[str, Any] | None, str]:
-    """Loads the last whole checkpoint, and renames damaged ones to DAMAGED.
+    """Loads the last undamaged checkpoint, and renames damaged ones to DAMAGED.
 
-    Returns its file and its state, None if there is none, and a line about damaged ones or "". Raises as
-    `load_checkpoint`, but for damage.
+    Returns its file and its state, both None if there is none, and a message about damaged files, which is
+    empty if there are none. Raises the errors of `load_checkpoint`, except DamagedCheckpointError.
     """
     damaged = []
     for file in (path, path.with_name(PREVIOUS)):
@@ -78,7 +84,7 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
     Raises:
         DamagedCheckpointError: The file is damaged.
         UnreadableCheckpointError: The file cannot be read now.
-        UserError: The checkpoint has another format, or is of another job or other data.
+        UserError: The checkpoint has another format, or belongs to another job or other data.
     """
     try:
         with zipfile.ZipFile(path) as archive:  # PyTorch's format, with a checksum for each tensor
@@ -104,7 +110,7 @@ def load_checkpoint(path: Path, *, job_hash: str, fingerprint: str) -> dict[str,
 
 
 def _may_be_whole(error: Exception) -> bool:
-    """Whether an error of reading comes from the machine and not from the file's content."""
+    """Whether an error in reading comes from the machine, so that the file may be undamaged."""
     if isinstance(error, OSError):
         return error.errno != errno.EINVAL  # from a seek to where damaged bytes point
     return isinstance(error, MemoryError) or "can't allocate memory" in str(error)  # PyTorch's words
@@ -117,7 +123,7 @@ def trained_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def load_trained_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Loads the weights of `trained_weights`. Raises RuntimeError for those of another module."""
+    """Loads weights that `trained_weights` returned. Raises RuntimeError if they belong to another module."""
     missing, unexpected = module.load_state_dict(weights, strict=False)
     wrong = sorted({*missing} - _frozen(module)) + sorted(unexpected)
     if wrong:
@@ -129,7 +135,7 @@ def _frozen(module: nn.Module) -> set[str]:
 
 
 def seed_all(seed: int, rank: int = 0) -> None:
-    """Seeds Python, NumPy and PyTorch. Ranks get different streams of the same seed."""
+    """Seeds Python, NumPy and PyTorch. Ranks get different random streams from one seed."""
     mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
     random.seed(mixed)
     np.random.seed(mixed)  # libraries use the global state
@@ -145,7 +151,7 @@ def rng_state() -> dict[str, Tensor]:
 
 
 def set_rng_state(state: dict[str, Tensor]) -> None:
-    """Restores the random states of `rng_state`."""
+    """Restores the random states that `rng_state` returned."""
     torch.set_rng_state(state["cpu"])
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])

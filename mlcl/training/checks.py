@@ -1,4 +1,4 @@
-"""Checks of a job against the data that it names, before anything starts."""
+"""Checks whether a job fits the data that it names, before anything starts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FITS = {
     "ratings": ("aspects", "multi_label"),
     "path": ("hierarchy",),
 }
-"""The kinds of label space that fit the labels that a loss needs."""
+"""The kinds of label space that a loss accepts, keyed by the labels that the loss needs."""
 TASKS: dict[tuple[str, str], Task] = {
     ("cross_entropy", "single"): "single",
     ("cross_entropy", "aspects"): "aspects",
@@ -31,11 +31,11 @@ TASKS: dict[tuple[str, str], Task] = {
     ("bce", "multi_label"): "multi_label",
     ("asl", "multi_label"): "multi_label",
 }
-"""The task of a classifier by its loss and the kind of its label space."""
+"""The task of a classifier, keyed by its loss and the kind of its label space."""
 
 
 def check_job(job: JobConfig, info: DatasetInfo) -> Task:
-    """Checks a job and returns the classifier's task.
+    """Checks whether a job fits its data, and returns the classifier's task.
 
     Raises:
         UserError: A key of the job does not fit the data; the error names it.
@@ -120,7 +120,7 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
 
 
 def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
-    """Refuses a batch of pk or hierarchical that cannot have two of the coarsest classes."""
+    """Raises UserError if a batch of the sampler pk or hierarchical is too small for two coarsest classes."""
     labels, name, levels = sampler_labels(job, info), job.train.sampler.name, 1
     if labels is None:
         return
@@ -146,7 +146,7 @@ def _check_sampler(job: JobConfig, info: DatasetInfo) -> None:
 
 
 def _check_noise(job: JobConfig, info: DatasetInfo) -> None:
-    """Refuses labels that noise does not reach: they would reveal the true ones to the model."""
+    """Raises UserError if the job reads labels that stay clean and would reveal the true ones."""
     noise = job.data.label_noise
     if noise is None:
         return

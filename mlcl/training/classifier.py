@@ -1,4 +1,4 @@
-"""The classifier of the objective: cross-entropies of classes and of labels, and their weights.
+"""The classifier of the objective: its losses for classes and for labels, and the weights of these.
 
 Shapes: R rows (samples x views), N training rows, O the encoder's output, C classes, L labels, A aspects; K
 targets of a row: its labels or aspects, or one class.
@@ -23,8 +23,8 @@ Labels = Tensor | LabelRows
 class CrossEntropy(nn.Module):
     """-log p of the right class, times the weight of that class.
 
-    `weight_AC` has the weights of the classes, in one row for each aspect, or in a single row. They are not
-    trained, and no checkpoint contains them.
+    `weight_AC` has the weights of the classes, in one row for each aspect, or in a single row for a task
+    without aspects. They are constants, and no checkpoint contains them.
     """
 
     def __init__(self, weight_AC: Tensor | None = None) -> None:
@@ -33,7 +33,7 @@ class CrossEntropy(nn.Module):
         self.register_buffer("weight_AC", weight_AC, persistent=False)
 
     def forward(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns terms (R, K) for logits (R, C) or (R, A, C); 0 for a missing target, which is -1."""
+        """Returns losses (R, K) for logits (R, C) or (R, A, C); 0 for an unknown target, which is -1."""
         target_RK = targets.reshape(len(targets), -1)
         flat = logits.reshape(target_RK.numel(), logits.shape[-1])
         term_RK = F.cross_entropy(flat, target_RK.flatten(), ignore_index=-1, reduction="none")
@@ -45,7 +45,7 @@ class CrossEntropy(nn.Module):
 
 
 class BinaryCrossEntropy(nn.Module):
-    """-(w_l y log p + (1 - y) log(1 - p)) for each label l; w is `weight_L`, by default 1; not trained."""
+    """-(w_l y log p + (1 - y) log(1 - p)) for each label l; `weight_L` has the constants w, by default 1."""
 
     def __init__(self, weight_L: Tensor | None = None) -> None:
         super().__init__()
@@ -53,19 +53,19 @@ class BinaryCrossEntropy(nn.Module):
         self.register_buffer("weight_L", weight_L, persistent=False)
 
     def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
-        """Returns terms (R, L) for logits and targets of 0 and 1."""
+        """Returns losses (R, L) for logits and targets of 0 and 1."""
         return F.binary_cross_entropy_with_logits(
             logit_RL, target_RL, pos_weight=self.weight_L, reduction="none"
         )
 
 
 class AsymmetricLoss(nn.Module):
-    """The asymmetric loss of each label, which counts easy negatives less than easy positives.
+    """The asymmetric loss of each label, which weighs down easy negatives more than easy positives.
 
         y = 1:  -(1 - p)^gamma_pos log p
         y = 0:  -(p_m)^gamma_neg log(1 - p_m),   p_m = max(p - clip, 0)
 
-    With gammas and clip 0 it is the binary cross-entropy. The powers have a gradient, too.
+    With gammas and clip 0 it is the binary cross-entropy. The gradient flows through the powers, too.
     Source: Ridnik et al. 2021, Asymmetric Loss For Multi-Label Classification, Eq. 1, 4 and 5; its settings
     are gamma_pos 0, gamma_neg 4, clip 0.05.
     """
@@ -75,7 +75,7 @@ class AsymmetricLoss(nn.Module):
         self.gamma_pos, self.gamma_neg, self.clip = gamma_pos, gamma_neg, clip
 
     def forward(self, logit_RL: Tensor, target_RL: Tensor) -> Tensor:
-        """Returns terms (R, L) for logits and targets of 0 and 1."""
+        """Returns losses (R, L) for logits and targets of 0 and 1."""
         log_clip = logit_RL.new_full((), self.clip).log()
         # log(1 - p + clip), at most 0, without a 1 - p that rounds to 0 before its logarithm.
         log_rest_RL = torch.logaddexp(F.logsigmoid(-logit_RL), log_clip).clamp(max=0)
@@ -90,12 +90,15 @@ def _power(base: Tensor, exponent: float) -> Tensor:
 
 
 class Classifier(nn.Module):
-    """A classifier with its loss: `linear` gives logits for the encoder's output, `loss` the term of each
-    target.
+    """A classifier with its loss.
 
-    `reduction` is the `mean` over the targets of all rows, or `sum_labels`: the mean over rows with a target
-    of the sum over a row's targets. Missing targets, such as unknown labels, are left out. `regulariser` is
-    added.
+    Args:
+        linear: Maps the encoder's output to logits.
+        weight: The weight of the classifier in the objective.
+        loss: Computes the loss of each target.
+        reduction: `mean` is the mean over the known targets of all rows; `sum_labels` is the sum over a row's
+            known targets, as a mean over the rows that have one.
+        regulariser: Computes a term that is added to the loss.
     """
 
     def __init__(
@@ -116,7 +119,7 @@ class Classifier(nn.Module):
     def forward(self, output_RO: Tensor, targets: Labels) -> Tensor:
         """Returns the unweighted loss, a scalar, whose mean over ranks is the loss of the whole batch.
 
-        Targets are LabelRows (R, L), or classes (R,) or (R, A), -1 if missing.
+        Targets are LabelRows (R, L), or classes (R,) or (R, A), -1 for an unknown class.
         """
         # Autocast would round the logits to bf16, and float32 sums cannot undo that.
         with torch.autocast(output_RO.device.type, enabled=False):
@@ -136,7 +139,11 @@ class Classifier(nn.Module):
 
 
 def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
-    """total / count of all ranks, times the world size by which DDP divides."""
+    """Returns this rank's total / the sum of all ranks' counts, times the world size.
+
+    DDP averages this value's gradients over ranks, so they become the gradients of sum of totals / sum of
+    counts.
+    """
     if not (dist.is_available() and dist.is_initialized()):
         return total / count.clamp(min=1)
     count = count.clone()
@@ -145,7 +152,7 @@ def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:
 
 
 def classifier_loss(config: ClassifierConfig, target_weight: Tensor | None) -> nn.Module:
-    """Builds the loss that a job names, with the weights of `target_weight`."""
+    """Builds the loss that a job names; `target_weight` has the weights of labels or classes."""
     if config.loss == "bce":
         return BinaryCrossEntropy(target_weight)
     if config.loss == "asl":
@@ -154,11 +161,12 @@ def classifier_loss(config: ClassifierConfig, target_weight: Tensor | None) -> n
 
 
 def target_weight(config: ClassifierConfig, targets: Labels, classes: int) -> Tensor | None:
-    """Computes a job's weights of labels (L,) or of classes by aspect (A, C) from the training targets.
+    """Computes the weights of labels (L,), or of classes by aspect (A, C), from the training targets.
 
-    `balanced` weighs a label by the rows without it / the rows with it, and a class by 1 / its rows, with
-    mean 1 over the rows; `sqrt` by the root of that. Counts are at least 1, and rows where a label is unknown
-    are not counted for it. Returns None if the job sets no weights.
+    With `balanced` a label's weight is the number of rows without it / the number of rows with it, and a
+    class's weight is 1 / its number of rows, scaled to mean 1 over the rows; `sqrt` takes the square root of
+    these ratios. Counts are at least 1, and rows in which a label is unknown are not counted for it. Returns
+    None if the job sets no weights.
     """
     if isinstance(targets, LabelRows):
         if config.pos_weight == "none":

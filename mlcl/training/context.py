@@ -1,4 +1,4 @@
-"""Rank and device of this process, and the collectives of training and evaluation."""
+"""The rank and the device of a process, and the collective operations of training and evaluation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlcl.losses.batch import gathers_on_host
 
 @dataclass(frozen=True)
 class Context:
-    """Rank, world size and device. With world size 1 nothing is communicated."""
+    """The rank, the world size and the device of a process. With world size 1 nothing is communicated."""
 
     device: torch.device
     rank: int = 0
@@ -30,7 +30,7 @@ class Context:
     def current(cls, device: str = "auto", *, booked: bool = False) -> Context:
         """Reads rank and world size from torch.distributed, if a process group is initialised.
 
-        `booked`: whether a share of a GPU is held for this process, see `pick_device`.
+        `booked` says whether a part of a GPU is reserved for this process, see `pick_device`.
         """
         if dist.is_available() and dist.is_initialized():
             return cls(pick_device(device, booked=booked), dist.get_rank(), dist.get_world_size())
@@ -43,7 +43,7 @@ class Context:
 
     @property
     def _source(self) -> torch.device:
-        """The device from which ranks send numbers of the host: the CPU, if the backend supports it."""
+        """The device on which numbers of the host are exchanged: the CPU, if the backend supports it."""
         return torch.device("cpu") if gathers_on_host(None) else self.device
 
     def any(self, flag: bool) -> bool:
@@ -67,7 +67,7 @@ class Context:
         return [float(value) for value in (values_N / self.world_size).tolist()]
 
     def sum(self, value: Tensor) -> Tensor:
-        """Returns the sum over ranks of a tensor without gradient, equal on every rank bit by bit."""
+        """Returns the sum over ranks of a tensor, without gradient; equal on every rank, bit by bit."""
         if self.world_size == 1:
             return value
         total = value.detach().to(self.device, copy=True)
@@ -75,7 +75,10 @@ class Context:
         return total.to(value.device)
 
     def rows(self, own: Tensor, counts: Sequence[int]) -> Tensor:
-        """Returns all ranks' rows on every CPU, in the order of ranks; rank r passes `counts[r]` rows."""
+        """Returns the rows of all ranks, in the order of ranks, on every CPU.
+
+        Each rank passes its own rows; `counts[r]` is the number of rows of rank r.
+        """
         if self.world_size == 1:
             return own
         together = own.new_empty(sum(counts), *own.shape[1:])
@@ -87,7 +90,7 @@ class Context:
         return together
 
     def objects(self, value: Any) -> list[Any]:
-        """Returns every rank's picklable value, in the order of ranks."""
+        """Returns the picklable values that all ranks passed, in the order of ranks."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -95,7 +98,7 @@ class Context:
         return values
 
     def autocast(self, precision: str) -> contextlib.AbstractContextManager[Any]:
-        """Returns the context of bf16 autocast on this device, or an empty one for float32."""
+        """Returns the context manager of bf16 autocast on this device; for float32 one that does nothing."""
         if precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -103,7 +106,7 @@ class Context:
 
 @contextlib.contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Makes PyTorch compute the same bits every time, also on a GPU, inside of the context if `wanted`.
+    """Makes PyTorch compute the same bits every time, on a GPU as well, within the context if `wanted`.
 
     An operation without a deterministic version raises RuntimeError.
     """
@@ -124,14 +127,15 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 
 ONE_PROCESS = Context(torch.device("cpu"))
-"""A single process on the CPU."""
+"""The context of a single process on the CPU."""
 
 
 def pick_device(name: str, *, booked: bool = False) -> torch.device:
-    """Returns the device of that name.
+    """Returns the device that the name stands for: `auto`, `cpu` or `cuda`.
 
-    `auto` is a GPU if there is one; where a share of a GPU is `booked` for this process it is that GPU.
-    Raises UserError without a GPU, and for one that PyTorch cannot use.
+    `auto` is a GPU if there is one. `booked` says that a part of a GPU is reserved for this process; `auto`
+    without a visible GPU is an error then. Raises UserError for `cuda` without a GPU, and for a GPU that
+    PyTorch cannot use.
     """
     if torch.cuda.is_available():
         found = "cuda" if name == "auto" else name
@@ -153,7 +157,8 @@ DEVICES = Path("/dev")
 def unusable_gpu() -> str:
     """Describes the driver of a GPU that PyTorch for CUDA cannot use.
 
-    Empty where it can, without a GPU, where CUDA_VISIBLE_DEVICES hides it, and for a PyTorch without CUDA.
+    Returns an empty string if PyTorch can use it, if there is no GPU or CUDA_VISIBLE_DEVICES hides it, and
+    for a PyTorch without CUDA.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     if torch.version.cuda is None or hidden or torch.cuda.is_available() or not DRIVER.is_file():

@@ -1,6 +1,7 @@
-"""Embeddings of whole splits, shared out over the ranks, and nearest neighbours among the training rows.
+"""Computes embeddings of whole splits, each rank a part, and finds nearest neighbours among the training
+rows.
 
-Shapes: N rows on all ranks, n of them on this one, M queries, B of a block of them, K neighbours, D columns
+Shapes: N rows on all ranks, n of them on this one, M queries, B queries of a block, K neighbours, D columns
 of an embedding, O columns of an encoder's output: the embedding, and for some encoders one logit per label
 after it.
 """
@@ -34,9 +35,9 @@ from mlcl.training.context import ONE_PROCESS, Context
 from mlcl.training.events import Diverged
 
 QUERIES_AT_ONCE = 1_024
-"""Queries whose neighbours the ranks exchange at once: 12 K bytes for each query and rank."""
+"""The number of queries whose neighbours the ranks exchange at once: 12 K bytes for each query and rank."""
 NO_ROW = torch.iinfo(torch.int64).max
-"""Stands for a missing neighbour of a rank with fewer than K rows; its distance is infinite."""
+"""The row number that fills up the neighbours of a rank with fewer than K rows; its distance is infinite."""
 
 
 def shares(rows: int, ranks: int) -> list[range]:
@@ -47,8 +48,9 @@ def shares(rows: int, ranks: int) -> list[range]:
 
 @dataclass(frozen=True)
 class RankRows:
-    """This rank's consecutive rows (n, D) of a matrix with N rows, from `first` on; one process has all of
-    them.
+    """The rows (n, D) that this rank holds of a matrix with N rows, which is split over the ranks.
+
+    They are consecutive rows, of which the first has the number `first`. A single process holds all N rows.
     """
 
     values: Tensor
@@ -57,19 +59,19 @@ class RankRows:
 
     @property
     def numbers(self) -> range:
-        """The numbers of this rank's rows."""
+        """The numbers of this rank's rows in the matrix of N rows."""
         return range(self.first, self.first + len(self.values))
 
     def for_probe(self, targets: Targets) -> ProbeRows:
-        """Returns the rows as the linear probe takes them, with the targets of all N rows."""
+        """Returns the rows in the form that the linear probe takes, with the targets of all N rows."""
         total = None if self.context.world_size == 1 else self.context.sum
         return ProbeRows(self.values, targets, self.first, total)
 
     def retrieve(self, queries_MD: Tensor, k: int, rows: int) -> Neighbours:
-        """Finds the k nearest of the `rows` rows of all ranks for every query (M, D).
+        """Finds the k nearest of all ranks' rows, `rows` in number, for every query (M, D).
 
-        Every rank must call this with the same queries. Each searches its own rows and all get the merged
-        neighbours, which equal the ones that one search in all rows finds, bit by bit.
+        Every rank must call this with the same queries. Each rank searches its own rows, and all ranks get
+        the merged neighbours, which equal the result of one search over all rows, bit by bit.
         """
         if self.context.world_size == 1:
             return retrieve(self.values, queries_MD, k)
@@ -99,7 +101,9 @@ class RankRows:
 
 @dataclass(frozen=True)
 class SplitEncoder:
-    """Encodes splits in batches, each rank a share of the rows. The encoder is left in evaluation mode."""
+    """Encodes splits in batches; each rank encodes a part of the rows. The encoder is left in evaluation
+    mode.
+    """
 
     encoder: nn.Module
     batch_size: int
@@ -107,7 +111,7 @@ class SplitEncoder:
     context: Context
 
     def embeddings(self, rows: Rows) -> RankRows:
-        """Returns float32 embeddings (n, D) of this rank's share of the rows, on the CPU.
+        """Returns float32 embeddings (n, D) of the rows that fall to this rank, on the CPU.
 
         Raises:
             Diverged: A value of any rank is not finite; raised on every rank.
@@ -115,7 +119,11 @@ class SplitEncoder:
         return self._share(rows, self._dim)
 
     def outputs(self, rows: Rows) -> Tensor:
-        """Returns float32 outputs (N, O) of all rows, on the CPU of every rank. Raises as `embeddings`."""
+        """Returns float32 outputs (N, O) of all rows, on the CPU of every rank.
+
+        Raises:
+            Diverged: A value of any rank is not finite; raised on every rank.
+        """
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
         return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
 
@@ -139,27 +147,30 @@ class SplitEncoder:
 
 
 def check_finite(values: Tensor, what: str, context: Context) -> None:
-    """Raises Diverged on every rank if values of any rank are not finite.
+    """Raises Diverged on every rank if a value of any rank is not finite.
 
-    This can happen with finite weights, if they are large.
+    Large finite weights can cause this, too.
     """
     if context.any(not bool(torch.isfinite(values).all())):
         raise Diverged(f"{what} are not finite")
 
 
 def label_logits(encoder: nn.Module) -> int:
-    """Returns the number of logits after the embedding: one per label of PLM-ICD and LDGN, else 0."""
+    """Returns the number of logits that follow the embedding in an encoder's output; 0 if there are none."""
     return int(getattr(encoder, "label_logits", 0))
 
 
 def setting_of(config: KnnConfig) -> Setting:
-    """Returns the job's own (k, lambda, tau)."""
+    """Returns the setting of the neighbours (k, lambda, temperature) in a job's section `evaluation.knn`."""
     return Setting(config.k, config.lambda_, config.temperature)
 
 
 @dataclass(frozen=True)
 class Datastore:
-    """Embeddings of this rank's training rows, and the labels of all N. Source: kNN-MLTC section 3.2."""
+    """The embeddings of this rank's training rows, and the labels of all N training rows.
+
+    Source: kNN-MLTC section 3.2.
+    """
 
     rows: RankRows
     labels: Labels
@@ -167,14 +178,14 @@ class Datastore:
     n_classes: int
 
     def retrieve(self, queries_MO: Tensor, k: int) -> Neighbours:
-        """Finds the k nearest of all N rows for every query; reads the embedding in its output alone.
+        """Finds the k nearest of all N rows for every query, by the embeddings in the outputs (M, O).
 
         Every rank must call this with the same queries.
         """
         return self.rows.retrieve(queries_MO[:, : self.rows.values.shape[1]], k, len(self.labels))
 
     def votes(self, neighbours: Neighbours, setting: Setting) -> Tensor:
-        """Returns the probabilities of the neighbours' votes alone."""
+        """Returns the probabilities according to the neighbours' votes alone."""
         return knn_probabilities(
             neighbours, self.labels, self.task, setting.k, setting.temperature, self.n_classes
         )
@@ -184,7 +195,10 @@ class Datastore:
         return blend(self.votes(neighbours, setting), model, setting.lambda_)
 
     def overlap(self, neighbours: Neighbours, targets: Labels, k: int) -> float:
-        """Returns the share of the k neighbours' labels that the query has; NaN unless multi-label."""
+        """Returns the fraction of the k neighbours' labels that the query has too, as a mean over queries.
+
+        Returns NaN unless the task is multi-label.
+        """
         if not (isinstance(self.labels, LabelRows) and isinstance(targets, LabelRows)):
             return math.nan
         return neighbour_overlap(neighbours, self.labels, targets, k)

@@ -1,8 +1,8 @@
-"""The evaluation of a trained encoder: classifier or linear probe, and nearest neighbours.
+"""Evaluates a trained encoder: its classifier or a linear probe, and its nearest neighbours.
 
-Probe, k, lambda and tau are chosen on validation; the test split is read once, afterwards. Each rank keeps
-the embeddings of the training rows that it encoded. Those of validation and test are on all ranks, so all
-ranks compute the same metrics.
+The probe, the thresholds and the settings of the neighbours (k, lambda, temperature) are chosen on
+validation; the test split is read once, afterwards. Each rank keeps the embeddings of the training rows that
+it encoded. The embeddings of validation and test are on all ranks, so all ranks compute the same metrics.
 
 Shapes: n training rows on this rank, M rows of another split, D embedding, O columns of the encoder's output
 (D, or D + L).
@@ -40,18 +40,25 @@ from mlcl.training.split_metrics import decision_metrics
 from mlcl.training.transfer import probe_grid, unseen_metrics
 
 Predictor = Callable[[Tensor], Tensor]
-"""Returns probabilities for outputs (M, O) of the encoder."""
+"""A function that returns probabilities for outputs (M, O) of the encoder."""
 
 
 @dataclass
 class Evaluation:
     """The metrics of a run, and the embeddings and probabilities that they were computed from.
 
-    `train` has the embeddings (n, D) of this rank's training rows, `embeddings` those of validation and test
-    (M, D) by split, `probabilities` the classifier's or the probe's by split. `decisions` are keyed by the
-    prefix of the metrics that they were used for, as are `tested`, the probabilities of the test rows (none
-    if test is not read). `grid` is the metric of validation at every setting of the neighbours, see `search`.
-    `notes` are messages to the user.
+    Args:
+        train: The embeddings (n, D) of this rank's training rows.
+        metrics: The value of each metric, keyed by the name that the run logs.
+        embeddings: The embeddings (M, D) of validation and test, keyed by split.
+        probabilities: The probabilities of the classifier, or of the probe if there is none, keyed by split.
+        probe: The linear probe; None if none was trained.
+        decisions: The rule that says which labels are predicted, keyed by the prefix of the metrics computed
+            with it ("", `probe/`, `knn/` or `knn_best/`).
+        tested: The probabilities of the test rows, keyed by the same prefixes; empty if test is not read.
+        grid: The validation metric at every setting of the neighbours, as `search` returns it; None without a
+            search.
+        notes: Messages to the user.
     """
 
     train: RankRows
@@ -67,9 +74,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Selection:
-    """The predictors and kNN settings to evaluate, by the prefix of their metrics, as validation chose them.
+    """The predictors and the settings of the neighbours that were selected on validation.
 
-    Neighbours are blended with the predictor whose prefix is empty.
+    Both are keyed by the prefix of their metrics. The neighbours' votes are blended with the predictor whose
+    prefix is the empty string.
     """
 
     models: dict[str, Predictor]
@@ -78,7 +86,10 @@ class Selection:
 
 @dataclass(frozen=True)
 class Queries:
-    """A split to predict: the encoder's outputs (M, O), and their neighbours if there is a datastore."""
+    """A split to evaluate: the encoder's outputs (M, O), and their nearest training rows.
+
+    `neighbours` is None if the job does not evaluate neighbours.
+    """
 
     split: Split
     output_MO: Tensor
@@ -99,7 +110,11 @@ class Evaluator:
         self._encoder = SplitEncoder(model.encoder, self._config.batch_size, precision, context)
 
     def quick(self) -> dict[str, float]:
-        """Validates during training: the classifier, or in a two-phase job the neighbours."""
+        """Returns validation metrics during training: of the classifier, or of the neighbours if there is
+        none.
+
+        The neighbours' metrics are computed as well if the job's metric is one of them.
+        """
         val_MO = self._encoder.outputs(self._validation_rows)
         metrics: dict[str, float] = {}
         model = None if self._model.objective.classifier is None else self._classify(val_MO)
@@ -116,9 +131,9 @@ class Evaluator:
         return metrics
 
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Evaluation:
-        """Evaluates after training, with the test split if `test`; `tell` gets the name of each phase.
+        """Evaluates the trained model on validation, and on the test split if `test`.
 
-        The metrics are equal on all ranks.
+        `tell` is called with the name of each phase as it begins. The metrics are equal on all ranks.
         """
         tell("embedding")
         job_data = self._job_data
@@ -146,7 +161,7 @@ class Evaluator:
         return result
 
     def _queries(self, split: Split, rows: Rows, store: Datastore | None) -> Queries:
-        """Encodes a split, and looks up as many neighbours as the largest setting needs."""
+        """Encodes a split, and retrieves as many neighbours as the setting with the largest k needs."""
         output_MO, knn = self._encoder.outputs(rows), self._config.knn
         if store is None or knn is None:
             return Queries(split, output_MO, None)
@@ -156,7 +171,7 @@ class Evaluator:
     def _select(
         self, result: Evaluation, validation: Queries, store: Datastore | None, tell: Callable[[str], None]
     ) -> Selection:
-        """Makes all choices on validation: probe, decisions and the best kNN setting."""
+        """Chooses the probe, the thresholds and the best setting of the neighbours, all on validation."""
         models: dict[str, Predictor] = {}
         joint = self._model.objective.classifier is not None
         if joint:
@@ -194,7 +209,7 @@ class Evaluator:
     def _measure(
         self, result: Evaluation, selection: Selection, name: str, queries: Queries, store: Datastore | None
     ) -> None:
-        """Adds the metrics of a split, its embeddings and its probabilities to the result."""
+        """Evaluates a split, and adds its metrics, embeddings and probabilities to the result."""
         split, neighbours = queries.split, queries.neighbours
         for prefix, model in selection.models.items():
             probabilities = model(queries.output_MO)
@@ -234,12 +249,14 @@ class Evaluator:
         return self._embedding(self._encoder.outputs(self._job_data.unlabelled(split)))
 
     def _decide(self, probabilities: Tensor) -> Decision:
-        """Chooses the decision for probabilities of the validation rows."""
+        """Chooses which labels are predicted, from the probabilities of the validation rows."""
         targets = self._job_data.targets(self._validation)
         return self._job_data.scoring.decide(self._job_data.task, probabilities, targets)
 
     def _notes(self, probabilities: Tensor) -> list[str]:
-        """Returns a note if no label of validation reaches the job's threshold, or one half."""
+        """Returns a note if no validation probability reaches the threshold that the job sets, by default one
+        half.
+        """
         given = self._config.threshold
         limit = given if isinstance(given, float) else 0.5
         if self._job_data.task != "multi_label" or bool((probabilities >= limit).any()):
@@ -259,7 +276,10 @@ class Evaluator:
 
 @torch.no_grad()
 def classify(layer: nn.Module, features: Tensor, task: Task, context: Context) -> Tensor:
-    """Returns a layer's probabilities on the CPU. Raises Diverged for logits that are not finite."""
+    """Applies a layer to features, and returns its probabilities on the CPU.
+
+    Raises Diverged if the layer's logits are not finite.
+    """
     logits: Tensor = layer(features.to(context.device)).float().cpu()
     check_finite(logits, "the classifier's logits", context)
     return logits.sigmoid() if task == "multi_label" else logits.softmax(-1)

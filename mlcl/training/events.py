@@ -1,4 +1,4 @@
-"""The events of a run, which the loop passes to a listener, so that it needs no tracker."""
+"""The events that a run passes to a listener, so that the training itself needs no tracker."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage
 class Event:
     """An event of a run.
 
-    `kind`: `saving` comes just before a checkpoint is written, `phase` at the begin of each part of the
-    evaluation, `note` for a message to the user, `damage` for one about a damaged checkpoint. `epoch` and
-    `step` are complete ones of `epochs` and `steps`. `metrics` are those of a validation, of the end, or of a
-    step that closes a logging window. `note` is the message, or the name of the phase. `validations` are, at
-    the `start` of a resumed run, the metrics of its earlier validations by epoch.
+    Args:
+        kind: `saving` comes just before a checkpoint is written, `phase` at the start of each part of the
+            evaluation, `note` with a message to the user, `damage` with a message about a damaged checkpoint.
+        epoch: The number of completed epochs.
+        epochs: The number of epochs of the whole training.
+        step: The number of completed steps.
+        steps: The number of steps of the whole training.
+        metrics: The metrics of a validation, of the end, or of a step that closes a logging window.
+        note: The message, or the name of the phase.
+        validations: At the `start` of a resumed run, the metrics of its earlier validations, keyed by epoch.
     """
 
     kind: Kind
@@ -31,12 +36,16 @@ class Event:
 
 
 Listener = Callable[[Event], None]
-"""Receives events, on rank 0 alone. The loop waits until it returns."""
+"""A function that receives the events, on rank 0 alone. The run waits until it returns."""
 
 
 class Stopped(Exception):  # noqa: N818 (not an error)
-    """A stop was requested, and the checkpoint to resume from is written."""
+    """Raised when a stop was requested. A stopped training has written the checkpoint to resume from."""
 
 
 class Diverged(RuntimeError):  # noqa: N818
-    """A loss, weight or output is NaN or infinite; the message names the step, the part and the batch."""
+    """Raised if a loss, weight or output is NaN or infinite.
+
+    The message says which; for a loss it also has the step, the losses of the parts and the labels of the
+    batch.
+    """

@@ -1,6 +1,6 @@
-"""One experiment: a network is trained, or a baseline is fitted, and evaluated.
+"""Runs one experiment: trains a network, or fits a baseline, and evaluates it.
 
-It runs in a process of its own, in a worker of a group, or in a trial.
+An experiment runs in a process of its own, as one of several workers, or in a trial of a search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-import mlcl
 from mlcl.config import job_hash
 from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import read_cached
@@ -36,9 +35,10 @@ from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
+from mlcl.version import __version__
 
 LOOK_EVERY = 0.5
-"""Seconds between checks for a stop, while another process fits the same baseline."""
+"""The seconds between checks for a requested stop, while another process fits the same baseline."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,8 @@ def run_experiment(
 
     Args:
         job_data: The checked job with its data.
-        folder: The folder of the run. A network goes on from its checkpoint there, if any.
+        folder: The folder of the run. The training of a network continues from a checkpoint in it, if there
+            is one.
         context: Rank and device of this process.
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
@@ -72,7 +73,7 @@ def run_experiment(
         The outcome on rank 0, None on other ranks.
 
     Raises:
-        UserError: The checkpoint is of another job or other data.
+        UserError: The checkpoint belongs to another job or other data.
         Stopped: A stop was requested.
         Diverged: A loss, a weight or an output is not finite.
     """
@@ -99,7 +100,7 @@ def run_experiment(
 
 @dataclass(frozen=True)
 class _Experiment:
-    """The arguments of `run_experiment`."""
+    """The arguments of `run_experiment`, with the steps that it is made of as methods."""
 
     job_data: JobData
     folder: Path
@@ -109,7 +110,7 @@ class _Experiment:
     test: bool
 
     def seeded_model(self) -> ContrastiveModel:
-        """Builds a model with equal weights on all ranks, and seeds each rank's own random numbers."""
+        """Builds a model with equal weights on all ranks, and then seeds each rank differently."""
         seed = self.job_data.job.train.seed
         seed_all(seed)
         model = build_model(self.job_data)
@@ -117,7 +118,10 @@ class _Experiment:
         return model.to(self.context.device)
 
     def evaluate(self, loop: Loop, evaluator: Evaluator, began: float) -> dict[str, float]:
-        """Evaluates the network, whose training started at `began`, and writes the results."""
+        """Evaluates the trained network, writes the results, and returns the metrics.
+
+        `began` is the time, by `time.perf_counter`, at which the training started.
+        """
         trained = time.perf_counter()
 
         def phase(note: str) -> None:
@@ -169,7 +173,7 @@ class _Experiment:
             raise Stopped
 
     def _baseline_result(self) -> BaselineResult:
-        """Reads the cached result; the first process that needs it fits the baseline while others wait.
+        """Reads the baseline's cached result; the first process that needs it fits it while the others wait.
 
         The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share
         it.
@@ -232,7 +236,11 @@ def _set_threads(threads: int) -> None:
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """Probabilities by split, the settings that validation chose, and the CPU seconds of the fit."""
+    """The result of fitting a baseline.
+
+    `probabilities` are keyed by split, `chosen` are the settings that validation chose, and `seconds` is the
+    CPU time of the fit.
+    """
 
     probabilities: dict[str, Tensor]
     chosen: dict[str, float]
@@ -240,7 +248,7 @@ class BaselineResult:
 
 
 def _identity(job_data: JobData) -> str:
-    """Returns the cache key: version, data and the job without the keys that only train networks."""
+    """Returns the cache key of a baseline: version, data, and the job without the keys of networks alone."""
     job = job_data.job
     classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
     plain = job.model_copy(
@@ -250,7 +258,7 @@ def _identity(job_data: JobData) -> str:
             "train": TrainConfig(epochs=1, batch_size=2),
         }
     )
-    return f"{mlcl.__version__}-{job_data.fingerprint}-{job_hash(plain)}"
+    return f"{__version__}-{job_data.fingerprint}-{job_hash(plain)}"
 
 
 def _write_baseline(file: Path, found: BaselineResult) -> None:

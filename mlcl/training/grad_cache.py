@@ -1,6 +1,6 @@
-"""Forward and backward of a batch: in one pass, or in micro-batches through cached embeddings.
+"""Runs forward and backward of a batch, in one pass or in micro-batches through cached embeddings.
 
-If memory runs out, the step is repeated with half the micro-batch; the batch of the loss never changes.
+If memory runs out, the step is repeated with half the micro-batch; the loss always covers the whole batch.
 
 Shapes: R rows of this process, N consecutive rows of one micro-batch, D embedding, O columns of the encoder's
 output (D, or D + L).
@@ -33,15 +33,15 @@ T = TypeVar("T")
 
 
 class OutOfMemory(Exception):  # noqa: N818 (the step may be repeated)
-    """Memory ran out on some rank; raised on all ranks, so that all repeat the step."""
+    """Raised on all ranks if memory ran out on any of them, so that all ranks repeat the step."""
 
 
 @dataclass(frozen=True)
 class Passes:
     """Adds a batch's gradient to `.grad` of the model's parameters, and returns the objective's value.
 
-    `wrapped` is the model itself, or DDP around it; `share` the largest number of samples of a process in a
-    batch.
+    `wrapped` is the model itself, or DDP around it. `share` is the largest number of samples that one process
+    has in a batch.
     """
 
     model: ContrastiveModel
@@ -55,7 +55,7 @@ class Passes:
     def of(
         cls, model: ContrastiveModel, context: Context, train: TrainConfig, views: int, share: int
     ) -> Passes:
-        """Compiles the encoder if the job says so, and wraps the model for several ranks."""
+        """Compiles the encoder if the job asks for it; with several ranks, wraps the model in DDP."""
         if train.compile:
             graphs = train.compile == "graphs"
             model.encoder.compile(mode="reduce-overhead" if graphs else None)
@@ -66,7 +66,7 @@ class Passes:
         return cls(model, wrapped, context, train.precision, views, share)
 
     def __call__(self, batch: Batch, size: int) -> ObjectiveValue:
-        """Adds a batch's gradient in micro-batches of about `size` samples; from `share` on in one pass.
+        """Adds a batch's gradient in micro-batches of about `size` samples; in one pass if `size` >= `share`.
 
         Every rank must pass the same `size`.
 
@@ -85,12 +85,15 @@ class Passes:
         return value
 
     def _cached(self, batch: Batch, parts: int) -> ObjectiveValue:
-        """With z_c = f(x_c; theta) of micro-batch c and the objective L(z; phi) of all rows,
+        """Adds the batch's gradient in micro-batches c.
+
+        With z_c = f(x_c; theta) and the objective L(z; phi) of all rows,
 
             dL/dtheta = sum_c (dz_c/dtheta)^T dL/dz_c.
 
-        First z without a graph; then dL/dz and dL/dphi; then each z_c once more, with its graph and the
-        random numbers of the first time, to carry dL/dz_c on to theta. Equal to one pass up to rounding.
+        It computes first z without a graph, then dL/dz and dL/dphi, and then each z_c once more, with its
+        graph and the random numbers of the first time, to carry dL/dz_c on to theta. The result equals one
+        pass up to rounding.
         Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup.
         """
         chunks = list(_split(batch.inputs, parts))
@@ -117,7 +120,7 @@ class Passes:
         return value
 
     def _cache(self, chunks: Sequence[Mapping[str, Tensor]]) -> tuple[Tensor, list[dict[str, Tensor]]]:
-        """Returns embeddings (R, D) without a graph, and the random state before each micro-batch."""
+        """Returns outputs (R, O) of all rows, without a graph, and the random state before each chunk."""
         buffers = buffers_of(self.model.encoder)
         states, parts = [], []
         with torch.no_grad():
@@ -132,7 +135,7 @@ class Passes:
     def _objective_gradient(
         self, z_RD: Tensor, phi: Sequence[Tensor], batch: Batch
     ) -> tuple[ObjectiveValue, Tensor, list[Tensor]]:
-        """Returns the value without its graph, dL/dz (R, D) and dL/dphi, and leaves `.grad` unchanged."""
+        """Returns the value without its graph, dL/dz (R, O) and dL/dphi; leaves `.grad` unchanged."""
         value = self._objective(z_RD.requires_grad_(), batch)
         gradient_RD, *gradients = torch.autograd.grad(value.total, [z_RD, *phi], materialize_grads=True)
         parts = {name: part.detach() for name, part in value.parts.items()}
@@ -181,7 +184,7 @@ def buffers_of(module: nn.Module) -> list[Tensor]:
 
 
 def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
-    """Restores the copies of `buffers_of`."""
+    """Restores a module's buffers from the copies that `buffers_of` returned."""
     for buffer, saved in zip(module.buffers(), buffers, strict=True):
         buffer.copy_(saved)
 
@@ -192,7 +195,7 @@ def gradient_norms(
     """Returns |d(w_k L_k) / dZ| of each part k, where Z is the encoder's output for the whole batch.
 
     The names are `heads/NAME/gradient_norm` and `classifier/gradient_norm`; values are equal on all ranks.
-    Takes one more forward and backward of the objective, none of the encoder, and leaves `.grad` unchanged.
+    Runs forward and backward of the objective once more, without the encoder, and leaves `.grad` unchanged.
     Every rank must call this.
     """
     output_RO = output_RO.detach().requires_grad_()
@@ -211,13 +214,13 @@ def gradient_norms(
 def fit(
     attempt: Callable[[int], T], size: int, least: int, model: nn.Module, world_size: int
 ) -> tuple[T, int]:
-    """Calls `attempt(size)`, with half the size, but not below `least`, until it fits; returns that size,
-    too.
+    """Calls `attempt(size)`, and halves `size`, but not below `least`, until memory is sufficient.
 
-    Each attempt begins with the random state and the buffers of the first, and without gradients.
+    Each attempt begins with the random state and the buffers of the first one, and without gradients. Returns
+    the result and the size of the successful attempt.
 
     Raises:
-        UserError: `least` samples do not fit either.
+        UserError: Memory runs out with `least` samples, too.
         RuntimeError: One of several ranks ran out of memory while the others wait for it in a collective, so
             that the step cannot be repeated.
     """
@@ -256,7 +259,7 @@ def least_samples(encoder: nn.Module) -> int:
 
 
 def has_batch_norm(encoder: nn.Module) -> bool:
-    """Whether an encoder has BatchNorm, whose statistics are those of the rows of a pass."""
+    """Whether an encoder has BatchNorm layers, whose statistics depend on the rows of each pass."""
     return any(isinstance(module, BATCH_NORMS) for module in encoder.modules())
 
 
@@ -272,7 +275,7 @@ def check_micro_batch(size: int | None, encoder: nn.Module) -> None:
 
 
 def give_back() -> None:
-    """Returns freed memory to the system, if the C library can.
+    """Returns freed memory to the operating system, if the C library can.
 
     Batches of texts have many shapes, and freeing their tensors fragments glibc's heap: a process that trains
     one text model after another would grow by gigabytes.

@@ -20,14 +20,15 @@ from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 
 Content = str | bytes | Path | Sequence[float]
-"""A text; an image as encoded bytes or as the path of a file; or a vector."""
+"""The content of a row: a text, an image as encoded bytes or as the path of a file, or a vector."""
 
 
 @dataclass(frozen=True)
 class InputReader:
     """Tokenises texts, or decodes images if there is no tokenizer.
 
-    `size` is the largest number of tokens of a text, or the pixels of an image's side.
+    `size` is the largest number of tokens that are read of a text, or the height and width in pixels that
+    images are resized to.
     """
 
     tokenizer: Tokenizer | None
@@ -41,16 +42,17 @@ class InputReader:
     def split(self, split: Split, cache: Path) -> TokenRows | ImageRows:
         """Reads all rows of a split, memory-mapped from the cache, which the first call fills.
 
-        Raises UserError, with the row, for an image that cannot be decoded.
+        Raises UserError, which names the row, for an image that cannot be decoded.
         """
         if self.tokenizer is None:
             return decode_all(split, self.size, cache)
         return encode(self.tokenizer, split, self.size, cache)
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
-        """Reads texts or images in memory.
+        """Reads texts or images that are in memory; `places` says where each one comes from, for error
+        messages.
 
-        Raises UserError, with the entry of `places`, for a text that is not Unicode or a broken image.
+        Raises UserError for a text that is not Unicode and for an image that cannot be decoded.
         """
         if self.tokenizer is None:
             return ImageRows(decode_contents(contents, places, self.size))
@@ -58,7 +60,10 @@ class InputReader:
 
 
 def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
-    """Returns contents as texts. Raises UserError, with its place, for one that is not Unicode."""
+    """Returns contents as texts.
+
+    Raises UserError, with the entry of `places`, for a content that is no text or not Unicode.
+    """
     for text, place in zip(contents, places, strict=True):
         if not isinstance(text, str):
             raise UserError(f"not a text at {place}", key="text", found=type(text).__name__)
@@ -68,7 +73,10 @@ def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
 
 
 def decode_contents(images: Sequence[Content], places: Sequence[str], size: int) -> Pixels:
-    """Decodes images to (N, 3, size, size) uint8. Raises UserError, with its place, for a broken one."""
+    """Decodes images to (N, 3, size, size) uint8.
+
+    Raises UserError, with the entry of `places`, for an image that cannot be decoded.
+    """
 
     def refuse(row: int, found: str) -> UserError:
         return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)

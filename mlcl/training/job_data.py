@@ -1,4 +1,4 @@
-"""The data of a job: data set, tokenizer, encoded splits, and facts of its labels."""
+"""Opens the data of a job: data set, tokenizer, encoded splits, and bands and hierarchy of its labels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from mlcl.training.transfer import Transfer, open_reference
 
 
 def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
-    """Opens the job's data set with the job's validation rows and without held-out classes."""
+    """Opens the job's data set with the validation rows that the job asks for, without held-out classes."""
     dataset, wanted = open_reference(job.data, home, verify=verify), job.data.hold_out
     if job.data.validation_seed is not None:
         dataset = redraw_validation(dataset, job.data.validation_seed, home / "cache")
@@ -58,8 +58,17 @@ def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
 
 @dataclass(frozen=True)
 class JobData:
-    """A checked job with its data: the data set without held-out classes, and the training rows after subset
-    and label noise. `tokenizer` is that of an encoder that reads tokens, `features` are frozen inputs.
+    """A checked job with its data.
+
+    Args:
+        job: The job.
+        dataset: The data set, without held-out classes.
+        task: The kind of task of the classifier.
+        tokenizer: The tokenizer of an encoder that reads tokens, else None.
+        train: The training rows, after subset and label noise.
+        cache: The folder of cached data.
+        features: The frozen inputs of the encoder; None for an encoder without any.
+        transfer: The evaluation on another data set; None if the job names none.
 
     Example:
         >>> job_data = JobData.of(load_job("job.yaml"), Path("outputs"))
@@ -76,9 +85,10 @@ class JobData:
 
     @classmethod
     def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> JobData:
-        """Opens and checks the data that a job names. Raises UserError if job and data do not fit.
+        """Opens and checks the data that a job names.
 
-        `home` has prepared data and the cache. With `verify` every shard is compared with its SHA-256.
+        `home` is the folder of prepared data, cache and results. With `verify` the SHA-256 of every shard is
+        compared with the recorded one. Raises UserError if job and data do not fit together.
         """
         dataset = open_dataset(job, home, verify=verify)
         present = [str(name) for name, rows in dataset.info.rows.items() if rows]
@@ -116,7 +126,7 @@ class JobData:
         return self.dataset.info.space(self.job.objective.classifier.labels)
 
     def rows(self, split: Split) -> Rows:
-        """Encodes a split, with the labels of every part of the objective."""
+        """Encodes a split, with the labels that each head and the classifier learn from."""
         labels: dict[str, Labels] = {}
         for name, head in self.job.objective.heads.items():
             if head.labels is not None and head.weight > 0:
@@ -125,34 +135,34 @@ class JobData:
         return Rows(self._inputs(split), labels, split.rows, self.job.data.augment)
 
     def unlabelled(self, split: Split) -> Rows:
-        """Encodes a split of any data set of this modality, without labels."""
+        """Encodes a split of any data set of the same modality, without labels."""
         return Rows(self._inputs(split), {}, split.rows, self.job.data.augment)
 
     def sampler(self, rank: int, world_size: int) -> EpochSampler:
-        """Returns the sampler of one process over the training rows."""
+        """Returns the sampler that gives one of several processes its rows of each training batch."""
         return build_sampler(self.job, self.train, rank, world_size)
 
     def targets(self, split: Split) -> Labels:
-        """Returns the classifier's targets; aspects as classes (N, A), -1 if missing."""
+        """Returns the classifier's targets of a split; for aspects classes (N, A), -1 if unknown."""
         return targets_of(split, self.job.objective.classifier.labels, self.task)
 
     def queries(self, split: Split, neighbours: Neighbours, model: Tensor) -> QueryRows:
-        """Returns a split for the post-hoc search, with its neighbours and the model's probabilities."""
+        """Returns a split's rows for `search`, with their neighbours and the model's probabilities."""
         return QueryRows(neighbours, self.targets(split), model, self.facts_of(split))
 
     def datastore(self, train: RankRows) -> Datastore:
-        """Returns the datastore of the training rows with the embeddings `train`."""
+        """Returns the training rows as a datastore; `train` has their embeddings."""
         return Datastore(train, self.targets(self.train), self.task, self.space.n_classes)
 
     def metrics(self) -> SplitMetrics:
-        """Returns the metrics of the classifier's label space."""
+        """Returns the object that computes the metrics of the classifier's label space."""
         labels, groups = self.job.objective.classifier.labels, self.job.evaluation.metrics
         levels = class_parents(self.dataset, labels)
         return SplitMetrics(self.task, labels, self.space.aspects, levels, groups, self.facts)
 
     @cached_property
     def facts(self) -> LabelFacts:
-        """The frequency bands of the classifier's labels in the training rows, and their hierarchy."""
+        """The frequency bands of the classifier's labels in the training rows, and the labels' hierarchy."""
         path_LH = paths(self.dataset, self.job.objective.classifier.labels)
         sets = as_label_sets(self.targets(self.train), self.space.n_classes)
         shape = (len(self.space.aspects), -1) if self.task == "aspects" else -1
@@ -161,12 +171,12 @@ class JobData:
         return LabelFacts(band, None if path_LH is None else path_LH.numpy())
 
     def facts_of(self, split: Split) -> LabelFacts:
-        """Adds the facts of a split's rows to those of the classifier's labels."""
+        """Adds a split's classes at each level of a hierarchy, if there is one, to `facts`."""
         return facts_of(self.facts, split, self.job.objective.classifier.labels)
 
     @property
     def scoring(self) -> Scoring:
-        """The scoring by the job's metric."""
+        """The job's metric, with the settings by which it is computed on validation."""
         given = self.job.evaluation
         metric = given.metric.rpartition("/")[2]
         mode, aspects = default_mode(metric), self.space.aspects
@@ -192,7 +202,7 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
 
 
 def _check_room(tokenizer: Tokenizer, max_length: int) -> None:
-    """Refuses a length that special tokens fill alone: the library would not truncate texts at all."""
+    """Raises UserError if special tokens use up the length: the library would not truncate texts at all."""
     least = tokenizer.num_special_tokens_to_add(is_pair=False) + 1
     if max_length < least:
         raise UserError(

@@ -1,6 +1,6 @@
 """The training loop over epochs and steps, in one process or on several ranks.
 
-It can be stopped and resumed at any step, with the same weights bit by bit on a CPU.
+Training can be stopped and resumed after any step; on a CPU the final weights are equal bit by bit.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from mlcl.training.objective import ContrastiveModel, ObjectiveValue
 from mlcl.training.optim import build_optimizer, build_schedule, learning_rates
 
 SAVE_EVERY = 5.0
-"""Least seconds between checkpoints if the job does not set the epochs between them."""
+"""The fewest seconds between two checkpoints, if the job does not set `checkpoint_every`."""
 LOG_EVERY = 50
-"""Steps of a logging window, which also ends with its epoch."""
+"""The number of steps over which logged values are averaged; an epoch's last window may be shorter."""
 OWN_VIEWS = 0.5
-"""Mean weight of an anchor's own views from which on the loop warns that a loss sees little else."""
+"""The loop warns if other views of an anchor's own sample have a larger mean weight than this in a loss."""
 
 
 @dataclass
 class Loop:
-    """A training: its parts, position and state.
+    """The training of a model: its parts, its position and its state.
 
-    `train` is the job's section. `checkpoint` is the file of the checkpoint, None for none, and `identity`
-    the hash of the job and the fingerprint of its data, which a checkpoint must match.
+    `train` is the section of the job. `checkpoint` is the path of the checkpoint, None to write none;
+    `identity` has the hash of the job and the fingerprint of its data, which a checkpoint must match.
     """
 
     model: ContrastiveModel
@@ -81,7 +81,7 @@ class Loop:
 
     @property
     def share(self) -> int:
-        """The largest number of samples of a process in a batch."""
+        """The largest number of samples that one process has in a batch."""
         return math.ceil(self.sampler.batch_size / self.context.world_size)
 
     @property
@@ -91,11 +91,11 @@ class Loop:
         return min(size for size in sizes if size is not None)
 
     def resume(self) -> bool:
-        """Loads the last whole checkpoint. Returns whether there is one.
+        """Loads the last undamaged checkpoint, and returns whether there is one.
 
         Raises:
-            UserError: The checkpoint is of another job or other data.
-            UnreadableCheckpointError: It cannot be read now.
+            UserError: The checkpoint belongs to another job or other data.
+            UnreadableCheckpointError: The checkpoint cannot be read now.
         """
         if self.checkpoint is None:
             return False
@@ -148,7 +148,7 @@ class Loop:
             save_checkpoint(self.checkpoint, state)
 
     def run(self) -> None:
-        """Trains to the last epoch, or until patience ends; the model then has its best weights.
+        """Trains to the last epoch or until early stopping, and then loads the best weights, if it kept any.
 
         Raises:
             Stopped: A stop was requested; the checkpoint is written.
@@ -209,7 +209,7 @@ class Loop:
                 raise Stopped
 
     def _batches(self) -> Iterator[tuple[Batch, float]]:
-        """Yields this rank's remaining batches of the epoch and the seconds that each was waited for."""
+        """Yields this rank's remaining batches of the epoch, each with the seconds spent waiting for it."""
         before = time.perf_counter()
         indices = self.sampler.batches(self.position.epoch, self.position.step_in_epoch)
         for batch in self.rows.batches(indices, self.views, self.context.device):
@@ -217,7 +217,7 @@ class Loop:
             before = time.perf_counter()
 
     def _step(self, passes: Passes, batch: Batch, full: bool) -> dict[str, float]:
-        """Makes an optimiser step. Returns gradient norms to log if it fills the logging window."""
+        """Makes an optimiser step. Returns gradient norms to log if `full`: the step ends a log window."""
         objective, norms = self.model.objective, dict[str, float]()
         objective.set_progress(self.position.step / max(1, self.steps - 1))
         value = self._gradient(passes, batch)
@@ -234,7 +234,7 @@ class Loop:
         return {f"train/{name}": norm for name, norm in norms.items()}
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
-        """Adds the batch's gradient. If memory runs out, this and later batches use smaller micro-batches."""
+        """Adds the batch's gradient; if memory runs out, halves the micro-batch for good until it fits."""
         size = self.micro_batch
         value, fitting = fit(
             lambda samples: passes(batch, samples),
@@ -257,7 +257,7 @@ class Loop:
             self.tell("note", note=f"BatchNorm: statistics are those of micro-batches of {size} samples")
 
     def _note_own_views(self) -> None:
-        """Warns of losses that find few positives but an anchor's own views in the first batch."""
+        """Warns if a loss on labels puts most weight on an anchor's own views in the first batch."""
         for name, head in self.model.objective.named_heads():
             (share,) = self.context.mean([head.diagnostics().get("own_view_weight", 0.0)])
             if share > OWN_VIEWS and head.loss.spec.labels != "none":
@@ -266,10 +266,10 @@ class Loop:
                 self.tell("note", note=f"{note} in the first batch: {meaning}")
 
     def _read_window(self) -> None:
-        """Adds the window's unread steps to its sums.
+        """Copies the logged values of the last steps from the device, and adds them to the window's sums.
 
         Raises:
-            Diverged: A step's loss, or a weight after them, is not finite on some rank; raised on all.
+            Diverged: A step's loss, or a weight after these steps, is not finite on some rank; raised on all.
         """
         if not len(self.window):
             return
@@ -320,7 +320,7 @@ class Loop:
             self._compare(self.patience, metrics)
 
     def _compare(self, patience: Patience, metrics: dict[str, float]) -> None:
-        """Keeps the weights if the validation is the best so far. Rank 0 decides for all ranks."""
+        """Copies the weights if the validation is the best so far. Rank 0 decides for all ranks."""
         # Without a classifier, which two-phase jobs train later, the neighbours' metric is compared.
         value = metrics.get(patience.metric, metrics.get(f"knn/{patience.metric}", math.nan))
         position = self.position
@@ -335,7 +335,7 @@ class Loop:
             self.tell("note", note=f"{note} at epoch {position.epoch}, with the best weights")
 
     def tell(self, kind: Kind, metrics: dict[str, float] | None = None, note: str = "") -> None:
-        """Calls the listener with an event at the loop's position, on rank 0 alone."""
+        """Passes an event with the loop's current epoch and step to the listener, on rank 0 alone."""
         if self.context.is_main:
             at, epochs = self.position, self.train.epochs
             earlier = dict(at.validations) if kind == "start" else {}

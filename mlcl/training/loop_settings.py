@@ -1,4 +1,4 @@
-"""Early stopping, callbacks, position and logging window of the training loop."""
+"""The settings and the state of the training loop: early stopping, callbacks, position and logging window."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mlcl.training.events import Listener
 
 @dataclass(frozen=True)
 class Patience:
-    """Early stopping: training ends after `validations` in a row without a better `metric`."""
+    """Settings of early stopping: training ends after `validations` in a row without a better `metric`."""
 
     validations: int
     metric: str
     mode: Literal["max", "min"]
 
     def better(self, value: float, best: float | None) -> bool:
-        """Whether a validation beats the best so far. NaN does not."""
+        """Whether the metric of a validation beats the best so far. NaN never does."""
         if best is None:
             return value == value
         return value > best if self.mode == "max" else value < best
@@ -29,8 +29,12 @@ class Patience:
 
 @dataclass(frozen=True)
 class Callbacks:
-    """The functions that the loop calls: `listener` receives the events on rank 0, `validate` returns the
-    metrics of a validation, and `should_stop`, called after each step, whether to stop.
+    """The functions that the loop calls.
+
+    Args:
+        listener: Receives the events, on rank 0.
+        validate: Validates the model and returns the metrics.
+        should_stop: Called after each step; returns whether to stop.
     """
 
     listener: Listener
@@ -42,10 +46,11 @@ class Callbacks:
 class Position:
     """The position of the loop, which its checkpoint holds.
 
-    `micro_batch_size` is the size that fitted after memory ran out; a resumed training tries no larger one.
-    `window` has the sums of the open logging window. `validations` has the metrics of all validations by
-    epoch, `best` the best value of the metric of early stopping, at `best_step`, and `stale` counts the
-    validations since.
+    `epoch` and `step` count what is complete. `micro_batch_size` is the size that fitted after memory ran
+    out; a resumed training tries no larger one. `window` has the sums of logged values since the last log,
+    over `window_steps` steps. `validations` has the metrics of all validations, keyed by epoch. `best` is the
+    best value of the metric of early stopping, reached at `best_step`, and `stale` counts the validations
+    since.
     """
 
     epoch: int = 0
@@ -61,7 +66,7 @@ class Position:
 
 
 class LogWindow:
-    """Scalars of steps in float64, which stay on their device until they are read."""
+    """Collects the scalars of each step in float64; they stay on their device until they are read."""
 
     def __init__(self) -> None:
         self._steps: list[Tensor] = []
@@ -71,12 +76,15 @@ class LogWindow:
         return len(self._steps)
 
     def add(self, values: Mapping[str, Tensor]) -> None:
-        """Appends a step's values, which are on one device."""
+        """Appends the scalars of a step, which are all on one device."""
         self._names = list(values)
         self._steps.append(torch.stack([value.detach().double() for value in values.values()]))
 
     def read(self, kept: dict[str, float]) -> list[dict[str, float]]:
-        """Adds the unread steps to the sums in `kept`, and returns them. Copies once from the device."""
+        """Adds the unread steps' scalars to the sums in `kept`, and returns them as one dict per step.
+
+        All are copied from the device at once.
+        """
         rows = torch.stack(self._steps).tolist() if self._steps else []
         self._steps = []
         for row in rows:

@@ -1,4 +1,4 @@
-"""The metric of validation at every setting (k, lambda, temperature), as a file of a finished training.
+"""Writes and reads a training's validation metric at every setting (k, lambda, temperature) of neighbours.
 
 Shapes: S trainings, K values of k, G lambdas, T temperatures.
 """
@@ -21,11 +21,13 @@ AXES = ("k", "lambda", "temperature")
 VALUES = "values"
 DIGITS = 7
 Grid = Mapping[str, Sequence[float]]
-"""The values of each of `AXES`, and under `VALUES` the metric at each combination, the last axis fastest."""
+"""The values of each axis in `AXES`, and under `VALUES` the metric at each combination of them.
+
+The temperature varies fastest among the combinations."""
 
 
 def write_neighbours(folder: Path, table: Array) -> None:
-    """Writes the table of `mlcl.evaluation.search`, rounded to `DIGITS` digits."""
+    """Writes the table that `mlcl.evaluation.search` returns; metrics are rounded to `DIGITS` decimals."""
     grid: dict[str, list[float | None]] = {axis: np.unique(table[axis]).tolist() for axis in AXES}
     values = table[list(table.dtype.fields or ())[-1]].tolist()
     grid[VALUES] = [round(value, DIGITS) if math.isfinite(value) else None for value in values]
@@ -33,7 +35,7 @@ def write_neighbours(folder: Path, table: Array) -> None:
 
 
 def read_neighbours(folder: Path) -> dict[str, list[float]]:
-    """Reads the grid of a training; empty where it left none."""
+    """Reads the grid that a training wrote; returns an empty dict if it wrote none."""
     file = folder / NEIGHBOURS
     if not file.is_file():
         return {}
@@ -44,15 +46,15 @@ def read_neighbours(folder: Path) -> dict[str, list[float]]:
 def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, ...]] | None:
     """Finds the setting with the best mean metric over trainings.
 
-    Of equal settings the one with the smallest k, then lambda, then temperature is best. A setting counts
-    where each training has it: k is limited by the number of training rows.
+    Among equally good settings the smallest k wins, then the smallest lambda, then the smallest temperature.
+    Only settings that all trainings have are compared, since k is limited by the number of training rows.
 
     Args:
         grids: The grid of each training.
         mode: max or min.
 
     Returns:
-        The setting and its metric in each training; None where no setting has a value in all.
+        The setting and its metric in each training; None if no setting has a value in all trainings.
     """
     if not grids or not all(grids):
         return None
@@ -67,7 +69,7 @@ def best_mean(grids: Sequence[Grid], mode: str) -> tuple[Setting, tuple[float, .
 
 
 def _at(grid: Grid, shared: Sequence[Sequence[float]]) -> Array:
-    """The metric (K, G, T) at the shared values of each axis."""
+    """Returns the metric (K, G, T) at the values `shared` of each axis."""
     value_KGT = np.array(grid[VALUES]).reshape([len(grid[axis]) for axis in AXES])
     places = [[grid[axis].index(value) for value in its] for axis, its in zip(AXES, shared, strict=True)]
     return value_KGT[np.ix_(*places)]

@@ -1,7 +1,7 @@
-"""The objective: the weighted sum of contrastive heads and a classifier on one embedding.
+"""The objective: a weighted sum of the losses of contrastive heads and of a classifier, on one embedding.
 
-Shapes: R rows (samples x views), D embedding, O the encoder's output (D, or D + L), C classes, L labels,
-A aspects.
+Shapes: R rows (samples x views), D embedding, O the encoder's output (D, or D + L), C classes, L labels, A
+aspects.
 """
 
 from __future__ import annotations
@@ -35,24 +35,28 @@ class Head(nn.Module):
         return value
 
     def diagnostics(self) -> dict[str, float]:
-        """Computes the last batch's positives, negatives and geometry, see `LossStats`."""
+        """Computes statistics of the last batch: positives, negatives and geometry, see `LossStats`."""
         stats = self.loss.stats
         return {} if stats is None else stats.as_dict()
 
     @property
     def sharing(self) -> Hashable | None:
-        """The key of heads that share one softmax; None for a head that cannot share."""
+        """The key that heads which share one softmax have in common; None for a head that cannot share."""
         return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
 
 
 def embedding_of(output_RO: Tensor, label_logits: int) -> Tensor:
-    """Returns the embedding (R, D) in an encoder's output, which `label_logits` logits may follow."""
+    """Returns the embedding (R, D): an encoder's output without its last `label_logits` columns."""
     return output_RO[:, : output_RO.shape[1] - label_logits]
 
 
 @dataclass(frozen=True)
 class ObjectiveValue:
-    """The weighted total, each part before its weight, and the encoder's output (R, O)."""
+    """The value of the objective for a batch.
+
+    `total` is the weighted sum, `parts` holds each part's loss before its weight, keyed by name in the log,
+    and `output` is the encoder's output (R, O).
+    """
 
     total: Tensor
     parts: Mapping[str, Tensor]
@@ -60,7 +64,7 @@ class ObjectiveValue:
 
 
 class Objective(nn.Module):
-    """L = sum_h alpha_h L_h + w L_classifier.
+    """L = sum_h alpha_h L_h + w L_classifier, the weighted sum of the losses of heads h and classifier.
 
     Parts of weight 0 are not built, since their parameters would have no gradient. `label_logits` is the
     number of logits that follow the embedding in the encoder's output.
@@ -78,14 +82,15 @@ class Objective(nn.Module):
         self.label_logits = label_logits
 
     def embedding(self, output_RO: Tensor) -> Tensor:
-        """Returns the embedding (R, D) in an encoder's output; the classifier reads the whole output."""
+        """Returns the embedding (R, D), the encoder's output without the label logits that may follow it."""
         return embedding_of(output_RO, self.label_logits)
 
     def forward(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> ObjectiveValue:
-        """Computes all parts and their weighted sum; `labels` are keyed by head, the classifier's by
-        `classifier`.
+        """Computes all parts and their weighted sum.
+
+        `labels` are keyed by the name of the head; the classifier's targets have the key `CLASSIFIER`.
         """
         embedding_RD = self.embedding(output_RO)
         parts: dict[str, Tensor] = {}
@@ -110,7 +115,7 @@ class Objective(nn.Module):
     def weighted_parts(
         self, output_RO: Tensor, labels: Mapping[str, Labels], sample_ids_R: Tensor
     ) -> Iterator[tuple[str, Tensor]]:
-        """Computes the summands of the total one by one, and yields them with their names in the log."""
+        """Computes the weighted losses one by one, and yields each with the name under which it is logged."""
         for name, head in self.named_heads():
             value = head(self.embedding(output_RO), labels.get(name), sample_ids_R)
             yield f"heads/{name}", head.weight * value
@@ -118,18 +123,18 @@ class Objective(nn.Module):
             yield "classifier", self.classifier.weight * self.classifier(output_RO, labels[CLASSIFIER])
 
     def named_heads(self) -> Iterator[tuple[str, Head]]:
-        """Yields the heads with their names in the job."""
+        """Yields each head with its name in the job."""
         for name, head in self.heads.items():
             assert isinstance(head, Head)
             yield name.removesuffix("_head"), head
 
     def set_progress(self, fraction: float) -> None:
-        """Sets scheduled temperatures for a fraction of the training, 0 to 1."""
+        """Sets scheduled temperatures to their value at a fraction of the training, from 0 to 1."""
         for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
 
     def _sharing_heads(self) -> list[dict[str, Head]]:
-        """Groups the heads that share a softmax."""
+        """Groups the heads that share one softmax; a head that shares none is a group of its own."""
         groups: dict[Hashable, dict[str, Head]] = {}
         for name, head in self.named_heads():
             groups.setdefault(head.sharing or name, {})[name] = head
@@ -143,7 +148,7 @@ class Objective(nn.Module):
         sample_ids_R: Tensor,
         rows: list[LossRows] | None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the weighted sum of heads on z, and the value of each; `rows` come from `gathered`."""
+        """Returns the weighted sum of heads on z, and each head's loss; `rows` come from `gather_rows`."""
         if len(heads) == 1:
             ((name, head),) = heads.items()
             value = head.loss(z_RD, labels.get(name), sample_ids_R, rows=rows[0] if rows else None)
@@ -159,13 +164,13 @@ class Objective(nn.Module):
         return value, values
 
     def temperatures(self) -> dict[str, Tensor]:
-        """Returns every head's present temperature, on its device."""
+        """Returns every head's current temperature, on its device."""
         return {
             f"heads/{name}/temperature": head.loss.temperature.value() for name, head in self.named_heads()
         }
 
     def diagnostics(self) -> dict[str, float]:
-        """Computes every head's diagnostics of the last batch."""
+        """Computes each head's statistics of the last batch, keyed by `heads/<name>/<statistic>`."""
         return {
             f"heads/{name}/{key}": value
             for name, head in self.named_heads()
@@ -174,10 +179,10 @@ class Objective(nn.Module):
 
 
 class ContrastiveModel(nn.Module):
-    """Encoder and objective as one module, so that DDP averages the gradients of both.
+    """Holds encoder and objective as one module, so that DDP averages the gradients of both.
 
-    Its forward is that of the encoder, which may process a part of a batch, while the objective needs the
-    embeddings of the whole batch.
+    `forward` runs the encoder alone, which may process a part of a batch; the objective needs the embeddings
+    of the whole batch, so its caller runs it separately.
     """
 
     def __init__(self, encoder: nn.Module, objective: Objective) -> None:

@@ -16,11 +16,11 @@ from mlcl.config.training_sections import TrainConfig
 def parameter_groups(
     model: nn.Module, weight_decay: float, encoder_lr: float | None = None
 ) -> list[dict[str, Any]]:
-    """Groups the trained parameters: only those with more than one dimension decay.
+    """Groups the trained parameters; weight decay applies only to those with more than one dimension.
 
-    So biases, normalisation and learned temperatures do not. With `encoder_lr` the parameters of
-    `model.encoder` come first, in groups with that learning rate. The name of a group is that of its learning
-    rate in the log.
+    So biases, normalisation weights and learned temperatures do not decay. With `encoder_lr` the parameters
+    of `model.encoder` come first, in groups with that learning rate. The name of a group is the name under
+    which its learning rate is logged.
     Source: Similarity-Dissimilarity, appendix D (no decay on bias and LayerNorm).
     """
     encoder, others = list[Parameter](), list[Parameter]()
@@ -40,7 +40,7 @@ def parameter_groups(
 def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
     """Builds the optimiser over `parameter_groups`.
 
-    `adam` adds its weight decay to the gradient; `sgd` has plain momentum.
+    `adam` adds its weight decay to the gradient; `sgd` uses momentum without Nesterov's variant.
     """
     groups, lr, name = (
         parameter_groups(model, train.weight_decay, train.encoder_lr),
@@ -55,7 +55,8 @@ def build_optimizer(model: nn.Module, train: TrainConfig) -> Optimizer:
 
 
 def build_schedule(optimizer: Optimizer, name: str, steps: int, warmup: float) -> LambdaLR:
-    """Builds the schedule: linear warm-up over a share of the steps, then `cosine` to 0, or `constant`.
+    """Builds the schedule: linear warm-up over the fraction `warmup` of the steps, then `cosine` to 0 or
+    `constant`.
 
     Source: Similarity-Dissimilarity, appendix D (cosine with a 0.05 warm-up).
     """

@@ -1,4 +1,6 @@
-"""The test rows of a run: their predictions, and its metrics without each block of them.
+"""Stores the predictions of a run for its test rows, and its metrics without each block of these rows.
+
+A block is a set of rows that the jackknife leaves out together, see `mlcl.evaluation.jackknife`.
 
 Shapes: N test rows, B blocks, A aspects, C classes or labels, H levels of a hierarchy.
 """
@@ -28,30 +30,32 @@ from mlcl.labels import LabelRows
 from mlcl.training.job_data import JobData
 
 BLOCKS = "test_blocks.json"
-"""The metrics without each block of test rows, by the name that the run logs."""
+"""The file of the test metrics without each block of rows, keyed by the name that the run logs."""
 PREDICTIONS = "test_predictions.parquet"
 MAIN = ("micro_f1", "macro_f1", "accuracy", "map")
-"""The metrics besides the job's own, of tasks that have them."""
+"""The metrics that are recorded besides the job's own, if the task has them."""
 DIGITS = 6
-"""The significant digits of recorded values."""
+"""The number of significant digits of recorded values."""
 FACTS = b"mlcl"
-"""The key of the file's metadata: task, aspects, decisions and facts about the labels, as JSON."""
+"""The key of the file's metadata: task, aspects, and which labels are predicted, as JSON.
+
+For labels it also has their frequency bands and their paths in a hierarchy."""
 
 Values = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class PredictedRows:
-    """The test rows of a run, with all that a metric of predictions reads.
+    """The test rows of a run, with everything that metrics of predictions are computed from.
 
     Args:
         task: The kind of task.
-        aspects: The names of the A aspects, if there are any.
-        targets: As `evaluate` takes them.
-        facts: Facts about labels and rows.
-        block: The block of each row (N,).
-        probabilities: (N, C) or (N, A, C), by the prefix of the predictor's metrics.
-        decisions: Which labels are predicted, by the same prefix.
+        aspects: The names of the A aspects; empty for other tasks.
+        targets: The targets, as `evaluate` takes them.
+        facts: Frequency bands of the labels and their paths in a hierarchy.
+        block: The number of the block of each row (N,).
+        probabilities: Probabilities (N, C) or (N, A, C), keyed by the prefix of the predictor's metrics.
+        decisions: The rule that says which labels are predicted, keyed by the same prefixes.
     """
 
     task: Task
@@ -63,9 +67,9 @@ class PredictedRows:
     decisions: Mapping[str, Decision]
 
     def without_blocks(self, prefix: str, asked: Collection[str]) -> Values:
-        """The metrics of a predictor without each block (B,), to `DIGITS` digits, by the name in logs.
+        """Returns a predictor's metrics without each block (B,), keyed by the name that the run logs.
 
-        Names in `asked` that the task does not have are left out.
+        Values have `DIGITS` significant digits. Names in `asked` that the task does not have are left out.
         """
         p = self.probabilities[prefix]
         there = metric_names(self.task, self.aspects, p.shape[1], groups=None)
@@ -78,7 +82,8 @@ class PredictedRows:
     def write(self, file: Path, ids: pa.Array) -> None:
         """Writes the columns `id`, `block`, `target` and, for each predictor, float16 probabilities.
 
-        `unknown` and `path` are there where targets have unknown entries and rows classes at all levels.
+        The column `unknown` is added if targets have unknown entries, and `path` if rows have a class at
+        every level of a hierarchy.
         """
         columns = {"id": ids, "block": pa.array(self.block.astype(np.int16))}
         if isinstance(self.targets, LabelRows):
@@ -104,7 +109,10 @@ class PredictedRows:
 
     @classmethod
     def read(cls, file: Path) -> Self | None:
-        """Reads what `write` wrote; None of a file without targets, as earlier versions wrote it."""
+        """Reads a file that `write` wrote.
+
+        Returns None for a file of an earlier version of mlcl, which has no targets.
+        """
         metadata = pq.read_schema(file).metadata or {}
         if FACTS not in metadata:
             return None
@@ -142,7 +150,11 @@ def write_test_rows(
     probabilities: Mapping[str, Tensor],
     decisions: Mapping[str, Decision],
 ) -> None:
-    """Writes `BLOCKS` and `PREDICTIONS`, from the probabilities and decisions by prefix of their metrics."""
+    """Writes `BLOCKS` and `PREDICTIONS` into a run's folder.
+
+    `probabilities` of the test rows, and `decisions` about which labels are predicted, are keyed by the
+    prefix of the predictor's metrics.
+    """
     split = job_data.dataset.split("test")
     rows = PredictedRows(
         task=job_data.task,
@@ -161,10 +173,11 @@ def write_test_rows(
 
 
 def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
-    """Returns the metrics without each block of test rows, by name; empty for a run that read no test.
+    """Returns the metrics without each block of test rows (B,), keyed by the name that the run logs.
 
-    Of the `asked` ones those that the run has not recorded are computed from its `PREDICTIONS`, whose
-    probabilities have float16's precision, and recorded. Without targets in that file they are left out.
+    The dict is empty for a run that did not read the test split. Metrics in `asked` that are not recorded yet
+    are computed from `PREDICTIONS`, whose probabilities have the precision of float16, and then recorded.
+    They are left out if that file is missing or has no targets.
     """
     file = folder / BLOCKS
     if not file.is_file():
@@ -188,7 +201,7 @@ def blocks_of(folder: Path, asked: Collection[str] = ()) -> Values:
 
 
 def _write_blocks(folder: Path, values: Values) -> None:
-    """Writes `BLOCKS`, with null for NaN, which JSON lacks."""
+    """Writes `BLOCKS`; NaN is written as null, since JSON has no NaN."""
     tree = {name: [each if math.isfinite(each) else None for each in its] for name, its in values.items()}
     replace_text(folder / BLOCKS, json.dumps(tree, sort_keys=True) + "\n")
 
@@ -198,19 +211,19 @@ def _rounded(value: float) -> float:
 
 
 def _predictor(prefix: str) -> str:
-    """The column of a predictor."""
+    """Returns the name of a predictor's column, from the prefix of its metrics."""
     return prefix.strip("/") or "classifier"
 
 
 def _as_column(values: Array) -> pa.Array:
-    """Values (N,), or (N, ...) as lists of one size."""
+    """Returns an Arrow column of values (N,), or of the rows of values (N, ...) as lists of one size."""
     if values.ndim == 1:
         return pa.array(values)
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
 def _as_array(column: pa.ChunkedArray) -> Array:
-    """The inverse of `_as_column`."""
+    """Returns the values of a column that `_as_column` built."""
     whole = column.combine_chunks()
     if not pa.types.is_fixed_size_list(whole.type):
         return np.asarray(whole.to_numpy(zero_copy_only=False))
@@ -218,13 +231,13 @@ def _as_array(column: pa.ChunkedArray) -> Array:
 
 
 def _as_lists(rows: LabelRows) -> pa.Array:
-    """The labels of each row, int32."""
+    """Returns an Arrow column with a list of each row's labels, as int32."""
     offsets, columns = (each.cpu().numpy().astype(np.int32) for each in (rows.offsets, rows.columns))
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(columns))
 
 
 def _as_rows(column: pa.ChunkedArray, width: int, unknown: LabelRows | None = None) -> LabelRows:
-    """The inverse of `_as_lists`."""
+    """Returns the label rows of a column that `_as_lists` built."""
     whole = column.combine_chunks()
     offsets, columns = (
         torch.from_numpy(each.to_numpy(zero_copy_only=False).astype(np.int64))

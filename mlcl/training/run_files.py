@@ -1,6 +1,7 @@
-"""The files of a finished run: metrics, embeddings, and the model with everything that it needs.
+"""Writes and reads the files of a finished run: metrics, embeddings, and the model with its job and
+tokenizer.
 
-Embeddings are one Parquet file, or of several ranks a folder with one part from each.
+The embeddings are one Parquet file; several ranks write a folder with one part from each.
 
 Shapes: N rows, D embedding, P probabilities of a row.
 """
@@ -36,26 +37,27 @@ from mlcl.training.row_predictions import BLOCKS, PREDICTIONS, write_test_rows
 RESULT = "result.json"
 MODEL = "model"
 DECISIONS = "decisions.json"
-"""In the folder of the model: which labels are predicted, by predictor."""
+"""The file in the model's folder that says which labels each predictor predicts."""
 WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
 JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 EMBEDDINGS = "embeddings.parquet"
 PARTS = f".{EMBEDDINGS}.ranks.partial"
 """The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
 ROW_GROUP = 65_536
-"""Rows that the writer encodes, and so copies, at once."""
+"""The number of rows that the writer encodes at once; it copies as many."""
 
 
 def write_results(
     folder: Path, job_data: JobData, result: Evaluation, model: ContrastiveModel | None = None
 ) -> None:
-    """Writes `embeddings.parquet`, `model/` and, last, `result.json`, with which the run is complete.
+    """Writes `embeddings.parquet`, `model/` and, last, `result.json`, whose presence marks the run as
+    complete.
 
-    A run that read test has `test_blocks.json` and `test_predictions.parquet` as well; one that did not and
-    has a grid of neighbours, `neighbours.json`.
+    A run that read the test split also writes `test_blocks.json` and `test_predictions.parquet`. A run that
+    did not read it, but searched the neighbours' settings, writes `neighbours.json`.
 
-    Every rank must call this; all but rank 0 write their part of the embeddings alone. Without `model`, as
-    for a baseline, there is no folder of a model.
+    Every rank must call this; the ranks above 0 write nothing but their part of the embeddings. Without
+    `model`, as for a baseline, no folder `model/` is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_embeddings(folder, job_data, result)
@@ -74,14 +76,14 @@ def write_results(
 
 
 def result_files(folder: Path) -> list[Path]:
-    """Returns the files and folders that a finished run left."""
+    """Returns the paths of a finished run's result files and folders that exist."""
     return [
         path for name in (RESULT, BLOCKS, PREDICTIONS, EMBEDDINGS, MODEL) if (path := folder / name).exists()
     ]
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes the partial files that killed processes left in a run's folder."""
+    """Removes the partial files that killed processes left in a run's folder and in its model's folder."""
     for each in (folder, folder / MODEL):
         remove_partial(each)
 
@@ -97,7 +99,7 @@ def keep_metrics_alone(folder: Path) -> None:
 
 
 def _write_model(folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None) -> None:
-    """Writes trained weights and probe as safetensors, the tokenizer, the job and the data's fingerprint."""
+    """Writes trained weights, probe, tokenizer, job, and the data set's name and fingerprint."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
     with new_file(folder / WEIGHTS) as path:
@@ -114,11 +116,11 @@ def _write_model(folder: Path, job_data: JobData, model: ContrastiveModel, probe
 
 
 def write_embeddings(folder: Path, job_data: JobData, result: Evaluation) -> None:
-    """Writes `EMBEDDINGS` in the folder, completely or not at all. Every rank must call this.
+    """Writes `EMBEDDINGS` into the folder, completely or not at all. Every rank must call this.
 
     The columns are `id`, `split`, `embedding` and `probabilities`, which is null for training rows. Each rank
-    writes its training rows, the last one also those of validation and test. The parts, read in the order of
-    their names, equal the file of one process.
+    writes its own training rows, and the last rank also the rows of validation and test. The parts, read in
+    the order of their names, have the content of the one file that a single process writes.
     """
     train, context = result.train, result.train.context
     tables = [_table(job_data.train, train.numbers, train.values, None)]
@@ -135,12 +137,17 @@ def write_embeddings(folder: Path, job_data: JobData, result: Evaluation) -> Non
 
 
 def read_embeddings(path: Path, **options: Any) -> pa.Table:
-    """Reads embeddings as one table; the options are those of `pyarrow.parquet.read_table`."""
+    """Reads a run's embeddings, a file or a folder of parts, as one table.
+
+    `options` are passed on to `pyarrow.parquet.read_table`.
+    """
     return pq.read_table(path, partitioning=None, **options)
 
 
 def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
-    """Writes this rank's part into a folder that rank 0 creates and renames when all ranks are done.
+    """Writes this rank's part of the embeddings into a folder.
+
+    Rank 0 creates the folder, and renames it to `EMBEDDINGS` when all ranks are done.
 
     Raises:
         OSError: A rank cannot write; raised on every rank.
@@ -170,7 +177,7 @@ def _write(path: Path, tables: list[pa.Table]) -> None:
 
 
 def _table(split: Split, rows: range, embedding_ND: Tensor, probabilities: Tensor | None) -> pa.Table:
-    """Returns the table of the rows of a split with the given numbers."""
+    """Returns a table of the rows of a split that have the numbers `rows`."""
     return pa.table(
         {
             "id": split.id_column(rows),
@@ -182,21 +189,24 @@ def _table(split: Split, rows: range, embedding_ND: Tensor, probabilities: Tenso
 
 
 def fixed_lists(values_ND: Tensor) -> pa.Array:
-    """Converts the rows of a matrix to lists; to nulls if it has no columns, as of a baseline."""
+    """Converts each row of a matrix (N, D) to a list; to null if D is 0, as for a baseline."""
     if not values_ND.shape[1]:
         return pa.nulls(len(values_ND), pa.list_(pa.float32()))
     return pa.FixedSizeListArray.from_arrays(pa.array(values_ND.numpy().ravel()), values_ND.shape[1])
 
 
 def matrix(column: pa.ChunkedArray) -> Tensor:
-    """Converts lists to the rows of a matrix. Raises ValueError for lists of several lengths."""
+    """Converts a column of lists of one length to a matrix with one row per list.
+
+    Raises ValueError for lists of different lengths.
+    """
     if len(pc.unique(pc.list_value_length(column))) > 1:
         raise ValueError("rows of several lengths")
     return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
 
 
 def _lists(values: Tensor | None, rows: int) -> pa.ListArray:
-    """Converts probabilities, flattened over aspects, to lists; None to nulls."""
+    """Converts each row's probabilities to one flat list; returns nulls if `values` is None."""
     if values is None:
         return pa.nulls(rows, pa.list_(pa.float32()))
     flat_NP = values.reshape(rows, -1).float()

@@ -1,6 +1,6 @@
-"""The metrics of a split's predictions, under the names that a run logs, and the hierarchy of its labels.
+"""Computes the metrics of a split's predictions under the names that a run logs, and reads label hierarchies.
 
-Shapes: N rows, C classes of the classifier, H levels of a hierarchy down to the classifier's.
+Shapes: N rows, C classes of the classifier, H levels of a hierarchy from the coarsest to the classifier's.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from mlcl.evaluation.tasks import array, as_label_sets
 from mlcl.training.classifier import Labels
 
 METRIC_NAMES = {"train": "train", "validation": "val", "test": "test"}
-"""The splits in the names of metrics."""
+"""The name of each split in the names of metrics."""
 
 
 @dataclass(frozen=True)
 class SplitMetrics:
-    """The metrics of a classifier's label space, with the parents (C,) of its classes by coarser level.
+    """Computes the metrics of a classifier's label space.
 
-    `groups` are computed beside the metrics without a group; some of them read `facts`.
+    `parents` has the parent (C,) of each class, keyed by coarser level. `groups` are the groups of metrics
+    that are computed besides the metrics without a group; some of them read `facts`.
     """
 
     task: Task
@@ -57,8 +58,8 @@ class SplitMetrics:
         """Returns all metrics of a split under the names `<prefix>/<metric>`.
 
         If validation chose the thresholds, metrics that depend on them are also given at threshold 0.5, as
-        `<prefix>/<metric>_at_half`. `overlap`, the mean label overlap of a row with its neighbours, becomes
-        the metric `neighbour_overlap` unless it is NaN.
+        `<prefix>/<metric>_at_half`. `overlap`, the mean fraction of the neighbours' labels that a row shares,
+        becomes the metric `neighbour_overlap` unless it is NaN.
         """
         targets = targets_of(split, self.labels, self.task)
         names = metric_names(self.task, self.aspects, probabilities.shape[1], self.groups)
@@ -74,7 +75,7 @@ class SplitMetrics:
         return {f"{prefix}/{name}": value for name, value in values.items()}
 
     def of_embeddings(self, prefix: str, embeddings: Tensor, split: Split) -> dict[str, float]:
-        """Returns `<prefix>/<metric>` of the metrics of `groups` that read embeddings (N, D) of all rows."""
+        """Returns as `<prefix>/<metric>` the metrics in `groups` that read embeddings (N, D) of all rows."""
         if not self.groups or not embeddings.shape[1]:
             return {}
         sets = as_label_sets(
@@ -85,20 +86,23 @@ class SplitMetrics:
 
 
 def decision_metrics(prefix: str, decision: Decision) -> dict[str, float]:
-    """Returns `<prefix>threshold` or `<prefix>top_k` if validation chose a single number."""
+    """Returns the chosen number as a metric: `<prefix>threshold`, or `<prefix>top_k` for a number of labels.
+
+    The dict is empty if the threshold was given, or if each label has its own.
+    """
     if decision.mode == "global":
         return {f"{prefix}threshold": decision.thresholds[0]}
     return {} if decision.k is None else {f"{prefix}top_k": decision.k}
 
 
 def facts_of(facts: LabelFacts, split: Split, labels: str) -> LabelFacts:
-    """Adds the facts of a split's rows to those of a classifier's label space."""
+    """Adds the split's classes at each level of the hierarchy, if there is one, to facts about labels."""
     path_NH = None if facts.path is None else row_paths(split, labels)
     return facts if path_NH is None else replace(facts, row_path=array(path_NH))
 
 
 def targets_of(split: Split, name: str, task: Task) -> Labels:
-    """Returns a classifier's targets in a label space; aspects as classes (N, A), -1 if missing."""
+    """Returns a classifier's targets in a label space; for aspects classes (N, A), -1 if unknown."""
     labels = split.labels(name)
     if task == "aspects":
         assert isinstance(labels, Tensor)
@@ -109,7 +113,7 @@ def targets_of(split: Split, name: str, task: Task) -> Labels:
 def coarse_accuracy(
     probabilities_NC: Tensor, split: Split, parents: Mapping[str, Tensor]
 ) -> dict[str, float]:
-    """Returns `accuracy_<level>`: how often the predicted class's parent is the row's class there."""
+    """Returns `accuracy_<level>`: how often the predicted class's parent is the row's class at that level."""
     predicted_N = probabilities_NC.argmax(1)
     metrics: dict[str, float] = {}
     for level, parent_C in parents.items():
@@ -123,17 +127,17 @@ def coarse_accuracy(
 
 
 def hierarchy_of(info: DatasetInfo, labels: str) -> LabelSpace | None:
-    """Returns the first hierarchy in which `labels` has coarser levels, if any."""
+    """Returns the first hierarchy that has `labels` as a level below the coarsest; None if there is none."""
     spaces = (space for space in info.label_spaces.values() if labels in space.levels[1:])
     return next(spaces, None)
 
 
 def paths(dataset: Dataset, labels: str) -> Tensor | None:
-    """Returns the ancestors (C, H) of each class of `labels` and the class itself, coarsest first.
+    """Returns the ancestors of each class of `labels` and, last, the class itself (C, H), coarsest first.
 
     Returns None if `labels` has no coarser levels. The data set declares the parents of multi-label classes;
-    those of single ones follow from the rows, see `class_parents`. A class without a known parent gets one of
-    its own.
+    the parents of single-label classes follow from the rows, see `class_parents`. A class whose parent is
+    unknown gets a parent of its own.
     """
     space = hierarchy_of(dataset.info, labels)
     if space is None:
@@ -153,9 +157,9 @@ def paths(dataset: Dataset, labels: str) -> Tensor | None:
 
 
 def row_paths(split: Split, labels: str) -> Tensor | None:
-    """Returns the rows' classes (N, H) at every level down to `labels`, coarsest first, -1 if missing.
+    """Returns the rows' classes (N, H) at every level down to `labels`, coarsest first, -1 if unknown.
 
-    Returns None if `labels` has no coarser levels of single labels.
+    Returns None if `labels` has no coarser levels with one class per row.
     """
     space = hierarchy_of(split.info, labels)
     if space is None or space.parents:

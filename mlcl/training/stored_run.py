@@ -1,4 +1,7 @@
-"""The stored embeddings and probabilities of a finished run, and its metrics under any (k, lambda, tau).
+"""Reads the embeddings and probabilities of a finished run, and computes its metrics at any neighbour
+setting.
+
+A setting is a number of neighbours k, their weight lambda, and the temperature of their votes.
 
 Shapes: N rows of a split, D embedding, P probabilities of a row.
 """
@@ -32,10 +35,10 @@ COLUMNS = ("id", "split", "embedding", "probabilities")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A finished run, read from its folder: embeddings (N, D) by split, and the probabilities of validation
-    and test.
+    """A finished run, read from its folder.
 
-    Trials of a search do not read the test split, so they have no test rows.
+    `embeddings` (N, D) are keyed by split, and so are the `probabilities` of validation and test. A trial of
+    a search does not read the test split, so its run has no test rows.
 
     Example:
         >>> run = StoredRun.read(folder, JobData.of(job, home))
@@ -48,9 +51,10 @@ class StoredRun:
 
     @classmethod
     def read(cls, folder: Path, job_data: JobData, *, test: bool = True) -> Self:
-        """Reads a run's folder, or a folder with its artifacts. Test rows are required if `test`.
+        """Reads the folder of a run, or a folder that its artifacts were downloaded to.
 
-        Raises UserError if there are no embeddings, as for a baseline, or they are of other rows.
+        Raises UserError if the run left no embeddings, as a baseline does, if the embeddings belong to other
+        rows than those of `job_data`, or if `test` is true and there are no test rows.
         """
         if job_data.job.baseline is not None:
             raise UserError("a baseline has no embeddings", file=folder, found=job_data.job.baseline)
@@ -75,11 +79,13 @@ class StoredRun:
         return "test" in self.embeddings
 
     def split(self, name: str) -> Split:
-        """Returns a split; of training, the rows that the run was trained on."""
+        """Returns the split of this name; for `train`, the rows that the run was trained on."""
         return self.job_data.train if name == "train" else self.job_data.dataset.split(name)
 
     def labels(self, split: str) -> LabelRows:
-        """Returns the targets of a split as label sets: each class, or rating of an aspect, is a label."""
+        """Returns the targets of a split as label sets, in which each class, or each rating of an aspect, is
+        a label.
+        """
         return as_label_sets(self.job_data.targets(self.split(split)), self.job_data.space.n_classes)
 
     def datastore(self) -> Datastore:
@@ -87,10 +93,11 @@ class StoredRun:
         return self.job_data.datastore(RankRows(self.embeddings["train"]))
 
     def metrics(self, setting: Setting) -> dict[str, float]:
-        """Returns `knn/val/...` and `knn/test/...` under a setting, equal to those that the run would log.
+        """Returns `knn/val/...` and `knn/test/...` at a setting, equal to the values that the run would have
+        logged.
 
-        With `lambda_` 0 they are those of the model alone. There are none of the test split if the run did
-        not read it.
+        With `lambda_` 0 the neighbours have no weight, and the values are those of the model alone. The
+        metrics of the test split are absent if the run did not read it.
         """
         job_data, store = self.job_data, self.datastore()
         score = job_data.metrics()
@@ -110,10 +117,10 @@ class StoredRun:
     def grid(self, ks: Sequence[int], lambdas: Sequence[float], temperatures: Sequence[float]) -> Array:
         """Evaluates the job's metric at every setting, on validation and on test.
 
-        A k beyond the number of training rows becomes that number. Returns a structured array with fields
-        `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did not read the test split), sorted by
-        the first three. Values are those of `metrics`, rounded as `search` rounds. Raises ValueError for an
-        invalid grid.
+        A k beyond the number of training rows is replaced by that number. Returns a structured array with
+        fields `k`, `lambda`, `temperature`, `val` and `test` (NaN if the run did not read the test split),
+        sorted by the first three. The values equal those of `metrics`, but for the rounding of probabilities
+        that `search` does where it chooses thresholds. Raises ValueError for an invalid grid.
         """
         store, scoring = self.datastore(), self.job_data.scoring
         ks = [min(k, len(self.job_data.train)) for k in ks]
@@ -141,10 +148,11 @@ class StoredRun:
         return table
 
     def overlap(self, ks: Sequence[int], split: str = "test") -> list[float]:
-        """Returns for each k the share of the neighbours' labels that the row has (kNN-MLTC Table 6).
+        """Returns, for each k, the fraction of the k neighbours' labels that the row has too, as a mean over
+        rows.
 
         A class counts as one label, and so does the rating of an aspect. Rows without a class or rating are
-        left out; the share is NaN if no row remains.
+        left out; the value is NaN if no row remains. Source: kNN-MLTC Table 6.
         """
         targets = self.job_data.targets(self.split(split))
         rows = torch.from_numpy(np.flatnonzero(known_rows(self.job_data.task, targets)))
@@ -167,7 +175,7 @@ def _read(file: Path) -> pa.Table:
 
 
 def _rows(table: pa.Table, name: str, ids: list[str], file: Path) -> tuple[Tensor, Tensor]:
-    """Returns embeddings (N, D) and probabilities (N, P) of a split; training rows have none of these."""
+    """Returns the embeddings (N, D) and the probabilities (N, P) of a split; for training rows P is 0."""
     rows = table.filter(pc.equal(table["split"], name))
     if rows["id"].to_pylist() != ids:
         raise UserError(f"embeddings of other {name} rows", file=file)

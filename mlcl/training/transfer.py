@@ -1,4 +1,4 @@
-"""The trained encoder on what it was not trained for: another data set, and classes that were held out.
+"""Evaluates the trained encoder on data that it was not trained for: another data set, and held-out classes.
 
 Shapes: N rows of a split, M of the test split, D embedding, C held-out classes.
 """
@@ -38,20 +38,20 @@ from mlcl.training.embeddings import RankRows
 from mlcl.training.split_metrics import targets_of
 
 DRAWS = 10
-"""Draws of the rows that the probe of held-out classes learns from."""
+"""The number of random draws of rows on which the probe of held-out classes is trained."""
 UNSEEN = ("unseen/1nn/test/", f"unseen/{SHOTS}shot/test/")
-"""Prefixes of the metrics of held-out classes: nearest neighbour, and probe."""
+"""The prefixes of the metrics of held-out classes, of the nearest neighbour and of the probe."""
 KINDS: dict[str, Task] = {"single": "single", "multi_label": "multi_label", "aspects": "aspects"}
 
 
 def probe_grid(job: JobConfig) -> ProbeGrid:
-    """Returns the job's grid of linear probes."""
+    """Returns the learning rates, weight decays and other settings of the linear probe that a job sets."""
     probe = job.evaluation.probe or ProbeConfig()
     return ProbeGrid(probe.lr, probe.weight_decay, probe.epochs, probe.batch_size, job.train.seed)
 
 
 def open_reference(config: DataConfig | TransferConfig, home: Path, *, verify: bool = False) -> Dataset:
-    """Opens a data set that a job names. Prepares it first if the job names a source."""
+    """Opens the data set that a section of a job names; prepares it first if the section names a source."""
     place = config.path
     if place is None:
         assert config.source is not None
@@ -61,9 +61,9 @@ def open_reference(config: DataConfig | TransferConfig, home: Path, *, verify: b
 
 @dataclass(frozen=True)
 class Transfer:
-    """A linear probe of the frozen encoder, trained and tested on another data set, as the job says.
+    """A linear probe on the frozen encoder, trained and tested on another data set that the job names.
 
-    `task` is the kind of prediction there.
+    `task` is the kind of prediction on that data set.
     """
 
     dataset: Dataset
@@ -76,8 +76,8 @@ class Transfer:
         """Opens and checks the data set; None if the job names none.
 
         Raises:
-            UserError: A split is missing, the modality is another one, or there is no such label space or
-            metric.
+            UserError: The data set lacks a split, has another modality, or does not have the label space or
+                the metric that the job names.
         """
         config = job.evaluation.transfer_to
         if config is None:
@@ -108,7 +108,7 @@ class Transfer:
 
     @property
     def space(self) -> LabelSpace:
-        """The label space that is predicted."""
+        """The label space of the other data set that is predicted."""
         return self.dataset.info.space(self.config.labels)
 
     def measure(
@@ -116,8 +116,8 @@ class Transfer:
     ) -> dict[str, float]:
         """Returns `transfer/val/...` and `transfer/test/...` of the probe that is best on validation.
 
-        Every rank must call this; all return the same. `embeddings` returns this rank's rows of a split,
-        `encode` all rows (N, D).
+        Every rank must call this; all return the same metrics. `embeddings` computes the embeddings of this
+        rank's rows of a split, `encode` the embeddings (N, D) of all rows.
         Source: MLCL, supplement 8.2 (a linear classifier on the frozen encoder, on CIFAR-10 after CIFAR-100).
         """
         space, given, metric = self.space, self.job.evaluation, self.config.metric
@@ -160,8 +160,9 @@ def unseen_metrics(dataset: Dataset, seed: int, encode: Callable[[Split], Tensor
     """Evaluates the encoder on test rows of classes that were held out of training.
 
     Neighbours are found among the held-out training rows of these classes, and a probe is trained on a few of
-    them, drawn by `seed`. Of several labels the held-out ones are predicted. The metrics are NaN if no test
-    row has such a class. `encode` returns the embeddings (M, D) of a split's rows.
+    them, drawn at random by `seed`. In a multi-label space only the held-out labels are predicted. The
+    metrics are NaN if no training row or no test row has such a class. `encode` returns the embeddings (M, D)
+    of a split's rows.
     """
     held_out = dataset.info.held_out
     assert held_out is not None
@@ -186,6 +187,6 @@ def _unseen_task(dataset: Dataset, held_out: HeldOut) -> Task:
 
 
 def _unseen_targets(split: Split, held_out: HeldOut) -> Labels:
-    """Returns the rows' held-out classes or labels, numbered from 0."""
+    """Returns the rows' held-out classes or labels, renumbered from 0."""
     labels, classes = split.labels(held_out.labels), torch.tensor(held_out.classes)
     return labels.only(classes) if isinstance(labels, LabelRows) else torch.searchsorted(classes, labels)

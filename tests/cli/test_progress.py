@@ -7,10 +7,11 @@ import math
 import pytest
 from rich.console import Console
 
+from mlcl.api.progress import PLAIN_EVERY, event_text, plain_lines
 from mlcl.cli import output
 from mlcl.cli import progress as view
-from mlcl.cli.output import duration
-from mlcl.cli.progress import PLAIN_EVERY, RunProgress, SweepTable, event_text, plain_lines, print_event
+from mlcl.cli.progress import RunProgress, SweepTable, print_event
+from mlcl.markup import duration
 from mlcl.service.engine.progress import Progress, ProgressEvent, Row
 from mlcl.tracking import State
 from mlcl.training.events import Event
@@ -78,11 +79,10 @@ def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
-def test_plain_lines_leave_out_rungs_that_come_too_fast(capsys, monkeypatch):
+def test_plain_lines_leave_out_rungs_that_come_too_fast():
     said = []
-    monkeypatch.setattr("mlcl.cli.progress.say", said.append)
     clock = Clock()
-    show = plain_lines(clock)
+    show = plain_lines(said.append, clock)
     rung = ProgressEvent("rung", row=row(4), progress=progress(row(4)))
     show(ProgressEvent("note", "taken over"))
     show(rung)

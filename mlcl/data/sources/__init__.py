@@ -1,4 +1,4 @@
-"""The data sources, and the preparation of one: its folder is there whole, or not at all.
+"""The data sources, and `prepare`, which writes a source's folder as a whole or not at all.
 
 Each module here declares a source, or a few of a kind, as values of `Source`.
 """
@@ -25,11 +25,11 @@ from mlcl.plugins import PluginError, Registry, UnknownPluginError
 
 SOURCES: Registry[Source[Any]] = Registry("source", "mlcl.sources", "mlcl.data.sources", Source)
 LONGEST_NAME = 60
-"""Characters of a data set's name in the name of its folder."""
+"""The most characters of a data set's name in the name of its folder."""
 
 
 def find_source(name: str) -> Source[Any]:
-    """A source by name. Raises UserError that names the nearest for an unknown one."""
+    """Returns a source by name. Raises UserError for an unknown name, with the nearest known one."""
     try:
         return SOURCES[name]
     except UnknownPluginError as error:
@@ -43,20 +43,20 @@ def find_source(name: str) -> Source[Any]:
 def prepare(
     source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
 ) -> Path:
-    """The folder of a prepared source, written by the first call and found by every later one.
+    """Returns the folder of a prepared source, which the first call writes and every later one finds.
 
     Several processes may call this at once: one writes, the others wait.
 
     Args:
-        source_name: The source.
-        home: The folder in which prepared sources lie. The folder's name there is the source's, or the data
-            set's where the source has the option `name`, with a hash of all that decides the rows: options,
-            seed, version of the source, and state of the files that it reads.
+        source_name: The name of the source.
+        home: The folder that contains the prepared folders. The name of a prepared folder is that of the
+            source, or of the data set if the source has the option `name`, and a hash of all that decides the
+            rows: options, seed, version of the source, and state of the files that it reads.
         options: The options of the source.
         split_seed: The seed of the split.
 
     Raises:
-        UserError: For an unknown source, wrong options and bad input. Then no folder is there.
+        UserError: For an unknown source, wrong options and bad input. No folder is left then.
     """
     source = find_source(source_name)
     checked = _options(source, options or {})

@@ -22,7 +22,7 @@ from mlcl.data.split_assignment import assign, shares_note, train_every_class
 from mlcl.data.writer import in_batches
 
 PARTS = {"train": "train", "val": "validation", "test": "test"}
-"""The published splits by the ends of the files' names."""
+"""Maps the endings of the files' names to the published splits."""
 RELEASE = Release(
     "AAPD (Yang et al. 2018, from the authors of SGM)",
     [f"{kind}_{part}" for part in PARTS for kind in ("text", "label")],
@@ -38,7 +38,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set with the multi-label space `subjects`. Raises UserError with file and line."""
+    """Returns the data set with the multi-label space `subjects`. Raises UserError with file and line."""
     files = work.enter_context(RELEASE.open(options.path))
     parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
     rows = {part: len(names) for part, names in parts.items()}
@@ -70,7 +70,7 @@ def _texts(files: Distribution, rows: dict[str, int]) -> Iterator[str]:
 
 
 def _lines(files: Distribution, name: str) -> Iterator[str]:
-    """The lines of a file. Raises UserError for an empty one."""
+    """Yields the lines of a file. Raises UserError for an empty line."""
     for number, line in files.lines(name):
         if not line.strip():
             raise files.error(name, f"line {number} is empty")

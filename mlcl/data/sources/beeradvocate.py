@@ -30,14 +30,14 @@ FILES = tuple(
 )
 RELEASE = Release("BeerAdvocate (SNAP at Stanford, or McAuley's page at UCSD)", [FILES])
 NEUTRAL = {"down": (3.0, 3.5), "up": (2.5, 3.0)}
-"""The first and the last neutral rating by how half stars are rounded."""
+"""The lowest and the highest neutral rating, by the way in which half stars are rounded."""
 REVIEWS = reviews.ReviewSet(
     aspects=("appearance", "aroma", "palate", "taste", "overall"),
     scale=(1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5),
     neutral=NEUTRAL["down"],
 )
 COUNTS = {"reviews": 1_586_614}
-"""Reviews in the file; the paper and SNAP's page say 1,586,259."""
+"""The number of reviews in the file; the paper and SNAP's page say 1,586,259."""
 
 
 class BeerOptions(reviews.ReviewOptions):
@@ -49,9 +49,9 @@ class BeerOptions(reviews.ReviewOptions):
 
 
 def read(options: BeerOptions, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves), 0 for missing.
+    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves).
 
-    Raises UserError with file and line.
+    A missing rating is 0. Raises UserError with file and line.
     """
     files = work.enter_context(RELEASE.open(options.path))
     kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
@@ -71,7 +71,7 @@ def _reviews(files: Distribution, options: reviews.ReviewOptions) -> Iterator[re
 
 
 def _blocks(files: Distribution, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The reviews of the text file, and the line that each begins on."""
+    """Yields the reviews of the text file, each with the line on which it begins."""
     with files.open(name) as lines:
         first, key, values = 0, "", dict[str, list[str]]()
         for number, line in enumerate(lines, 1):

@@ -42,7 +42,7 @@ SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 URLS = ("https://cave.cs.toronto.edu/kriz/", "https://www.cs.toronto.edu/~kriz/")
 TIMEOUT = 30.0
-"""Seconds that a server may be silent."""
+"""Seconds that a server may be silent before the download fails."""
 
 
 class CifarOptions(Section):
@@ -55,9 +55,9 @@ class CifarOptions(Section):
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two sets: its archive, the published counts, the files of each split, and its label spaces.
+    """CIFAR-10 or CIFAR-100: its archive, the published counts, the files of each split, and label spaces.
 
-    `spaces` gives, in the order of a record's label bytes, the file that names the classes of a label space.
+    `spaces` maps a label space to the file that names its classes, in the order of a record's label bytes.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Cifar:
             return files.state()
 
     def read(self, options: CifarOptions, split_seed: int, work: Workspace) -> NewDataset:
-        """The data set. Raises UserError with the file for missing files and wrong records."""
+        """Returns the data set. Raises UserError with the file for missing files and wrong records."""
         urls = [url + self.archive for url in URLS]
         path = options.path or fetch(urls, self.sha256, work.folder / self.archive)
         files = work.enter_context(self._open(path))
@@ -124,7 +124,7 @@ class Cifar:
 
 
 def _records(files: Distribution, name: str, spaces: dict[str, LabelSpace]) -> Iterator[NDArray[np.uint8]]:
-    """Some records at a time, (rows, label bytes + PIXELS)."""
+    """Yields some records at a time as uint8 (rows, label bytes + PIXELS)."""
     size, first = len(spaces) + PIXELS, 0
     with files.open(name) as file:
         while data := file.read(size * ROWS_AT_ONCE):
@@ -159,8 +159,8 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     """Downloads a file from the first of several URLs that has it, and returns `target`.
 
-    Raises UserError where no URL has the whole file, and where one has a file of another SHA-256. Then no
-    file is there.
+    Raises UserError where no URL has the whole file, and where one has a file of another SHA-256. No
+    file is left then.
     """
     errors = []
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ COUNTS: dict[int, dict[str, float]] = {
     2014: {"train": 82_783, "val": 40_504, "classes": 80, "labels a row": 2.9},
     2017: {"train": 118_287, "val": 5_000, "classes": 80, "labels a row": 2.9},
 }
-"""Published rows of each set, classes and (Similarity-Dissimilarity) labels a row."""
+"""Published rows of each set, classes, and (from Similarity-Dissimilarity) labels a row."""
 
 
 class Options(DistributionOptions):
@@ -47,7 +47,7 @@ class Options(DistributionOptions):
 
 
 class CocoImage(NamedTuple):
-    """An image: its file name, the set that it comes from, and its classes."""
+    """An image: its file name, the set (train or val) that it comes from, and its class indices."""
 
     file: str
     part: str
@@ -55,14 +55,14 @@ class CocoImage(NamedTuple):
 
 
 def release(options: Options) -> Release:
-    """Title, annotation files and image folders of the release of a year."""
+    """The files of a year's release: title, annotation files and image folders."""
     title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
     folders = [f"{above}{part}{options.year}" for part in ("train", "val") for above in ("", "images/")]
     return Release(title, [_instances(options, part) for part in ("train", "val")], lambda _: folders)
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set. Raises UserError with the file for missing files and wrong annotations."""
+    """Returns the data set. Raises UserError with the file for missing files and wrong annotations."""
     files = work.enter_context(release(options).open(options.path))
     classes, pictures = _read(files, options)
     found = count([p.part for p in pictures], [p.labels for p in pictures])
@@ -89,7 +89,7 @@ def _instances(options: Options, part: str) -> str:
 
 
 def _read(files: Distribution, options: Options) -> tuple[tuple[str, ...], list[CocoImage]]:
-    """The classes in the order of their ids, and the pictures of both sets."""
+    """Returns the classes in the order of their ids, and the images of both sets."""
     classes: tuple[str, ...] = ()
     pictures = []
     for part in ("train", "val"):

@@ -25,7 +25,7 @@ from mlcl.data.split_assignment import SPLIT_NAMES
 from mlcl.data.writer import in_batches
 
 COUNTS = {"train": 209_222, "validation": 40_000, "test": 40_000, "categories": 50}
-"""Published rows of each split, and categories."""
+"""The published number of rows of each split, and of categories."""
 TYPES = ("upper-body", "lower-body", "full-body")
 CLOTH = ("Anno_coarse/list_category_cloth.txt", "Anno/list_category_cloth.txt")
 IMAGES = ("Anno_coarse/list_category_img.txt", "Anno/list_category_img.txt")
@@ -44,7 +44,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
-    """The data set. Raises UserError with file and line for missing files and wrong lines."""
+    """Returns the data set. Raises UserError with file and line for missing files and wrong lines."""
     files = work.enter_context(RELEASE.open(options.path))
     cloth = _table(files, CLOTH)
     types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]
@@ -88,7 +88,7 @@ def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, 
 
 
 def _number(files: Distribution, names: tuple[str, ...], line: int, value: str, count: int) -> int:
-    """A number from 1 to `count` as an index from 0."""
+    """Converts a number from 1 to `count` to an index from 0. Raises UserError for other values."""
     if not (value.isascii() and value.isdigit() and 1 <= int(value) <= count):
         raise files.error(names, f"not a number of the list at line {line}", value, f"1 to {count}")
     return int(value) - 1

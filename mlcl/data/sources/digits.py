@@ -22,19 +22,19 @@ from mlcl.data.split_assignment import FRACTIONS, assign
 CELLS = 2
 """A scene is a grid of CELLS x CELLS; each digit has a cell to itself."""
 SMALLEST = 0.7
-"""Smallest side of a digit, as a share of its cell."""
+"""The smallest side of a digit, as a fraction of the side of its cell."""
 Pixels = NDArray[np.uint8]
 
 
 class Options(Section):
-    """Number and size of the scenes."""
+    """Options: the number and the size of the scenes."""
 
     scenes: int = Field(5_000, ge=100, le=1_000_000, description="scenes in all, 80/10/10")
     size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")
 
 
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
-    """The data set."""
+    """Returns the data set with the multi-label space `digits`."""
     spaces = {"digits": LabelSpace(kind="multi_label", classes=tuple("0123456789"))}
     return NewDataset("image", spaces, _batches(options, split_seed))
 

@@ -24,14 +24,14 @@ from mlcl.data.writer import in_batches
 
 PARTS = {"train.tsv": "train", "dev.tsv": "validation", "test.tsv": "test"}
 GROUPS = {"ekman": "ekman_mapping.json", "sentiment": "sentiment_dict.json"}
-"""Label space to the file that says which emotions a group has."""
+"""Maps a label space to the file that says which emotions each of its groups has."""
 RELEASE = Release("GoEmotions (Google Research, the folder data)", [*PARTS, "emotions.txt", *GROUPS.values()])
 NEUTRAL = "neutral"
 COUNTS = {"train": 43_410, "validation": 5_426, "test": 5_427, "classes": 28, "labels a row": 1.18}
 
 
 class Comment(NamedTuple):
-    """One row."""
+    """A comment with its split and its emotions."""
 
     id: str
     split: str
@@ -40,7 +40,7 @@ class Comment(NamedTuple):
 
 
 def read(options: DistributionOptions, _split_seed: int, work: Workspace) -> NewDataset:
-    """The data set in its own split. Raises UserError with file and line."""
+    """Returns the data set in its published split. Raises UserError with file and line."""
     files = work.enter_context(RELEASE.open(options.path))
     emotions = files.class_names("emotions.txt")
     groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}
@@ -60,7 +60,7 @@ def read(options: DistributionOptions, _split_seed: int, work: Workspace) -> New
 
 
 def _groups(files: Distribution, name: str, emotions: Sequence[str]) -> dict[str, str]:
-    """Emotion to its group, groups in the file's order, neutral last."""
+    """Maps each emotion to its group, in the order of the file; neutral is a group of its own, the last."""
     groups = files.json(name)
     try:
         pairs = [(emotion, group) for group, members in groups.items() for emotion in members]

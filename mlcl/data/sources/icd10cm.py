@@ -27,7 +27,7 @@ class Options(Section):
 
 
 class Diagnosis(NamedTuple):
-    """One row."""
+    """A diagnosis: its code and description, and its class at each level."""
 
     code: str
     text: str
@@ -37,7 +37,7 @@ class Diagnosis(NamedTuple):
 
 
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
-    """The data set. Classes keep the order of the classification."""
+    """Returns the data set. Classes keep the order of the classification."""
     sections, rows = diagnoses()
     classes = {
         "chapter": list(dict.fromkeys(row.chapter for row in rows)),
@@ -53,9 +53,10 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 
 def diagnoses() -> tuple[list[str], list[Diagnosis]]:
-    """The section names, and the diagnoses in the order of the classification.
+    """Returns the section names, and the diagnoses in the order of the classification.
 
-    The package lists codes parents first, so the last chapter, section and category seen are a code's own.
+    The package lists parents before their codes, so the last chapter, section and category seen are a code's
+    own.
     """
     import simple_icd_10_cm as icd
 
@@ -75,9 +76,10 @@ def diagnoses() -> tuple[list[str], list[Diagnosis]]:
 
 
 def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together"] = "apart") -> list[str]:
-    """80/10/10 by a seeded hash of the description, or of its twin form: rows of one key share a split.
+    """Assigns splits, 80/10/10, by a seeded hash of the description or its twin form.
 
-    Categories, and what is worded like one, are for training: thus every class of every level is trained.
+    Rows with an equal description or twin form share a split. Those of categories are for training, so that
+    every class of every level has a training row.
     """
     keys = [twin_form(row.text) if twins == "together" else row.text for row in rows]
     headings = {key for row, key in zip(rows, keys, strict=True) if row.code == row.category}

@@ -43,7 +43,7 @@ class Options(Section):
 
 
 class FoundImage(NamedTuple):
-    """An image file, its folders as classes coarse to fine, and its split where a folder says it."""
+    """An image file, its folders as classes coarse to fine, and its split where a folder names it."""
 
     file: Path
     classes: tuple[str, ...]
@@ -51,14 +51,14 @@ class FoundImage(NamedTuple):
 
 
 def state(options: Options) -> str:
-    """A hash of all names, sizes and times."""
+    """A hash of the names, sizes and times of change of all images."""
     if not options.path.is_dir():
         raise UserError("no such folder", file=options.path, key="data.options.path")
     return hash_of_files(options.path, image_files(options.path)[0])
 
 
 def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
-    """The data set; the files' bytes stay as they are. Raises UserError for a tree of uneven depth."""
+    """Returns the data set, with the bytes of the files. Raises UserError for a tree of uneven depth."""
     images, notes = find(options.path)
     depth = len(images[0].classes)
     names = {1: ["class"], 2: ["coarse", "fine"]}.get(depth) or [f"level{i + 1}" for i in range(depth)]
@@ -87,7 +87,7 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 
 def image_files(root: Path) -> tuple[list[Path], list[Path]]:
-    """The images below a folder, sorted, and the other files; hidden ones are in neither list."""
+    """The images below a folder, sorted, and the other files; hidden files are in neither list."""
     images: list[Path] = []
     others: list[Path] = []
     for place, folders, names in os.walk(root):
@@ -108,7 +108,7 @@ def _is_image(file: Path) -> bool:
 
 
 def find(root: Path) -> tuple[list[FoundImage], list[str]]:
-    """The images below `root`, and sentences on what was left out.
+    """Returns the images below `root`, and notes on files that are left out.
 
     Raises UserError where there are no images, where depths differ, and for a class folder without an image.
     """
@@ -152,7 +152,7 @@ def _unlabelled(folder: str) -> bool:
 
 
 def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
-    """The depth at which every image's folder names a split, train and another one among them.
+    """The depth of the folders that name a split of each image, train among them; None if there is none.
 
     Raises UserError where some folders of a depth name splits and others do not.
     """
@@ -177,7 +177,7 @@ def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
 
 
 def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
-    """Whether the first folder says the same of all images, or the split once more."""
+    """Whether the first folder is the same for all images, or names the split of each once more."""
     same = len({parts[0] for parts in folders}) == 1
     again = all(
         split is not None and split_of_name(p[0]) == split for p, split in zip(folders, splits, strict=True)
@@ -186,7 +186,7 @@ def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
 
 
 def _check_classes(root: Path, files: list[Path]) -> None:
-    """Raises UserError for a class folder that only has files which are no images."""
+    """Raises UserError for a class folder without an image."""
     there = {parent for file in files for parent in file.relative_to(root).parents}
     for place, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]

@@ -38,11 +38,11 @@ ICD9_DIAGNOSIS_CHAPTERS = (
     "001-139 140-239 240-279 280-289 290-319 320-389 390-459 460-519 520-579 "
     "580-629 630-679 680-709 710-739 740-759 760-779 780-799 800-999 V01-V91 E000-E999"
 )
-"""The chapters of volume 1, and its two supplementary classifications."""
+"""The chapters of ICD-9-CM, volume 1 (diagnoses), and its two supplementary classifications."""
 ICD9_PROCEDURE_CHAPTERS = (
     "00 01-05 06-07 08-16 17 18-20 21-29 30-34 35-39 40-41 42-54 55-59 60-64 65-71 72-75 76-84 85-86 87-99"
 )
-"""The chapters of volume 3."""
+"""The chapters of ICD-9-CM, volume 3 (procedures)."""
 ICD10_DIAGNOSIS_CHAPTERS = (
     "A00-B99 C00-D49 D50-D89 E00-E89 F01-F99 G00-G99 H00-H59 H60-H95 I00-I99 J00-J99 K00-K95 L00-L99 "
     "M00-M99 N00-N99 O00-O9A P00-P96 Q00-Q99 R00-R99 S00-T88 U00-U85 V00-Y99 Z00-Z99"
@@ -51,12 +51,12 @@ ICD10_DIAGNOSIS_CHAPTERS = (
 
 
 def icd9_diagnosis(code: str) -> str:
-    """A diagnosis code with its dot: after three characters, after four of an E code."""
+    """Writes a diagnosis code with its dot: after three characters, or after four of an E code."""
     return _dotted(code, 4 if code.startswith("E") else 3)
 
 
 def icd9_procedure(code: str) -> str:
-    """A procedure code with its dot, after two digits."""
+    """Writes a procedure code with its dot, after two digits."""
     return _dotted(code, 2)
 
 
@@ -95,7 +95,7 @@ def _dotted(code: str, digits: int) -> str:
 
 
 COUNTED = ("train", "validation", "test", "codes", "codes a row")
-"""The published counts, in the order of the tables below."""
+"""The names of the published counts, in the order of the arguments of `_published`."""
 
 
 def _names(*names: str) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def state_3(options: clinical.ClinicalOptions) -> list[Any]:
 
 
 def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-III. Raises UserError with file and line, and for counts that are not the published."""
+    """Reads MIMIC-III. Raises UserError with file and line, and if the counts are not the published ones."""
     files, notes = work.enter_context(RELEASE_3.open(options.path)), clinical.NoteStore(work)
     codes = clinical.Codes()
     for table in TABLES_3:
@@ -202,7 +202,7 @@ def state_4(options: Mimic4Options) -> list[Any]:
 
 
 def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-IV. Raises UserError with file and line, and for counts that are not the published."""
+    """Reads MIMIC-IV. Raises UserError with file and line, and if the counts are not the published ones."""
     tables = work.enter_context(RELEASE_4.open(options.path))
     files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
     notes, codes = clinical.NoteStore(work), clinical.Codes()

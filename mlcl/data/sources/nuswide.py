@@ -40,7 +40,7 @@ COUNTS = {
     "labelled": 209_347,
     "labels a row": 2.4,
 }
-"""Published rows, rows of each list, concepts, rows with one and the labels of these."""
+"""Published counts: rows, rows of each list, concepts, rows with a concept, and concepts of such a row."""
 LIST, TRAIN, TEST = (f"ImageList/{name}magelist.txt" for name in ("I", "TrainI", "TestI"))
 CONCEPTS = ("Concepts81.txt", "ConceptsList/Concepts81.txt")
 RELEASE = Release(
@@ -62,7 +62,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set. Raises UserError with file and line for missing files and wrong lines."""
+    """Returns the data set. Raises UserError with file and line for missing files and wrong lines."""
     files = work.enter_context(RELEASE.open(options.path))
     concepts = files.class_names(*CONCEPTS)
     images = _images(files, LIST)
@@ -91,7 +91,7 @@ def _images(files: Distribution, name: str) -> list[str]:
 
 
 def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
-    """The list of each image."""
+    """Maps each image to its list, `train` or `test`. Raises UserError for one that is in none or in both."""
     train, test = (set(_images(files, name)) for name in (TRAIN, TEST))
     if unlisted := set(images) - train - test:
         problem = f"{len(unlisted)} images are neither in {TRAIN} nor in {TEST}"
@@ -102,7 +102,7 @@ def _parts(files: Distribution, images: list[str]) -> dict[str, str]:
 
 
 def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -> dict[str, list[int]]:
-    """The concepts of each image."""
+    """Maps each image to the indices of its concepts."""
     labels: dict[str, list[int]] = {image: [] for image in images}
     for index, concept in enumerate(concepts):
         for row in np.flatnonzero(_marks(files, _label_file(concept), len(images))):
@@ -111,7 +111,7 @@ def _labels(files: Distribution, concepts: tuple[str, ...], images: list[str]) -
 
 
 def _marks(files: Distribution, name: str, rows: int) -> NDArray[np.bool_]:
-    """Mask of the images that have a concept."""
+    """Reads a mask (rows,) of the images that have the concept of a file."""
     marks = [line.strip() for _, line in files.lines(name)]
     while marks and not marks[-1]:
         marks.pop()

@@ -47,7 +47,7 @@ class Options(DistributionOptions):
 
 
 class TokenStory(NamedTuple):
-    """The position at which a story begins, its number, and its words."""
+    """A story: the file and the line at which it begins, its number, and its words."""
 
     file: Path
     line: int
@@ -56,7 +56,7 @@ class TokenStory(NamedTuple):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set with the multi-label space `topics`. Raises UserError with file and line."""
+    """Returns the data set with the multi-label space `topics`. Raises UserError with file and line."""
     files = work.enter_context(RELEASE.open(options.path))
     topics = _topics(files)
     names, ids = list(topics.values()), list(topics)
@@ -100,7 +100,10 @@ def _topics(files: Distribution) -> dict[str, list[str]]:
 
 
 def _batches(files: Distribution, rows: dict[str, tuple[str, list[int]]]) -> Iterator[dict[str, list[Any]]]:
-    """Rows in the order of the story files. Each leaves `rows`, so none can come twice or be left out."""
+    """Yields rows in the order of the story files.
+
+    A story is removed from `rows` when it is read, so that stories that come twice or are missing are found.
+    """
     stories = chain.from_iterable(_stories(files, *names) for names in STORIES)
     while here := list(islice(stories, ROWS_AT_ONCE)):
         found = [_take(rows, story) for story in here]

@@ -51,7 +51,7 @@ class Story(NamedTuple):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set with the multi-label space `topics`. Raises UserError with file and story."""
+    """Returns the data set with the multi-label space `topics`. Raises UserError with file and story."""
     files = work.enter_context(RELEASE.open(options.path))
     stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))
@@ -68,7 +68,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _in_both(stories: list[Story]) -> list[Story]:
-    """The stories with a topic that both splits have, and only those topics."""
+    """Keeps the topics that both splits have, and the stories that have one of them."""
     train, test = (
         {topic for story in stories if story.split == split for topic in story.topics}
         for split in SPLITS.values()
@@ -101,7 +101,7 @@ def _text(story: str) -> str:
 
 
 def _inside(text: str, tag: str) -> Iterator[str]:
-    """The texts between each `<tag>` or `<tag attributes>` and its end, in time linear in the text."""
+    """Yields the texts between each `<tag>`, maybe with attributes, and its end, in linear time."""
     for part in text.split(f"<{tag}")[1:]:
         attributes, _, rest = part.partition(">")
         content, end, _ = rest.partition(f"</{tag}>")

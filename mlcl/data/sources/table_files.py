@@ -36,7 +36,7 @@ from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 MOST_LEFT_OUT = 0.95
-"""Share of rows without a content above which another column must be meant."""
+"""The largest fraction of rows without a content; above it, another column must be meant."""
 
 
 class TextFileOptions(TableOptions):
@@ -66,7 +66,7 @@ class CsvOptions(TextFileOptions):
 
 
 def state(options: TableOptions) -> list[Any]:
-    """Plain data that changes when the files do. Raises UserError for a file that is not there."""
+    """Plain data that changes when one of the files does. Raises UserError for a file that is missing."""
     files = [("path", path) for path in options.path]
     for name, label in options.labels.items():
         if isinstance(label, HierarchyOf) and label.parents is not None:
@@ -136,7 +136,7 @@ def _check_columns(options: TableOptions, table: TableFile) -> None:
 
 @dataclass
 class _Contents:
-    """The digest and the twin form of each row's content by row number, or why it cannot be read."""
+    """The digest and twin form of each row's content, by row number, or the problem in reading it."""
 
     digests: dict[int, bytes] = field(default_factory=dict)
     twins: dict[int, str] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class _Contents:
 
 
 def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
-    """All contents, once. Raises UserError for a vector that cannot be read or has another size."""
+    """Reads all contents once. Raises UserError for a vector that is unreadable or of another size."""
     read, column = _Contents(), options.content[0] if options.content else ""
     for row, its in enumerate(_contents(options, rows.tables)):
         if isinstance(its, Unreadable):
@@ -167,7 +167,7 @@ def _read_contents(options: TableOptions, rows: TableRows) -> _Contents:
 
 
 def _contents(options: TableOptions, tables: Sequence[TableFile]) -> Iterator[Content | Unreadable]:
-    """The content of each row."""
+    """Yields the content of each row, or why it cannot be read."""
     for table in tables:
         files = ImageFiles(table.path.parent)
         for frame in table.chunks(options.content):
@@ -177,14 +177,14 @@ def _contents(options: TableOptions, tables: Sequence[TableFile]) -> Iterator[Co
 def _kept_contents(
     options: TableOptions, tables: Sequence[TableFile], kept: set[int]
 ) -> Iterator[str | bytes | list[float]]:
-    """The contents of the rows that are kept, read once more."""
+    """Yields the contents of the rows `kept`, which are read a second time."""
     for row, its in enumerate(_contents(options, tables)):
         if row in kept and not isinstance(its, Unreadable):
             yield its.read_bytes() if isinstance(its, Path) else its
 
 
 def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOptions) -> list[str]:
-    """A note on rows without a text, or an image file. Raises UserError where nearly all are."""
+    """Returns a note on rows without a text or an image file. Raises UserError if nearly all lack one."""
     first, what = min(problems), options.modality
     if len(problems) > MOST_LEFT_OUT * len(rows):
         problem = f"{len(problems):,} of {len(rows):,} rows have no {what}, the first"
@@ -197,7 +197,7 @@ def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOp
 
 
 def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], content: _Contents) -> RowKeys:
-    """Ids, groups and splits of rows. Raises UserError for an empty one and for an id that comes twice."""
+    """Ids, groups and splits of rows. Raises UserError for an empty value and for an id that occurs twice."""
     places = [rows.place(row) for row in range(len(rows))]
     ids = list(map(str, kept)) if options.id is None else _filled(rows, options.id)
     first: dict[str, int] = {}
@@ -217,7 +217,7 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
 
 
 def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
-    """The split of each row where a column, or the names of several files, say it; else none."""
+    """The split of each row if a column, or the names of several files, say it; else an empty list."""
     if options.split is not None:
         names = [str(value).strip() for value in rows.frame[options.split]]
         found = {name: SPLIT_NAMES.get(name.lower()) for name in set(names)}

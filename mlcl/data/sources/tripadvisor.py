@@ -31,7 +31,7 @@ TAGS = {
     "checkin": "Check in / front desk",
     "service": "Service",
 }
-"""Aspect to the tag of its rating; the aspects and their names are MLCL's."""
+"""Maps an aspect to the tag of its rating; the aspects and their names are MLCL's."""
 REVIEWS = reviews.ReviewSet(
     aspects=tuple(TAGS),
     scale=(1, 2, 3, 4, 5),
@@ -45,19 +45,19 @@ SCRIPT = re.compile(r"(?<!\s)\s*showReview\(\d+, '\w+'\);\s*")
 
 
 class Fields(NamedTuple):
-    """A review as it is written: where, and tag to text."""
+    """A review as it is written: its place in the file, and a mapping of tags to texts."""
 
     place: str
     values: Mapping[str, Any]
 
 
 def state(options: reviews.ReviewOptions) -> str:
-    """A hash of all names, sizes and times."""
+    """A hash of the names, sizes and times of change of all files."""
     return hash_of_files(options.path, hotels(options.path))
 
 
 def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
-    """The data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
+    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
 
     Raises UserError with file and review.
     """
@@ -65,7 +65,7 @@ def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> N
 
 
 def hotels(path: Path) -> list[Path]:
-    """The files of the hotels at any depth, sorted; `.dat` before `.json`. Raises UserError for none."""
+    """The `.dat` files of hotels at any depth, or else `.json` files, sorted. Raises UserError for none."""
     root = path.resolve()
     for pattern in ("hotel_*.dat", "*.json"):
         files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]
@@ -76,7 +76,7 @@ def hotels(path: Path) -> list[Path]:
 
 
 def _once(files: list[Path]) -> list[Path]:
-    """The files as they are. Raises UserError for two of one hotel: their reviews would share ids."""
+    """Returns the files. Raises UserError for two files of one hotel, whose reviews would share ids."""
     places: dict[str, Path] = {}
     for file in files:
         if places.setdefault(file.stem, file) != file:
@@ -103,7 +103,7 @@ def _review(review_id: str, fields: Fields, file: Path) -> reviews.Review:
 
 
 def _from_tags(text: str) -> Iterator[Fields]:
-    """The reviews of a `.dat` file; what stands before the first author is the hotel's own."""
+    """Yields the reviews of a `.dat` file; lines before the first author are about the hotel, and skipped."""
     tag, place, values = "", "", dict[str, list[str]]()
     for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         if found := TAG.match(line):

@@ -28,7 +28,7 @@ CLASSES = (
     "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 COUNTS = {"train": 2_501, "val": 2_510, "test": 4_952, "labels a row": 1.5}
-"""Published rows of each set (VOC 2007 development kit) and labels a row (Similarity-Dissimilarity)."""
+"""Published rows of each set (VOC 2007 development kit), and labels a row (Similarity-Dissimilarity)."""
 MAIN = "ImageSets/Main"
 SETS = {"train": "train", "val": "validation", "test": "test"}
 RELEASE = Release(
@@ -37,7 +37,7 @@ RELEASE = Release(
     more=lambda _: ("JPEGImages", *(f"{MAIN}/{name}_{part}.txt" for name in CLASSES for part in SETS)),
 )
 MARKS = ("1", "-1", "0")
-"""Marks of an image in a class's file: present, absent, only difficult objects."""
+"""Marks of an image in the file of a class: present, absent, present only in difficult objects."""
 
 
 class Options(DistributionOptions):
@@ -49,7 +49,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """The data set. Raises UserError with file and line for missing files and wrong lines."""
+    """Returns the data set. Raises UserError with file and line for missing files and wrong lines."""
     files = work.enter_context(RELEASE.open(options.path))
     sets = _sets(files)
     labels = _labels(files, sets, options.difficult)
@@ -67,7 +67,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _sets(files: Distribution) -> dict[str, list[str]]:
-    """The images of each set. Raises UserError for one that is listed twice."""
+    """The images of each set. Raises UserError for an image that is listed twice."""
     sets: dict[str, list[str]] = {name: [] for name in SETS}
     seen: dict[str, str] = {}
     for name, images in sets.items():
@@ -81,7 +81,7 @@ def _sets(files: Distribution) -> dict[str, list[str]]:
 
 
 def _labels(files: Distribution, sets: dict[str, list[str]], difficult: bool) -> dict[str, list[int]]:
-    """The classes of each image."""
+    """Maps each image to the indices of its classes."""
     present = ("1", "0") if difficult else ("1",)
     labels: dict[str, list[int]] = {image: [] for images in sets.values() for image in images}
     for index, class_name in enumerate(CLASSES):

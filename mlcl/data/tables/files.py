@@ -1,7 +1,7 @@
 """Reads files of rows as pandas frames, some rows at a time; text files and CSV are here.
 
-The index of a frame is each row's line in its file, from 1 on; in Parquet and JSON arrays its row, from 0 on.
-The delimiter, the quoting and the header of a CSV file are recognised, or refused with the line.
+The index of a frame has each row's line in its file, from 1 on; in Parquet and JSON arrays its row, from 0.
+The delimiter, the quoting and the header of a CSV file are detected, or an error says what is unclear.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ import pandas as pd
 from mlcl.errors import UserError, did_you_mean
 
 ENCODING = "utf-8-sig"
-"""UTF-8 with or without a byte order mark; CSV may have that of UTF-16 instead."""
+"""UTF-8 with or without a byte order mark; a CSV file with the mark of UTF-16 is read as UTF-16."""
 ROWS_AT_ONCE = 256
 ROWS_TRIED = 1_000
-"""First rows from which the delimiter is recognised."""
+"""The number of first rows from which the delimiter and the header are recognised."""
 LONGEST_FIELD = 1 << 27
-"""Most characters of a field; the default of the module csv, 131,072, is too few for clinical notes."""
+"""The most characters of a field; 131,072, the default of module csv, is too few for clinical notes."""
 Frame = pd.DataFrame
 Records = Iterator[tuple[int, Any]]
-"""The line (or row) of each record, and its fields or its keys and values."""
+"""Yields each record: its line (or row) number, and its fields or a mapping of keys to values."""
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """Encoding, delimiter and presence of a header line of a text file; None means that it is recognised."""
+    """Encoding, delimiter and presence of a header line of a text file; None means that it is detected."""
 
     encoding: str = ENCODING
     delimiter: str | None = None
@@ -45,7 +45,11 @@ class Dialect:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of rows. `names` are the class names by column that the metadata of a Parquet file has."""
+    """A table in a file, and how its rows are read.
+
+    `read` yields frames of the columns that it is given. `unit` is what the row numbers count, line or row.
+    `names` maps a column to its class names, where the metadata of a Parquet file have them.
+    """
 
     path: Path
     columns: tuple[str, ...]
@@ -54,7 +58,7 @@ class TableFile:
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def chunks(self, columns: Iterable[str] | None = None) -> Iterator[Frame]:
-        """The rows in file order, at most `ROWS_AT_ONCE` a frame, with these columns (default: all)."""
+        """Yields the given columns (default: all) in file order, at most `ROWS_AT_ONCE` rows a frame."""
         return self.read(list(dict.fromkeys(self.columns if columns is None else columns)))
 
     def frame(self, columns: Iterable[str], rows: int | None = None) -> Frame:
@@ -72,7 +76,7 @@ class TableFile:
 
 
 def suffix_of(path: Path) -> str:
-    """The lower-case suffix, without `.gz`."""
+    """The suffix of a file in lower case; a final `.gz` is ignored."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
@@ -87,22 +91,22 @@ def frames(records: Records, wanted: Mapping[str, int | str]) -> Iterator[Frame]
 
 
 def object_frame(columns: Mapping[str, list[Any]], index: Any) -> Frame:
-    """A frame of dtype object, which converts no value."""
+    """Builds a frame of dtype object, so that pandas converts no value."""
     return Frame({n: pd.Series(its, index, dtype=object) for n, its in columns.items()}, index=index)
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The bytes of a file, decompressed where its suffix is `.gz`."""
+    """Opens a file as bytes; a file with the suffix `.gz` is decompressed."""
     return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def open_text(path: Path, encoding: str, newline: str | None = None) -> IO[str]:
-    """The text of a file, decompressed where its suffix is `.gz`."""
+    """Opens a file as text; a file with the suffix `.gz` is decompressed."""
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=newline)
 
 
 def text_lines(path: Path, encoding: str = ENCODING) -> Iterator[tuple[int, str]]:
-    """The lines of a text file with their numbers. Raises UserError with the line if it is not text."""
+    """Yields the number and the text of each line. Raises UserError with the line that is not text."""
     line = [1]
     with _decoding(path, line, encoding), open_text(path, encoding) as file:
         for line[0], text in enumerate(file, 1):
@@ -128,10 +132,10 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
 
 
 def csv_table(path: Path, dialect: Dialect) -> TableFile:
-    """Opens a CSV file; the default delimiter is the one that gives all first records the same length.
+    """Opens a CSV file; the default delimiter is the one that gives the first records equally many fields.
 
-    Raises UserError with the line for text that is not CSV, for a record of another length, and for a first
-    line that looks like data unless `dialect.header` is given.
+    Raises UserError with the line for text that is not CSV and for a record with another number of fields,
+    and for a first line that looks like data unless `dialect.header` is given.
     """
     encoding = dialect.encoding
     with _decoding(path, [1], encoding), open_bytes(path) as file:
@@ -163,7 +167,10 @@ def csv_table(path: Path, dialect: Dialect) -> TableFile:
 
 
 def _delimiter(path: Path, encoding: str) -> str:
-    """The delimiter that gives the first records the same, largest number of fields; else the header's."""
+    """Returns the delimiter that gives the first records the same, largest number of fields.
+
+    If no delimiter gives them an equal number above 1, it is the one most frequent in the first line.
+    """
     tabs = suffix_of(path) == ".tsv"
     counts: dict[str, int] = {}
     for sign in "\t,;|" if tabs else ",;\t|":
@@ -184,7 +191,10 @@ def _delimiter(path: Path, encoding: str) -> str:
 
 
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Raises UserError if the first line has a number, a sentence, or a label that occurs below it too."""
+    """Raises UserError if the first line looks like data.
+
+    It does if it has a number, a sentence, or a text that also occurs in its column below.
+    """
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
         below = Counter(row[column].strip() for row in rows if len(row) == len(header))
@@ -197,7 +207,7 @@ def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, list[str]], None, None]:
-    """Every record that is not blank, and the line that it begins on."""
+    """Yields every record that is not blank, with the line on which it begins."""
     csv.field_size_limit(LONGEST_FIELD)
     line = [1]
     with _decoding(path, line, encoding), open_text(path, encoding, newline="") as file:
@@ -211,7 +221,11 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
 
 
 def _unquoted(path: Path, encoding: str) -> bool:
-    """Whether all lines have the same number of tabs, and some field begins with a quote and does not end."""
+    """Whether quotes in a file with tabs are plain characters, which do not enclose fields.
+
+    They are if all lines have the same number of tabs and some field begins with a quote that it does not
+    close.
+    """
     with open_text(path, encoding) as file:
         lines = [line.rstrip("\n") for line in file if line.strip()]
     fields = (field for line in lines for field in line.split("\t") if field.startswith('"'))

@@ -21,7 +21,10 @@ FASTTEXT = "__label__"
 
 
 def open_table(path: Path, dialect: files.Dialect | None = None) -> files.TableFile:
-    """Opens the table in a file, by its suffix. Raises UserError for a format that is not in `FORMS`."""
+    """Opens a table by its suffix, or as fastText's format if it begins with `__label__`.
+
+    Raises UserError for a file that is missing and for a format that is not in `FORMS`.
+    """
     if not path.is_file():
         raise UserError("no such file", file=path)
     suffix = files.suffix_of(path)
@@ -35,7 +38,7 @@ def open_table(path: Path, dialect: files.Dialect | None = None) -> files.TableF
 
 
 def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
-    """Opens a file with a JSON object on each line, or one array of objects; columns are all of their keys.
+    """Opens a file with a JSON object on each line, or one array of objects; each key is a column.
 
     Raises UserError with the line for anything but a JSON object.
     """
@@ -69,9 +72,10 @@ def _json(path: Path, place: str, text: str) -> Any:
 
 
 def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
-    """Opens a file with a text a line, column `text`, and with the labels of fastText if it begins with one.
+    """Opens a file with one text per line, the column `text`.
 
-    A file with the same number of tabs in each line is read as CSV.
+    Lines as fastText has them also give the column `labels`. A file whose first lines all have the same
+    number of tabs is read as CSV.
     """
     first = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
     tabs = {text.count("\t") for text in first}
@@ -93,7 +97,7 @@ def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
 
 
 def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
-    """Opens a Parquet file. Raises UserError for one that is not whole."""
+    """Opens a Parquet file. Raises UserError if it is damaged."""
     with _whole(path):
         schema = pq.read_schema(path)
 
@@ -137,4 +141,4 @@ FORMS: dict[str, Callable[[Path, files.Dialect], files.TableFile]] = {
     ".parquet": parquet_table,
     ".txt": lines_table,
 }
-"""How a file is read, by its suffix."""
+"""Maps a suffix to the function that opens such a file."""

@@ -1,6 +1,6 @@
 """A column of labels: its distinct cells, and the labels that they name.
 
-The notation is recognised over all rows, or refused with the first row in which it is ambiguous.
+The notation is recognised over all rows; if it is ambiguous, an error names the first such row.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.markup import counted
 
 JOINING = (" ", "/", "+", "_", ":", "&", "\n", "\t")
-"""Characters that are not treated as separators; a note names the columns in which they might be some."""
+"""Characters at which labels are never split; a note says where a class consists of others joined by one."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of every row by name. `classes` is their order where it is given.
+    """The labels of every row, as class names.
 
-    `unknown` has the labels that are unknown for each row, `left_out` the rows to leave out.
+    `classes` are the classes in order, or None if they are not given. `unknown` has for each row the classes
+    of which it is unknown whether the row has them. `left_out` has the numbers of the rows to leave out.
     """
 
     kind: Literal["single", "multi_label"]
@@ -49,7 +50,7 @@ class Labels:
     left_out: frozenset[int] = field(default_factory=frozenset)
 
     def space(self) -> LabelSpace:
-        """The label space."""
+        """The label space of these labels; if classes are not given, it has those that occur, sorted."""
         classes = self.classes or tuple(_sorted({name for row in self.names for name in row}))
         return LabelSpace(kind=self.kind, classes=classes, unknown=self.unknown is not None)
 
@@ -64,7 +65,7 @@ class Labels:
         return replace(self, names=names, unknown=unknown, left_out=frozenset())
 
     def columns(self, name: str, space: LabelSpace) -> dict[str, Any]:
-        """The columns of the data set for the label space `name`."""
+        """Maps the data set's columns for the label space `name` to their values."""
         rows = self.indices(space)
         if self.kind == "single":
             return {name: [row[0] if row else None for row in rows]}
@@ -88,7 +89,7 @@ def _sorted(labels: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class CellColumn:
-    """A column whose values are texts or lists: the distinct cells, with the first row of each."""
+    """A column of texts or lists: `first` maps each distinct cell to its first row."""
 
     name: str
     rows: TableRows
@@ -99,7 +100,7 @@ class CellColumn:
 
     @classmethod
     def of(cls, rows: TableRows, name: str, given: Collection[str] = ()) -> CellColumn:
-        """The cells of a column; `given` are names of classes, which are no lists.
+        """Reads the cells of a column; a cell that is one of the class names `given` is kept as a text.
 
         Raises UserError for a value that is neither a text, a number nor a list of these.
         """
@@ -131,7 +132,7 @@ class CellColumn:
         return column._named(names)
 
     def _named(self, names: Sequence[str]) -> CellColumn:
-        """The column with numbers replaced by names, from 0 on; -1 is missing.
+        """Returns the column with numbers, from 0 on, replaced by class names; -1 becomes a missing value.
 
         Raises UserError for a number without a name.
         """
@@ -154,14 +155,14 @@ class CellColumn:
         return replace(self, first=first, of_row=of_row, notes=(*self.notes, note))
 
     def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:
-        """The error for the first row with a cell."""
+        """Creates the error for the first row that has `cell`."""
         return self.rows.error(self.first[cell], problem, self.name, found, allowed, more)
 
 
 def notation_of(
     column: CellColumn, label: SingleColumn | MultiLabelColumn, given: Collection[str]
 ) -> Notation:
-    """The notation of a column's labels. Raises UserError where that is not clear."""
+    """Determines how a column writes its labels. Raises UserError where that is ambiguous."""
     texts = [cell for cell in column.first if isinstance(cell, str) and cell not in given]
     if isinstance(label, SingleColumn):
         for sign in SEPARATORS:
@@ -179,7 +180,7 @@ def notation_of(
 
 
 def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
-    """The error for the first text of which it is not clear whether it is one label or several."""
+    """Creates the error for the first text that may be one label or several."""
     for pattern in TAGGED.values():
         other = [text for text in texts if text not in MISSING and not pattern.fullmatch(text)]
         if 2 * len(other) < len(texts):
@@ -193,7 +194,11 @@ def _unclear(column: CellColumn, texts: Sequence[str]) -> UserError:
 def named_labels(
     column: CellColumn, label: SingleColumn | MultiLabelColumn, notation: Notation, given: tuple[str, ...]
 ) -> Labels:
-    """The labels of cells that name them. Raises UserError for two spellings of one, and an unknown class."""
+    """Reads labels from cells that name classes.
+
+    Raises UserError for a class in two spellings, for a class that is not in `given`, and if no row has a
+    label.
+    """
     parts = {part.strip() for cell in column.first for part in notation.labels(cell)} - MISSING
     numbers = {str(i): name for i, name in enumerate(given)}
     if "0" not in parts or not parts <= numbers.keys() or parts & set(given):
@@ -211,7 +216,7 @@ def named_labels(
 def _by_cell(
     column: CellColumn, notation: Notation, given: Sequence[str], numbers: Mapping[str, str], *, several: bool
 ) -> dict[Cell, tuple[str, ...]]:
-    """The labels of each distinct cell; `numbers` are the given names by their numbers, from 0 on."""
+    """Returns the labels of each distinct cell; `numbers` maps numbers of classes to the names `given`."""
     nothing = MISSING - set(given) | {""}
     found: dict[Cell, tuple[str, ...]] = {}
     spelt: dict[str, tuple[str, Cell]] = {}
@@ -235,7 +240,7 @@ def _by_cell(
 
 
 def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> list[str]:
-    """Notes on classes that join others, and on cells that are read as no label."""
+    """Notes classes that consist of other classes, and cells that are read as no label."""
     notes = []
     texts = [cell for cell in column.first if isinstance(cell, str)]
     for sign in JOINING if notation.form == "names" else ():
@@ -249,5 +254,5 @@ def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> 
 
 
 def given_names(label: SingleColumn | MultiLabelColumn) -> tuple[str, ...]:
-    """The classes that a user names, as the cells are read."""
+    """The class names in the options, normalised in the way in which cells are read."""
     return tuple(map(text_of, label.classes or ()))

@@ -1,7 +1,7 @@
-"""Notations of labels in the cells of a column: names, lists, separators, tags, paths, 0 and 1, shares.
+"""How the cells of a column write labels: names, lists, separators, tags, paths, 0 and 1, or shares.
 
-A notation is recognised over the distinct cells of all rows. The guess of `mlcl init` and the reading of a
-column whose kind is given both go through `recognise`.
+Shares are numbers from 0 to 1, one for each class. A notation is recognised over the distinct cells of all
+rows. Both the guess of `mlcl init` and the reader of a column whose kind is given use `recognise`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ FLAGS = {
     **dict.fromkeys(("1", "true", "yes", "t", "y", "ja", "oui"), True),
     **dict.fromkeys(("0", "false", "no", "f", "n", "nein", "non"), False),
 }
-"""Lower-case cells of a column of 0 and 1: whether the row has the class."""
+"""Maps a lower-case cell of a column of 0 and 1 to whether the row has the class."""
 TAGS = re.compile(r"(\s*<[^<>]+>)+\s*")
 HASHTAGS = re.compile(r"(#[^\s#]+\s*)+")
 TAGGED: dict[Literal["tags", "hashtags"], re.Pattern[str]] = {"tags": TAGS, "hashtags": HASHTAGS}
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"))
 _TOKEN = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|,|[^\s,'"\[\]]+)\s*""", re.DOTALL)
-"""A part of a list: an item in quotes, a comma, or a word."""
+"""Matches a part of a list: an item in quotes, a comma, or a word."""
 
 Cell = str | tuple[str, ...]
-"""A text as it stands in the table, or the items of a list."""
+"""A cell as `cell_of` reads it: a text, or the items of a list."""
 Form = Literal["names", "divided", "tags", "hashtags", "indicators", "shares"]
 
 
 @dataclass(frozen=True)
 class Notation:
-    """The notation of a column's labels; `separator` is of the form `divided`."""
+    """How a column writes its labels; `separator` is the text between labels, if cells are split at one."""
 
     form: Form
     separator: str | None = None
 
     def labels(self, cell: Cell) -> Sequence[str]:
-        """The labels of a cell, as they are written; "" and other missing values among them."""
+        """Returns the labels in a cell as they are written; "" and other missing values may be among them."""
         if isinstance(cell, tuple):
             return cell
         if self.form == "tags":
@@ -59,7 +59,7 @@ class Notation:
         return cell.split(self.separator) if self.separator else (cell,)
 
     def in_words(self) -> str:
-        """Describes the notation in words; "" for names."""
+        """Describes the notation in words; empty for the form `names`."""
         said = {
             "divided": f"labels are divided at {self.separator!r}",
             "tags": "labels stand in <>",
@@ -71,7 +71,7 @@ class Notation:
 
 
 def cell_of(value: Any) -> Cell:
-    """A value of a table as a text or as the items of a list. Raises ValueError for what is neither."""
+    """Converts a value of a table to a text or a tuple of list items. Raises ValueError for other values."""
     if isinstance(value, list | tuple):
         return tuple(map(_item, value))
     text = text_of(value)
@@ -104,9 +104,10 @@ def _item(value: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A value as the name of a class, "" for a missing one. Raises ValueError for no text or number.
+    """Converts a text or a number to the name of a class; a missing value becomes "".
 
-    Names are compared in the Unicode form NFC, with ordinary blanks and without invisible signs.
+    Names are brought to the Unicode form NFC, with ordinary spaces and without invisible characters, so that
+    equal-looking names are equal. Raises ValueError for any other value.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
@@ -125,7 +126,7 @@ def text_of(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written: JSON may escape half of a surrogate pair."""
+    """Whether a text can be encoded. JSON may escape half of a surrogate pair, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -134,9 +135,9 @@ def is_unicode(text: str) -> bool:
 
 
 def items_of(text: str) -> list[str] | None:
-    """The items of a list as JSON, Python or NumPy write it; None for a text that does not begin with [.
+    """Returns the items of a list as JSON, Python or NumPy writes it; None for a text that is no list.
 
-    Raises ValueError for one that does and is no such list.
+    A text that does not begin with [ is no list. Raises ValueError for one that does and cannot be read.
     """
     if not text.startswith("["):
         return None
@@ -173,7 +174,7 @@ def _unquoted(token: str) -> str:
 
 
 def number_of(text: str) -> float | None:
-    """The finite number that a text is, else None."""
+    """Parses a text as a finite number; None if it is none."""
     try:
         number = float(text)
     except ValueError:
@@ -182,9 +183,9 @@ def number_of(text: str) -> float | None:
 
 
 def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation | None:
-    """The notation of several labels in these distinct cells; None where one label or several is not clear.
+    """Recognises how distinct cells write several labels; None if a cell may be one label or several.
 
-    `given` are names of classes, which are never divided.
+    A cell that is one of the class names `given` is never split.
     """
     lists = [cell for cell in cells if isinstance(cell, tuple)]
     if form := _numbers(lists, given):
@@ -209,7 +210,10 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
 def _numbers(
     lists: Sequence[tuple[str, ...]], given: Collection[str]
 ) -> Literal["indicators", "shares"] | None:
-    """Recognises lists with a number for each class: of one length, or with a number twice in a list."""
+    """Recognises lists with one number for each class, by an equal length or by numbers that repeat.
+
+    Returns `indicators` for numbers such as 0 and 1, `shares` for fractions, and None for other lists.
+    """
     items = {item for its in lists for item in its}
     values = {
         item: float(FLAGS[key]) if (key := item.lower()) in FLAGS else number_of(item) for item in items
@@ -227,17 +231,17 @@ def _numbers(
 
 
 def divides(cells: Collection[str], separator: str) -> bool:
-    """Whether the separator divides labels: it then gives no more distinct labels than there are texts."""
+    """Whether a separator seems to divide labels: it gives no more distinct parts than there are cells."""
     return any(separator in cell for cell in cells) and len(parts_of(cells, separator)) <= len(cells)
 
 
 def parts_of(cells: Collection[str], separator: str) -> set[str]:
-    """The distinct parts of these texts between separators."""
+    """Splits each text at the separator and returns the distinct parts."""
     return {part.strip() for cell in cells for part in cell.split(separator)}
 
 
 def find_joined(cells: Collection[str], separator: str) -> str | None:
-    """The first joined cell of which each part is also a cell of its own; None if there is none."""
+    """Returns the first cell with the separator whose parts are all cells as well; None if there is none."""
     return next(
         (
             cell
@@ -249,9 +253,10 @@ def find_joined(cells: Collection[str], separator: str) -> str | None:
 
 
 def path_sign(cells: Iterable[Cell]) -> str | None:
-    """The separator of levels if these cells are paths in a tree, coarse first; else None.
+    """Returns the separator of levels if the cells are paths in a tree, coarse first; else None.
 
-    Most cells have the separator, between a few words, and at most half as many coarsest names as paths.
+    Cells are paths if 80 % of them have the separator, the names between have five words or fewer on average,
+    and there are at most half as many distinct first names as distinct paths.
     """
     texts = Counter(text for cell in cells if (text := alone(cell)) is not None and text not in MISSING)
     for sign in PATH_SIGNS:
@@ -267,12 +272,12 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
 
 
 def alone(cell: Cell) -> str | None:
-    """The text of a cell, or of a list with one item; None for a list of several."""
+    """The text of a cell, or the item of a list with one item; None for other lists."""
     return cell if isinstance(cell, str) else (cell[0] if len(cell) == 1 else None)
 
 
 def form_of(label: str) -> str:
-    """A key that two spellings of a label share: small letters, single blanks, no quotes or brackets."""
+    """A key that spellings of a label share: small letters, single spaces, no quotes or brackets."""
     if (number := number_of(label)) is not None:
         return f"{number:g}" if float(f"{number:g}") == number else repr(number)
     return " ".join(label.casefold().split()).strip("'\"[]{}() ")

@@ -40,7 +40,7 @@ Scale = Annotated[tuple[float, ...], Field(min_length=1), AfterValidator(_ascend
 
 class _Label(Section):
     def wanted(self, columns: Sequence[str]) -> dict[str, str]:
-        """Option key to the column it names, of the table's `columns`; patterns name several."""
+        """Maps option keys to the columns that they name; patterns are matched against `columns`."""
         column, patterns = getattr(self, "column", None), getattr(self, "columns", None) or ()
         named = {} if column is None else {"column": column}
         found = dict.fromkeys(c for pattern in patterns for c in _matching(pattern, columns))
@@ -48,12 +48,15 @@ class _Label(Section):
 
 
 def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
-    """The columns that a pattern such as `is_*` names; the pattern itself where it is a name or fits none."""
+    """Returns the columns that a pattern such as `is_*` matches.
+
+    A pattern that is a column name, or that matches none, is returned itself.
+    """
     return (pattern not in columns and fnmatch.filter(columns, pattern)) or [pattern]
 
 
 class SingleColumn(_Label):
-    """One class a row; an empty value is missing."""
+    """A label space with one class a row, from one column; an empty cell means that the class is missing."""
 
     kind: Literal["single"]
     column: str
@@ -64,7 +67,11 @@ Treatment = Literal["negative", "leave_out", "ignore"]
 
 
 class MultiLabelColumn(_Label):
-    """Any number of classes a row: a list, a text with separators, or a column of 0 and 1 for each class."""
+    """A label space with any number of classes a row.
+
+    The labels are in one column of lists or of texts with separators, or in a column of 0 and 1 for each
+    class.
+    """
 
     kind: Literal["multi_label"]
     column: str | None = None
@@ -97,7 +104,7 @@ class MultiLabelColumn(_Label):
 
 
 class AspectColumns(_Label):
-    """One rating column an aspect; empty or 0 is missing."""
+    """A label space of ratings, one column an aspect; an empty cell or 0 is a missing rating."""
 
     kind: Literal["aspects"]
     columns: Names = Field(description="the aspects")
@@ -105,7 +112,10 @@ class AspectColumns(_Label):
 
 
 class PathColumn(_Label):
-    """A path a row, such as `Animals > Birds > Parrots`: a level for each depth, and the hierarchy."""
+    """A column of paths, such as `Animals > Birds > Parrots`.
+
+    It gives a label space for each level, and the hierarchy of them.
+    """
 
     kind: Literal["path"]
     column: str
@@ -113,7 +123,7 @@ class PathColumn(_Label):
 
 
 class HierarchyOf(_Label):
-    """Label spaces of the same table, coarse to fine, all single or all multi-label."""
+    """A hierarchy of label spaces of the same table, coarse to fine, all single or all multi-label."""
 
     kind: Literal["hierarchy"]
     levels: Names = Field(description="label spaces")
@@ -192,18 +202,18 @@ class TableOptions(Section):
 
     @property
     def modality(self) -> Modality:
-        """text, image or vectors."""
+        """The modality of the content: `text`, `image` or `vectors`."""
         if self.vectors is not None:
             return "vectors"
         return "text" if self.text is not None else "image"
 
     @property
     def content(self) -> tuple[str, ...]:
-        """The columns of the text, or the one of the image or the vector."""
+        """The names of the text columns, or the name of the one image or vector column."""
         return self.text or tuple(column for column in (self.image, self.vectors) if column is not None)
 
     def columns(self, table: Sequence[str]) -> dict[str, str]:
-        """Option key to the column it names, of the columns of a table."""
+        """Maps option keys to the columns that they name; `table` has the names of the table's columns."""
         content = {self.modality if i == 0 else f"text.{i}": c for i, c in enumerate(self.content)}
         named = {"id": self.id, "split": self.split, "group": self.group}
         for name, label in self.labels.items():

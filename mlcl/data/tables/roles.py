@@ -36,7 +36,7 @@ from mlcl.data.tables.spaces import UNCERTAIN, state_of
 from mlcl.errors import UserError
 
 SAMPLE = 5_000
-"""Rows that are read to tell columns of texts, images and vectors from the others."""
+"""The number of rows from which columns of texts, images and vectors are recognised."""
 TEXT_NAMES = {
     "text", "body", "content", "review", "description", "sentence", "abstract", "message", "document",
     "comment", "tweet", "narrative", "summary", "utterance",
@@ -51,7 +51,7 @@ SPLIT_COLUMNS = {"split", "set", "fold", "subset", "partition"}
 IMAGE = re.compile(r"\.(png|jpe?g|jfif|webp|bmp|gif|tiff?)$", re.IGNORECASE)
 MOST_CLASSES = 2_000
 MOST_UNNAMED = 20
-"""Distinct numbers above which a column counts or measures something, unless its name is that of labels."""
+"""A column with more distinct numbers counts or measures something, unless its name is that of labels."""
 
 Kind = Literal[
     "text", "image", "vectors", "single", "multi_label", "path", "flag", "share", "constant", "other"
@@ -60,9 +60,11 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class ColumnRole:
-    """The role of a column; `named` says that its name is one that texts, or labels, often have.
+    """The role of a column.
 
-    `problem` is why a column that may hold labels cannot be read.
+    `named` says whether its name is a common one for texts or labels. `words` is the average number of words
+    of a text, `distinct` the number of distinct cells, and `sign` the separator of levels in paths. `problem`
+    is the error that prevents reading the column as labels.
     """
 
     name: str
@@ -79,7 +81,11 @@ class ColumnRole:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The columns of a table by their role; `repeats` maps a column to an earlier one of equal content."""
+    """The roles of a table's columns.
+
+    `id` and `split` name the columns of ids and of splits. `repeats` maps a column to another one, or to the
+    columns of 0 and 1, with the same labels.
+    """
 
     columns: tuple[ColumnRole, ...]
     rows: TableRows
@@ -88,25 +94,25 @@ class ColumnRoles:
     repeats: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> list[ColumnRole]:
-        """The columns of these kinds, those with a telling name first; of texts the longest first."""
+        """Returns the columns of these kinds; telling names come first, then the longest texts."""
         found = [column for column in self.columns if column.kind in kinds]
         return sorted(found, key=lambda column: (not column.named, -column.words))
 
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
-        """The columns coarse to fine if each class of one has one class of the coarser one; else none."""
+        """Orders columns as levels, coarse to fine; empty if a class has several at the level above."""
         ordered = sorted(columns, key=lambda column: column.distinct)
         chain = all(_tells(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
         return [column.name for column in ordered] if len(ordered) > 1 and chain else []
 
     def sign_in(self, name: str) -> str | None:
-        """The sign between levels that stands in half of a column's filled rows, or None."""
+        """Returns the sign between levels that is in at least half of a column's filled cells, or None."""
         cells = [text for value in self.rows.frame[name] if (text := text_of(value)) not in MISSING]
         often = [sign for sign in PATH_SIGNS if 2 * sum(sign in cell for cell in cells) >= len(cells)]
         return often[0] if often else None
 
 
 def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> ColumnRoles:
-    """The roles of the columns of one or several tables; the columns `given` are labels.
+    """Guesses the roles of the columns of one or several tables; the columns `given` are labels.
 
     Raises UserError where a table cannot be read.
     """
@@ -183,7 +189,7 @@ def _content_of_lists(name: str, lists: Sequence[list[Any]]) -> ColumnRole | Non
 
 
 def _label(rows: TableRows, name: str, given: bool) -> ColumnRole:
-    """The role of a column that holds no content, by all of its rows."""
+    """Determines the role of a column that holds no content, from all of its rows."""
     named = _named(name, LABEL_NAMES)
     try:
         column = CellColumn.of(rows, name)
@@ -209,7 +215,7 @@ def _label(rows: TableRows, name: str, given: bool) -> ColumnRole:
 def _kind(
     cells: Sequence[Cell], filled: int, named: bool, given: bool, mostly_flags: bool
 ) -> tuple[Kind, Notation | None]:
-    """The kind of a column by its distinct cells, and the notation of its labels."""
+    """Determines the kind of a column from its distinct cells, and the notation of its labels."""
     texts = [text for cell in cells if (text := alone(cell)) is not None]
     numbers = [number for text in texts if (number := number_of(text)) is not None]
     texts = [cell for cell in cells if isinstance(cell, str)]
@@ -236,7 +242,7 @@ def _kind(
 
 
 def _codes(role: ColumnRole) -> Any:
-    """A number for each distinct value of a column, -1 for a missing one."""
+    """Numbers the distinct values of a column and returns the number of each row, -1 for a missing value."""
     column = role.column
     assert column is not None
     number = {cell: -1 if cell in MISSING else i for i, cell in enumerate(column.first)}
@@ -244,13 +250,13 @@ def _codes(role: ColumnRole) -> Any:
 
 
 def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
-    """Whether each fine value has one coarse value, over the rows that have both."""
+    """Whether each fine value occurs with only one coarse value, in the rows that have both."""
     pairs = pd.DataFrame({"fine": fine, "coarse": coarse})[(fine >= 0) & (coarse >= 0)].drop_duplicates()
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
 
 
 def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
-    """Maps columns to equivalent ones; names are kept rather than numbers."""
+    """Maps columns to other columns with the same labels; columns of names are kept rather than numbers."""
     single = [role for role in labels if role.kind == "single" or (role.kind == "flag" and role.distinct > 1)]
     ordered = sorted(single, key=lambda role: (number_of(role.example) is not None, not role.named))
     codes = {role.name: _codes(role) for role in ordered}
@@ -275,7 +281,7 @@ def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
 
 
 def _named(column: str, names: Collection[str]) -> bool:
-    """Whether one of the column's words is one of `names`."""
+    """Whether a word in the column's name, in the plural or singular, is one of `names`."""
     words = [word.lower() for word in re.findall(r"[A-Z]?[a-z]+\d*|[A-Z]+\d*", column)]
     forms = {form for word in words for form in _singular(re.sub(r"(?<!^y)\d+$", "", word))}
     return bool(forms & set(names))

@@ -22,12 +22,12 @@ from mlcl.errors import UserError
 Content = str | bytes | Path | list[float]
 EMPTY = "the text is empty"
 LISTED = re.compile(r"\s*\[\s*['\"].*['\"]\s*,?\s*\]\s*$", re.DOTALL)
-"""A list of words, written as a text."""
+"""Matches a text that is a list of quoted words, such as `['one', 'two']`."""
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """The reason why a row has no content, and the value that was found."""
+    """Why the content of a row cannot be read, and the value that was found."""
 
     problem: str
     found: str | None = None
@@ -38,7 +38,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class TableRows:
-    """Rows numbered from 0 on; `keys` has for each the number of its table and its line or row there."""
+    """Rows of one or several tables, numbered from 0; `keys` has each row's table index and line (or row)."""
 
     frame: Frame
     tables: Sequence[TableFile]
@@ -46,7 +46,7 @@ class TableRows:
 
     @classmethod
     def of(cls, tables: Sequence[TableFile], columns: Collection[str]) -> TableRows:
-        """All rows of the tables, with these columns."""
+        """Reads these columns of all rows of the tables."""
         frame = pd.concat([table.frame(columns) for table in tables], keys=range(len(tables)))
         return cls(frame.reset_index(drop=True), tables, frame.index.to_list())
 
@@ -54,13 +54,13 @@ class TableRows:
         return len(self.keys)
 
     def only(self, rows: list[int]) -> TableRows:
-        """Some of the rows, numbered anew."""
+        """Returns only the given rows, numbered from 0 again."""
         return TableRows(
             self.frame.iloc[rows].reset_index(drop=True), self.tables, [self.keys[r] for r in rows]
         )
 
     def place(self, row: int) -> str:
-        """The line or row of a row, for messages: "line 7", of several files "line 7 of more.csv"."""
+        """Where a row is in its file, for messages: "line 7", or of several files "line 7 of more.csv"."""
         table, number = self.keys[row]
         more = f" of {self.tables[table].path.name}" if len(self.tables) > 1 else ""
         return f"{self.tables[table].unit} {number}{more}"
@@ -74,7 +74,7 @@ class TableRows:
         allowed: object = None,
         more: str = "",
     ) -> UserError:
-        """The error for a value of a row; `more` follows the line."""
+        """Creates the error for a value of a row; `more` is added after the row's line in the message."""
         # A blank that is no space, or another sign that cannot be seen, is escaped.
         if isinstance(found, str) and not found.isprintable():
             found = ascii(found)
@@ -86,7 +86,10 @@ class TableRows:
 def read_contents(
     frame: Frame, modality: Modality, columns: Sequence[str], files: ImageFiles
 ) -> Iterator[Content | Unreadable]:
-    """The text, image (bytes or a path) or vector of each row of a frame; several texts are joined."""
+    """Yields the text, image (bytes or a path) or vector of each row, or why it cannot be read.
+
+    The texts of several columns are joined by line breaks.
+    """
     for values in zip(*(frame[column] for column in columns), strict=True):
         if modality == "text":
             yield _text(values)
@@ -139,9 +142,10 @@ class ImageFiles:
         self._folder = folder
 
     def find(self, name: str) -> Path | None:
-        """The file of a name: a path from the table's folder or the one above, or a name anywhere below it.
+        """Returns the image file that a cell names; None if there is none.
 
-        A name without a folder may lack its suffix; below the folder it must then be the only one.
+        The name is a path from the table's folder or from the folder above it. A name without a folder, with
+        or without its suffix, may also be anywhere below the table's folder, if it is unique there.
         """
         for base in (self._folder, self._folder.parent):
             if (base / name).is_file():
@@ -150,7 +154,7 @@ class ImageFiles:
 
     @cached_property
     def _by_name(self) -> dict[str, Path | None]:
-        """The files below the folder by name, with and without suffix; None where several share it."""
+        """Maps names below the folder, with and without suffix, to the file; None if several share one."""
         found: dict[str, Path | None] = {}
         for place, folders, names in os.walk(self._folder):
             folders[:] = [name for name in folders if not name.startswith(".")]

@@ -31,19 +31,19 @@ from mlcl.errors import UserError
 from mlcl.markup import counted
 
 ABSENT, BLANK, UNCERTAIN = 0, -1, -2
-"""States of a cell in a column of 0 and 1; the state 1 means present."""
+"""States of a cell in a column of 0 and 1; a state of 1 means that the row has the class."""
 
 
 @dataclass(frozen=True)
 class Ratings:
-    """The ratings of the aspects of every row; 0 stands for a missing one."""
+    """The ratings of every row, one for each aspect; 0 stands for a missing rating."""
 
     aspects: tuple[str, ...]
     scale: tuple[float, ...]
     values: Sequence[list[float]]
 
     def space(self) -> LabelSpace:
-        """The label space."""
+        """The label space of these ratings, of kind `aspects`."""
         return LabelSpace(kind="aspects", aspects=self.aspects, scale=self.scale)
 
     def only(self, rows: Sequence[int]) -> Ratings:
@@ -51,13 +51,14 @@ class Ratings:
         return replace(self, values=[self.values[row] for row in rows])
 
     def columns(self, name: str, _space: LabelSpace) -> dict[str, Any]:
-        """The column of the data set for the label space `name`."""
+        """Maps the data set's column for the label space `name` to its values."""
         return {name: self.values}
 
 
 def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | Ratings]:
-    """The labels and ratings by label space; equal names of classes in a hierarchy become paths.
+    """Reads the labels or ratings of each label space.
 
+    In a hierarchy of single-label levels, class names that occur below several parents become whole paths.
     Raises UserError with the first row that cannot be read.
     """
     found: dict[str, Labels | Ratings] = {}
@@ -78,7 +79,7 @@ def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | R
 def spaces_of(
     options: TableOptions, rows: TableRows, columns: Mapping[str, Labels | Ratings]
 ) -> dict[str, LabelSpace]:
-    """The label spaces of these columns, hierarchies among them, in the order of the options."""
+    """Returns the label spaces of these columns and their hierarchies, in the order of the options."""
     found = {name: its.space() for name, its in columns.items()}
     spaces: dict[str, LabelSpace] = {}
     for name, label in options.labels.items():
@@ -113,7 +114,7 @@ def _levels(label: object, columns: Mapping[str, Labels | Ratings]) -> dict[str,
 
 
 def check_levels(options: TableOptions) -> None:
-    """Raises UserError for levels of a hierarchy that are no label spaces of one kind."""
+    """Raises UserError unless the levels of each hierarchy are all single or all multi-label spaces."""
     for name, label in options.labels.items():
         levels = label.levels if isinstance(label, HierarchyOf) else ()
         several = [other for other, its in options.labels.items() if its.kind == "multi_label"]
@@ -126,7 +127,7 @@ def check_levels(options: TableOptions) -> None:
 
 
 def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
-    """The labels of one label space. Raises UserError with the first row of a notation that is not clear."""
+    """Reads the labels of one label space. Raises UserError with the first row that is ambiguous."""
     if isinstance(label, MultiLabelColumn) and label.columns is not None:
         return _from_columns(rows, label, list(label.wanted(rows.tables[0].columns).values()))
     given = given_names(label)
@@ -142,14 +143,14 @@ def _labels(rows: TableRows, label: SingleColumn | MultiLabelColumn) -> Labels:
 
 
 def _from_columns(rows: TableRows, label: MultiLabelColumn, names: Sequence[str]) -> Labels:
-    """Labels of columns that hold 0, 1 or a share, one column a class."""
+    """Reads labels from one column for each class, whose cells are 0, 1 or a share."""
     return _indicated(rows, label, names, [_texts_of(rows, name) for name in names], names)
 
 
 def _from_lists(
     column: CellColumn, label: MultiLabelColumn, notation: Notation, given: tuple[str, ...]
 ) -> Labels:
-    """Labels of lists, or of texts with separators, that hold 0, 1 or a share for each class."""
+    """Reads labels from lists, or texts with separators, that hold 0, 1 or a share for each class."""
     lists = {
         cell: () if cell in MISSING else tuple(part.strip() for part in notation.labels(cell))
         for cell in column.first
@@ -171,7 +172,7 @@ def _indicated(
     rows: TableRows, label: MultiLabelColumn, columns: Sequence[str], texts: Sequence[Sequence[str]],
     names: Sequence[str],
 ) -> Labels:  # fmt: skip
-    """Labels from a cell of 0 and 1 for each class: `texts` (L, N)."""
+    """Builds labels from `texts` (L, N), which has a cell of 0 or 1 for each class and row."""
     states = [_states(rows, name, its, label.threshold) for name, its in zip(columns, texts, strict=True)]
     state_NL = np.stack(states, axis=1)
     if not (state_NL == 1).any():
@@ -220,7 +221,7 @@ def _names_of(has_NL: np.ndarray[Any, Any], names: Sequence[str]) -> list[tuple[
 def _states(
     rows: TableRows, column: str, texts: Sequence[str], threshold: float | None
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """1, ABSENT, BLANK or UNCERTAIN for each row. Raises UserError for another value."""
+    """Returns 1, ABSENT, BLANK or UNCERTAIN for each row (N,). Raises UserError for any other cell."""
     number_N, cells = pd.factorize(np.asarray(texts, dtype=object))
     states = []
     for text in cells:
@@ -237,7 +238,7 @@ def _states(
 
 
 def state_of(text: str) -> int | None:
-    """State of a cell of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for another cell."""
+    """The state of a cell of a column of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for any other text."""
     if text in MISSING:
         return BLANK
     if text.lower() in FLAGS:
@@ -246,7 +247,7 @@ def state_of(text: str) -> int | None:
 
 
 def _texts_of(rows: TableRows, column: str) -> list[str]:
-    """The values of a column as texts. Raises UserError for the first that is none."""
+    """Converts the values of a column to texts. Raises UserError for one that is no text or number."""
     texts = []
     for row, value in enumerate(rows.frame[column]):
         try:
@@ -257,7 +258,7 @@ def _texts_of(rows: TableRows, column: str) -> list[str]:
 
 
 def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
-    """The ratings of every row. Raises UserError for a value that is no rating."""
+    """Reads the ratings of every row. Raises UserError for a value that is not on the scale."""
     aspects = tuple(label.wanted(rows.tables[0].columns).values())
     found = []
     for column in aspects:
@@ -272,10 +273,10 @@ def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
 
 
 def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
-    """The levels of a column of paths, coarse first, as `<name>_level1` and so on.
+    """Splits a column of paths into label spaces `<name>_level1` and so on, the coarsest level first.
 
-    A path may end above the finest level; the row then has no class below. Raises UserError for a path with
-    an empty part.
+    A path may end above the finest level; the row then has no class at the levels below. Raises UserError for
+    a path with an empty part.
     """
     column = CellColumn.of(rows, label.column)
     paths: dict[object, list[str]] = {}
@@ -300,10 +301,10 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
 
 
 def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
-    """Replaces names that occur below two parents by whole paths, in levels from coarse to fine.
+    """Renames classes that occur below several parents to whole paths, level by level from coarse to fine.
 
-    A row with such a name and without its parent gets no class at that level. Raises UserError for such a
-    name among given classes.
+    A row with such a class and without a class at the coarser level gets no class. Raises UserError for such
+    a name if the classes of the level are given.
     """
     found = dict(levels)
     for coarse, fine in pairwise(levels):

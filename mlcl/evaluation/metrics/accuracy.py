@@ -1,4 +1,4 @@
-"""Accuracy of classes."""
+"""Accuracy of class predictions."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from mlcl.evaluation.tasks import Array
 
 
 def share_of_hits(right: Array, known: Array) -> Array:
-    """Right rows / rows that have a target. Micro-F1 of classes equals it."""
+    """Returns right rows / rows that have a target. For single classes this equals micro-F1."""
     return np.asarray(right / known)
 
 

@@ -1,11 +1,14 @@
-"""Metrics of embeddings: retrieval of like items, and clusters against classes (distinct label sets).
+"""Metrics of embeddings: retrieval of similar rows, and agreement of clusters with classes.
 
-In retrieval each row of a split is a query for the others, see `EmbeddedRows.gains`. g_qi is the relevance,
-the Jaccard coefficient of the label sets, of the i-th nearest item of query q; g*_qi that of the i-th most
-relevant item. Values are means over the queries that share a label with any other row, NaN where none does.
+The class of a row is its label set: rows with equal label sets are in one class.
 
-k-means makes as many clusters as there are classes, see `EmbeddedRows.clusters`. NMI and ARI are NaN where
-label sets have unknown entries, since whether two such sets are equal is not known.
+In retrieval each row of a split is a query for the other rows, see `EmbeddedRows.gains`. g_qi is the
+relevance of the i-th nearest item of query q, the Jaccard coefficient of the two label sets; g*_qi is the
+relevance of the i-th most relevant item. Values are means over the queries that share a label with any other
+row, NaN if there is no such query.
+
+k-means makes as many clusters as there are classes, see `EmbeddedRows.clusters`. NMI and ARI are NaN if label
+sets have unknown entries, since it is not known whether two such sets are equal.
 
 Shapes: Q queries, K nearest items.
 """
@@ -19,22 +22,22 @@ from mlcl.evaluation.tasks import Array
 
 
 def nmi(rows: EmbeddedRows) -> float:
-    """I(clusters; classes) over the mean of their entropies; NaN without rows."""
+    """Normalised mutual information I(clusters; classes) / the mean of their entropies; NaN without rows."""
     if not len(rows.labels):
         return float("nan")
     return float(normalized_mutual_info_score(rows.classes, rows.clusters))
 
 
 def ari(rows: EmbeddedRows) -> float:
-    """The Rand index of clusters and classes, 0 for chance and 1 for equal; NaN without rows."""
+    """The adjusted Rand index of clusters and classes, 0 for chance and 1 if equal; NaN without rows."""
     return float(adjusted_rand_score(rows.classes, rows.clusters)) if len(rows.labels) else float("nan")
 
 
 def average_precision_at(k: int) -> EmbeddingMetric:
     """The metric `retrieval_map_at_<k>`: A(g_q) / A(g*_q), A(g) = sum_{i <= k} g_i (g_1 + ... + g_i) / i.
 
-    With one label a row the relevance is 0 or 1 and this is the average precision at k: the sum of the
-    precisions at the ranks of relevant items over the smaller of k and the number of relevant items.
+    If every row has one label, the relevance is 0 or 1 and this is the average precision at k: the sum of the
+    precisions at the ranks of relevant items / min(k, number of relevant items).
     """
 
     def value(rows: EmbeddedRows) -> float:
@@ -53,7 +56,8 @@ def average_precision_at(k: int) -> EmbeddingMetric:
 def recall_at(k: int) -> EmbeddingMetric:
     """The metric `retrieval_recall_at_<k>`: (g_q1 + ... + g_qk) / (g*_q1 + ... + g*_qk).
 
-    With one label a row this is the number of relevant items found over the smaller of k and that of all.
+    If every row has one label, this is the number of relevant items among the k nearest / min(k, number of
+    relevant items).
     """
 
     def value(rows: EmbeddedRows) -> float:

@@ -1,4 +1,4 @@
-"""F1: pooled over labels, as the mean of the labels' own F1, and from macro precision and recall."""
+"""F1: pooled over labels, as the mean of each label's F1, and computed from macro precision and recall."""
 
 import numpy as np
 
@@ -8,38 +8,41 @@ from mlcl.evaluation.tasks import Array
 
 
 def micro_f1(counts: Counts) -> Array:
-    """2 TP / (predicted + true) with all labels pooled."""
+    """Returns 2 TP / (predicted + true), with the counts of all labels added up."""
     size = counts.predicted.sum(-1) + counts.true.sum(-1)
     return ratio(2 * counts.right.sum(-1), size)
 
 
 def macro_f1(counts: Counts) -> Array:
-    """The mean F1 over all labels; 0 for a label that neither occurs nor is predicted."""
+    """Returns the mean F1 over all labels; 0 for a label that neither occurs nor is predicted."""
     return label_mean(ratio(2 * counts.right, counts.predicted + counts.true))
 
 
 def macro_f1_of_classes(counts: Counts) -> Array:
-    """The mean F1 over the classes that have a row in the targets, whatever is predicted.
+    """Returns the mean F1 over the classes that at least one row has as its target.
 
-    All predictions of the same rows are averaged over the same classes. Without a block of rows the classes
-    are those that have a row left.
+    So all predictions for the same rows are averaged over the same classes. Without a block of rows, these
+    are the classes that one of the remaining rows has.
     """
     return _class_mean(counts, counts.true > 0)
 
 
 def macro_f1_predicted(counts: Counts) -> Array:
-    """The mean F1 over the classes that have a row in the targets or are predicted."""
+    """Returns the mean F1 over the classes that are the target or the prediction of at least one row."""
     return _class_mean(counts, counts.predicted + counts.true > 0)
 
 
 def _class_mean(counts: Counts, averaged: Array) -> Array:
-    """The mean F1 over some classes (..., C); the others have no right row and add 0 to the sum."""
+    """Returns the sum of the classes' F1 / the number of classes in `averaged` (..., C).
+
+    All other classes have no right row, so they add 0 to the sum.
+    """
     f1 = ratio(2 * counts.right, counts.predicted + counts.true)
     return np.asarray(f1.sum(-1) / averaged.sum(-1))
 
 
 def macro_f1_caml(counts: Counts) -> Array:
-    """F1 of the mean precision and the mean recall over all labels."""
+    """Returns the F1 of two means over all labels, that of precision and that of recall."""
     precision = label_mean(ratio(counts.right, counts.predicted))
     recall = label_mean(ratio(counts.right, counts.true))
     return ratio(2 * precision * recall, precision + recall)

@@ -1,4 +1,4 @@
-"""F1 and accuracy of frequent, medium and rare labels, in bands by their number of training rows."""
+"""F1 and accuracy of frequent, medium and rare labels, in bands by the number of training rows."""
 
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.metrics.f1 import macro_f1, macro_f1_of_classes, micro_f1
@@ -11,8 +11,8 @@ SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 def f1_of_band(band: str, average: str) -> Metric:
     """The metric `<band>_<average>_f1`: F1 over the labels or classes of the band.
 
-    The macro average is over all labels of the band, or over the classes of the band that have a row. NaN
-    where the band has no label, or no row has a class of the band.
+    The macro average is over all labels of the band, or over the classes of the band that at least one row
+    has. It is NaN if the band has no label, or no row has a class of the band.
     """
     of_labels, of_classes = {"micro": (micro_f1, micro_f1), "macro": (macro_f1, macro_f1_of_classes)}[average]
 
@@ -36,7 +36,7 @@ def f1_of_band(band: str, average: str) -> Metric:
 
 
 def _part(whole: Counts, inside_L: Array) -> Counts:
-    """The counts of some of the labels."""
+    """Returns the counts of the labels that `inside_L` selects."""
     return Counts(whole.right[inside_L], whole.predicted[inside_L], whole.true[inside_L], whole.cells)
 
 

@@ -1,4 +1,4 @@
-"""Hamming loss: the share of wrong cells of label rows."""
+"""Hamming loss: the fraction of row-label entries that are predicted wrongly."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from mlcl.evaluation.tasks import Array
 
 
 def hamming_loss(counts: Counts) -> Array:
-    """(predicted + true - 2 right) / cells."""
+    """Returns (predicted + true - 2 right) / cells, where the counts are summed over labels."""
     wrong = counts.predicted.sum(-1) + counts.true.sum(-1) - 2 * counts.right.sum(-1)
     return np.asarray(wrong / counts.cells)
 

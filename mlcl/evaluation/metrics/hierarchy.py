@@ -1,10 +1,10 @@
-"""Metrics in a hierarchy of classes: how far off, whether the levels agree, and the best whole path.
+"""Metrics in a hierarchy: how far off a prediction is, whether the levels agree, and the best whole path.
 
-The probability of a coarser class is the sum over the classes below it. A class whose parent is not known has
-a parent of its own. A single class and the classes above it are compared with the row's own classes at all
-levels; a level at which the row has none is left out for that row.
+The probability of a coarser class is the sum over the classes below it. A class whose parent is unknown gets
+a parent of its own. For single classes the predicted class and its ancestors are compared with the row's own
+classes at all levels; a level at which the row has no class is left out for that row.
 
-Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes.
+Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes: the classes of all levels.
 """
 
 import numpy as np
@@ -18,10 +18,11 @@ KIRITCHENKO = "Kiritchenko et al. 2006, Learning and evaluation in the presence 
 
 
 def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, float, float]:
-    """sum_i |T_i & P_i|, sum_i |P_i| and sum_i |T_i|.
+    """Returns sum_i |T_i & P_i|, sum_i |P_i| and sum_i |T_i|.
 
-    T_i are the true labels of row i with all classes above them, P_i the predicted ones with all above. Of
-    single classes T_i are the row's own at all levels, and both leave out the levels at which it has none.
+    T_i are the true labels of row i with all their ancestors, P_i the predicted labels with all their
+    ancestors. For single classes T_i are the row's own classes at all levels, and levels at which the row has
+    no class are left out of both.
     """
     path = prediction.facts.paths()
     if isinstance(prediction, ClassPrediction):
@@ -39,13 +40,13 @@ def shared_nodes(prediction: LabelPrediction | ClassPrediction) -> tuple[float, 
 
 
 def hierarchical_precision(prediction: LabelPrediction | ClassPrediction) -> float:
-    """sum_i |T_i & P_i| / sum_i |P_i|, 0 where nothing is predicted."""
+    """Returns sum_i |T_i & P_i| / sum_i |P_i|; 0 if nothing is predicted."""
     right, predicted, _ = shared_nodes(prediction)
     return right / predicted if predicted else 0.0
 
 
 def hierarchical_recall(prediction: LabelPrediction | ClassPrediction) -> float:
-    """sum_i |T_i & P_i| / sum_i |T_i|, 0 where there is no label."""
+    """Returns sum_i |T_i & P_i| / sum_i |T_i|; 0 if no row has a label."""
     right, _, true = shared_nodes(prediction)
     return right / true if true else 0.0
 
@@ -57,10 +58,11 @@ def hierarchical_f1(prediction: LabelPrediction | ClassPrediction) -> float:
 
 
 def lca_distance(prediction: ClassPrediction) -> float:
-    """The levels from the predicted class up to the lowest one above it and the true class, mean over rows.
+    """The mean number of levels from the predicted class up to the lowest common ancestor with the true one.
 
-    0 where it is right, 1 for the same parent, H where even the coarsest classes differ. It counts the levels
-    at which the predicted class and those above it are not the row's own; one that the row lacks counts 0.
+    It is 0 for the right class, 1 for a class with the same parent, and H if even the coarsest classes
+    differ. It counts the levels at which the predicted class or its ancestor differs from the row's own
+    class; a level at which the row has no class counts 0.
     """
     path, true_NH = prediction.facts.paths(), prediction.true_path
     differs_NH = (path[prediction.predicted] != true_NH) & (true_NH >= 0)
@@ -68,14 +70,17 @@ def lca_distance(prediction: ClassPrediction) -> float:
 
 
 def level_consistency(prediction: ClassPrediction) -> float:
-    """The share of rows whose most probable classes of all levels are one path; of equal ones the lower."""
+    """Returns the fraction of rows whose most probable classes at all levels form one path.
+
+    Of equally probable classes the one with the lower number counts.
+    """
     path = prediction.facts.paths()
     best_NH = np.stack([level.argmax(axis=1) for level in _level_probabilities(prediction)], axis=1)
     return float((path[prediction.predicted] == best_NH).all(axis=1).mean())
 
 
 def path_accuracy(prediction: ClassPrediction) -> float:
-    """Accuracy of the class c = argmax_c sum_l log p_l(class of c at level l); of equal ones the lower."""
+    """Returns the accuracy of c = argmax_c sum_l log p_l(class of c at level l); of equal ones the lower."""
     path = prediction.facts.paths()
     with np.errstate(divide="ignore"):
         levels = [np.log(level) for level in _level_probabilities(prediction)]
@@ -84,14 +89,14 @@ def path_accuracy(prediction: ClassPrediction) -> float:
 
 
 def _level_probabilities(prediction: ClassPrediction) -> list[Array]:
-    """The probabilities (N, V) float64 of the classes of each level, the coarsest first."""
+    """Returns for each level, the coarsest first, the probabilities (N, V) float64 of its classes."""
     path = prediction.facts.paths()
     sum_NV = (_nodes_above(path).T @ prediction.probabilities.astype(np.float64).T).T
     return np.split(sum_NV, _first_nodes(path)[1:], axis=1)
 
 
 def _nodes_above(path: Array) -> scipy.sparse.csr_array:
-    """1 where a node is a label or above it (L, V) int64."""
+    """Returns a matrix (L, V) int64 that is 1 where a node is the label itself or an ancestor of it."""
     node_LH = path + _first_nodes(path)
     label_LH = np.repeat(np.arange(len(path)), path.shape[1])
     entries = np.ones(path.size, dtype=np.int64), (label_LH, node_LH.ravel())
@@ -99,7 +104,7 @@ def _nodes_above(path: Array) -> scipy.sparse.csr_array:
 
 
 def _first_nodes(path: Array) -> Array:
-    """The number of each level's first node (H,), where the nodes of all levels are numbered in turn."""
+    """Returns the number of each level's first node (H,); nodes are numbered level by level."""
     return np.concatenate([[0], np.cumsum(path.max(axis=0) + 1)[:-1]])
 
 

@@ -1,7 +1,8 @@
-"""Each label's ranking of the rows: average precision and area under the ROC curve, and their means.
+"""Metrics of each label's ranking of the rows: average precision, area under the ROC curve, and their means.
 
-Labels that cannot be scored are left out of the means: labels without a positive, for the area also labels
-without a negative. How many remain is a metric too. A label ranks the rows in which it is known.
+Labels that cannot be scored are left out of the means: labels without a positive row, and for the area also
+labels without a negative row. The number of remaining labels is a metric, too. A label ranks only the rows
+for which it is known.
 """
 
 from collections.abc import Callable
@@ -16,14 +17,14 @@ from mlcl.evaluation.tasks import Array
 
 
 def known_mean(values: Array) -> Array:
-    """The mean of the finite numbers along the last axis; NaN for none."""
+    """Returns the mean of the finite numbers along the last axis; NaN if there are none."""
     known = np.isfinite(values)
     mean = ratio(np.where(known, values, 0).sum(-1), known.sum(-1))
     return np.where(known.any(-1), mean, np.nan)
 
 
 def known_count(values: Array) -> Array:
-    """The number of finite numbers along the last axis."""
+    """Returns the number of finite numbers along the last axis."""
     return np.asarray(np.isfinite(values).sum(-1), dtype=np.float64)
 
 
@@ -37,7 +38,7 @@ def of_rankings(
     of_label: Literal["average_precision", "auc"],
     combine: Callable[[Array], Array],
 ) -> Metric:
-    """A metric that combines a value of each label's ranking (..., L) along the last axis."""
+    """Declares a metric that applies `combine` to the average precision or AUC of all labels (..., L)."""
     return Metric(
         name=name,
         summary=summary,

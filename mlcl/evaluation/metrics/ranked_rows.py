@@ -1,8 +1,8 @@
-"""Each row's ranking of the labels: precision at k, R-precision, nDCG, coverage error and ranking loss.
+"""Metrics of each row's ranking of the labels, such as precision at k, nDCG and ranking loss.
 
-Unknown labels of a row are not ranked. Precision at k leaves out rows with fewer than k known labels. The
-others are means over the rows that have a label, NaN where none has; all but R-precision leave out rows with
-one known label alone.
+Labels that are unknown for a row are not ranked. Precision at k leaves out rows with fewer than k known
+labels. The other metrics are means over the rows that have a label, NaN if there is no such row; all but
+R-precision also leave out rows with only one known label.
 
 Shapes: N rows, R rows with a label, L labels.
 """
@@ -18,9 +18,9 @@ from mlcl.evaluation.tasks import Array
 
 
 def precision_at(k: int) -> Metric:
-    """The metric `precision_at_<k>`: the share of a row's k most probable labels that are its own.
+    """The metric `precision_at_<k>`: the fraction of a row's k most probable labels that are right.
 
-    Of equally probable labels the lower comes first; NaN without rows.
+    Of equally probable labels the lower one comes first. The value is NaN if no row has k known labels.
     """
 
     def share(prediction: LabelPrediction) -> float:
@@ -42,7 +42,10 @@ def precision_at(k: int) -> Metric:
 
 
 def r_precision(prediction: LabelPrediction) -> float:
-    """The share of the n_i labels of row i among its n_i most probable ones; of equal ones the lower."""
+    """The fraction of the n_i most probable labels of a row that are right, mean over rows i with n_i labels.
+
+    Of equally probable labels the lower one comes first.
+    """
     p_NL, row_P = prediction.in_rows, prediction.row
     size_N = np.bincount(row_P, minlength=len(p_NL))
     if not size_N.any():
@@ -53,7 +56,10 @@ def r_precision(prediction: LabelPrediction) -> float:
 
 
 def of_labelled_rows(measure: Callable[[Array, Array], float]) -> Callable[[LabelPrediction], float]:
-    """A metric of scikit-learn, which takes the true labels (R, L) and the probabilities (R, L)."""
+    """Returns a function that applies a metric of scikit-learn to the rows with a label.
+
+    The metric takes the true labels (R, L) and the probabilities (R, L).
+    """
 
     def value(prediction: LabelPrediction) -> float:
         row_R, row_P = np.unique(prediction.row, return_inverse=True)
@@ -72,7 +78,10 @@ def of_labelled_rows(measure: Callable[[Array, Array], float]) -> Callable[[Labe
 def _of_known(
     measure: Callable[[Array, Array], float], true_RL: Array, p_RL: Array, known_RL: Array
 ) -> float:
-    """The mean over rows of their known labels alone, from the means of rows with equally many of them."""
+    """Returns the mean over rows of a metric that sees only each row's known labels.
+
+    It is computed from the means over rows with equally many known labels.
+    """
     count_R = known_RL.sum(axis=1)
     sizes = np.unique(count_R[count_R > 1])
     if not len(sizes):

@@ -1,4 +1,4 @@
-"""Accuracy of whole label sets."""
+"""Subset accuracy: the fraction of rows whose whole label set is predicted right."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from mlcl.evaluation.predictions import LabelPrediction
 
 
 def subset_accuracy(prediction: LabelPrediction) -> float:
-    """The share of rows without a missed label that have as many predicted as right ones.
+    """Returns the fraction of rows whose predicted labels are exactly the true ones.
 
-    The known entries of a row count; a row without a known entry is left out.
+    Only the known entries of a row count; a row without a known entry is left out.
     """
     n, right_P = len(prediction.probabilities), prediction.right
     missed_N = np.bincount(prediction.row[~right_P], minlength=n)

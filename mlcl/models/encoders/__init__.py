@@ -1,4 +1,4 @@
-"""The built-in encoders, one or a few of a kind a file, each declared as an `Encoder`."""
+"""The built-in encoders, each declared as an `Encoder`; a file has one encoder or a few similar ones."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ def build_encoder(section: EncoderConfig, folder: Path | None = None, **given: A
     """Builds the module of a job's encoder.
 
     Args:
-        section: The job's section; `ENCODERS[name].section` is its class.
-        folder: The folder of an exported model, whose weights the caller loads.
+        section: The section `encoder` of the job; `ENCODERS[name].section` is its class.
+        folder: The folder of an exported model, whose weights the caller loads afterwards; None for other
+            models.
         given: Arguments of `Encoder.build` besides the section's keys.
 
     Raises:
-        UserError: Where the data set lacks something, and for a missing package, folder or weights.
+        UserError: The data set lacks something that the encoder needs, or a package, a folder or weights are
+            missing.
 
     Example:
         >>> section = ENCODERS["cnn_image"].section(name="cnn_image", width=4, blocks=2)

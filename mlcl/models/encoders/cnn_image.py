@@ -25,10 +25,10 @@ class CnnImageConfig(EncoderConfig):
 
 
 class CnnImage(nn.Module):
-    """Blocks of convolution 3x3, batch norm, ReLU and max-pool 2, then the mean over positions.
+    """A network of blocks (3x3 convolution, batch norm, ReLU, 2x2 max-pool), then the mean over positions.
 
-    Each block halves the resolution (rounded up, so that no image is too small) and doubles the channels of
-    the one before; `dim` is D.
+    Each block halves the resolution, rounded up, so that no image is too small, and has twice the channels of
+    the block before. `dim` is D.
     """
 
     def __init__(self, width: int = 32, blocks: int = 3) -> None:
@@ -38,7 +38,7 @@ class CnnImage(nn.Module):
         self.blocks = nn.Sequential(*(_block(a, b) for a, b in pairwise(sizes)))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """`pixels` (B, 3, H, W) float; gives (B, D)."""
+        """Maps `pixels` (B, 3, H, W) float to embeddings (B, D)."""
         h_BD: Tensor = self.blocks(pixels).mean(dim=(2, 3))
         return h_BD
 

@@ -32,14 +32,15 @@ class CnnTextConfig(EncoderConfig):
 
 
 class CnnText(nn.Module):
-    """Word vectors, parallel convolutions, ReLU, maximum over time, dropout.
+    """A network of word vectors, parallel convolutions, ReLU, maximum over time and dropout.
 
-    h_f = max_t relu(w_f . x_{t:t+k} + b_f) over the windows t that hold real words alone; a text shorter than
-    k words has one window, completed with zeros. Padding stands on the right and never changes an output.
+    h_f = max_t relu(w_f . x_{t:t+k} + b_f) over the windows t without padding; a text with fewer than k words
+    has one window, which is filled up with zeros. Padding is on the right and never changes an output.
 
-    `vocabulary_size` counts every id that may occur, padding included; `dim` is D.
-    Source: Kim 2014, Convolutional Neural Networks for Sentence Classification, Eq. 2 and section 2. Its code
-    sets zeros before and after a text, may start from word2vec, and bounds the norms of the classifier.
+    `vocabulary_size` is the number of different ids, padding included; `dim` is D.
+    Source: Kim 2014, Convolutional Neural Networks for Sentence Classification, Eq. 2 and section 2. Unlike
+    here, its code pads texts with zeros on both sides, may start from word2vec, and bounds the norms of the
+    classifier's weights.
     """
 
     def __init__(
@@ -58,7 +59,10 @@ class CnnText(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for words; gives (B, D)."""
+        """Returns embeddings (B, D).
+
+        `input_ids` are (B, T) int64; `attention_mask` (B, T) bool is True for words.
+        """
         x_BTE = self.embedding(input_ids) * attention_mask.unsqueeze(-1)
         x_BET = functional.pad(
             x_BTE.transpose(1, 2), (0, max(0, max(self.kernel_sizes) - input_ids.shape[1]))

@@ -1,7 +1,7 @@
-"""A small network on frozen inputs, with the linear model inside it, and the keys of each input in a job.
+"""The encoder `features`, a small network with a linear path on frozen inputs, and its keys in a job.
 
 Shapes: B rows, F columns of an input, T entries of the fullest sparse row, E entries of all sparse rows, H
-first layer, D embedding, L logits, O outputs.
+size of the first layer, D embedding, L logits, O outputs.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from mlcl.models.encoder import Encoder, FeatureInput, InputName
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
 SPARSE = ("tfidf",)
-"""The inputs with sparse rows."""
+"""The inputs whose rows are sparse."""
 WIDE = 0.3
-"""Scale of the linear path. Adam's steps are equally large for rare terms, which would be overfitted."""
+"""The scale of the linear path. It slows down the weights of rare terms, which would overfit: Adam's steps
+are equally large for rare and frequent terms."""
 STD = 0.02
-"""Deviation of the first weights of a sparse input, whose rows have unit length."""
+"""The standard deviation of the initial weights for a sparse input, whose rows have unit length."""
 
 
 class TfidfInput(FeatureInput):
@@ -100,7 +101,7 @@ class FeaturesConfig(EncoderConfig):
 
 
 def frozen_inputs(section: EncoderConfig) -> dict[InputName, FeatureInput]:
-    """The sections of the inputs that an encoder's section names, in their order."""
+    """Returns the sections of the inputs that an encoder's section names, in the order of the names."""
     given = cast(FeaturesConfig, section)
     sections: dict[InputName, FeatureInput | None] = {
         "tfidf": given.tfidf,
@@ -113,7 +114,7 @@ def frozen_inputs(section: EncoderConfig) -> dict[InputName, FeatureInput]:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Sparse rows: row b has the columns and values at `offset[b]` to `offset[b + 1] - 1`.
+    """Sparse rows: row b has the columns and values from `offset[b]` to `offset[b + 1] - 1`.
 
     `offset` (B + 1,) and `column_E` are int32, `value_E` is float.
     """
@@ -124,9 +125,10 @@ class SparseRows:
 
     @classmethod
     def of(cls, column_BT: Tensor, value_BT: Tensor) -> Self:
-        """Sparse rows from padded ones (B, T), whose padding has the value 0.
+        """Converts padded rows (B, T), whose padding has the value 0.
 
-        A CPU leaves the padding out. Another device keeps it, since the host would wait for the count.
+        On a CPU the padding is removed. On another device it is kept, since the host would have to wait for
+        the number of entries.
         """
         if column_BT.device.type != "cpu":
             return cls.padded(column_BT, value_BT)
@@ -137,13 +139,13 @@ class SparseRows:
 
     @classmethod
     def padded(cls, column_BT: Tensor, value_BT: Tensor) -> Self:
-        """Sparse rows from padded ones, with their padding."""
+        """Converts padded rows and keeps their padding."""
         rows, entries = column_BT.shape
         offset = torch.arange(rows + 1, device=column_BT.device, dtype=torch.int32) * entries
         return cls(column_BT.flatten(), value_BT.flatten(), offset)
 
     def below(self, columns: int) -> Self:
-        """The rows without the entries of later columns, on a CPU."""
+        """Returns the rows without entries in columns from `columns` on; works on a CPU only."""
         known_E = self.column_E.numpy() < columns
         if known_E.all():
             return self
@@ -157,9 +159,10 @@ def _offsets(counts: Tensor) -> Tensor:
 
 
 class SparseLinear(nn.Module):
-    """y_b = sum_e v_e W[c_e] over the entries e of row b in columns below F; other entries are ignored.
+    """A linear layer on sparse rows: y_b = sum_e v_e W[c_e] over the entries e of row b in columns below F.
 
-    It has no bias. W starts normal with deviation `std`, or at 0.
+    Other entries are ignored, and there is no bias. W is initialised from a normal distribution with standard
+    deviation `std`.
     """
 
     def __init__(self, columns: int, outputs: int, std: float) -> None:
@@ -167,23 +170,23 @@ class SparseLinear(nn.Module):
         self.weight_FO = nn.Parameter(torch.randn(columns, outputs) * std)
 
     def forward(self, rows: SparseRows) -> Tensor:
-        """The products (B, O) of B rows."""
+        """Returns the products (B, O) of B rows and W."""
         if rows.column_E.device.type != "cpu":
             return self.by_bag(rows)
         y_BO: Tensor = _Product.apply(rows.below(len(self.weight_FO)), self.weight_FO)
         return y_BO
 
     def by_bag(self, rows: SparseRows) -> Tensor:
-        """The products by PyTorch alone, on any device."""
+        """Returns the same products by PyTorch's own functions, on any device."""
         known_E = rows.column_E < len(self.weight_FO)
         return _sums(SparseRows(rows.column_E * known_E, rows.value_E * known_E, rows.offset), self.weight_FO)
 
 
 class _Product(torch.autograd.Function):
-    """X W by two sums over bags: on a CPU a fraction of the time of `embedding_bag`'s own backward.
+    """The product X W by two sums over bags, on a CPU much faster than `embedding_bag`'s own backward.
 
-    A row of X W sums the rows of W that the entries of X's row name; a row of the gradient X^T G sums rows of
-    G in the same way, by the entries of X transposed.
+    A row of X W is the sum of the rows of W that the entries of X's row name; a row of the gradient X^T G is
+    a sum of rows of G in the same way, by the entries of X transposed.
     """
 
     @staticmethod
@@ -223,14 +226,15 @@ def _map(name: str, columns: int, outputs: int) -> nn.Module:
 
 
 class FeatureNetwork(nn.Module):
-    """Layers on inputs that no training changes, and a linear path beside them ("wide and deep").
+    """Layers on frozen inputs, and a linear path from the inputs to the logits beside them ("wide and deep").
 
         h_1 = drop(act(sum_i W_i x_i + b)),  h_k = drop(act(W_k h_{k-1} + b_k)),  embedding = h_last
         own logits = c sum_i V_i x_i,  c = WIDE
 
-    The own logits are added to the classifier's, so that a linear model on all inputs is inside the network.
+    The own logits are added to the classifier's, so that the network contains a linear model on all inputs.
     `dim` is D, `label_logits` is L, or 0 without `wide`. W reads the first `deep_columns` of a sparse input.
-    V starts at 0. `input_dropout` drops values of x, such as words of a text, for both parts alike.
+    V is initialised with 0. `input_dropout` drops values of x, such as words of a text, for both parts
+    equally.
 
     Source: Cheng et al. 2016, Wide & Deep Learning for Recommender Systems, Eq. 3 (its wide part also has
     products of features).
@@ -268,8 +272,10 @@ class FeatureNetwork(nn.Module):
         self.layers = nn.Sequential(*after, *(module for layer in layers for module in layer))
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """A dense input under its name (B, F) float; a sparse one as `NAME_columns` (B, T) int32, padded, and
-        `NAME_values` (B, T) float, 0 at padding. Gives (B, D), or (B, D + L) with `wide`, at least float32.
+        """Returns (B, D), or (B, D + L) with `wide`, at least float32: the embedding, then the own logits.
+
+        A dense input is passed under its name, (B, F) float; a sparse one as `NAME_columns` (B, T) int32,
+        padded, and `NAME_values` (B, T) float, 0 at padding.
         """
         rows = {name: self._rows(name, inputs) for name in self.deep}
         h_BH = self._sum(self.deep, rows) + self.bias

@@ -41,19 +41,20 @@ class Ldgn(nn.Module):
         H^d = GCN(norm(G), H^s),  G = sigmoid((H^s W_a)(H^s W_b)^T)    along the text's own graph
         O   = [H^s, H^d],  logit_i = w . o_i + b                       w and b are shared by all labels
 
-    The embedding is the maximum (or mean) of the o_i over labels; `dim` is D. All parameters are on the way
-    to the output, also where a loss reads the embedding or the logits alone: it then gives `classifier` a
-    gradient of zeros, never none.
+    The embedding is the maximum (or mean) of the o_i over labels; `dim` is D. All parameters contribute to
+    the output, so if a loss reads only the embedding, `classifier` still gets a gradient, of zeros.
 
     Padding stands on the right and never changes an output; a text without words reads one zero vector.
-    All that follows the recurrent layer is computed in at least float32, under autocast too. Each text has a
-    graph G (L, L) of its own: meant for hundreds of labels, not for thousands.
+    Everything after the recurrent layer is computed in at least float32, under autocast too. Each text has a
+    graph G (L, L) of its own, so the encoder is meant for hundreds of labels, not for thousands.
 
-    Choices that are ours, where the paper's own may differ: all vectors of labels keep the size K; W_a, W_b
-    (its convolutions of size 1) and those of the graphs have no bias, w has one; dropout acts on word vectors
-    and on U; label vectors c_i start by Xavier; `normalized` and `label_graph` name theirs.
+    Some choices are ours, and the paper's may differ: all label vectors keep the size K; W_a and W_b
+    (convolutions of size 1 in the paper) and the weights of the graph convolutions have no bias, w has one;
+    dropout acts on word vectors and on U; label vectors c_i are initialised by Xavier. See also `normalized`
+    and `label_graph`.
     Source: Ma et al. 2021, Label-Specific Dual Graph Neural Network for Multi-Label Text Classification. The
-    maximum over labels is kNN-MLTC, appendix A; that it is taken of O, which the classifier reads, is ours.
+    maximum over labels is from kNN-MLTC, appendix A; taking it over O, which the classifier reads, is our
+    choice.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class Ldgn(nn.Module):
         self.register_buffer("graph_LL", normalized(label_graph_LL.log()))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for words.
+        """Returns (B, D + L), at least float32: the embedding, then one logit per label.
 
-        Gives (B, D + L), at least float32: the embedding, then one logit a label.
+        `input_ids` are (B, T) int64; `attention_mask` (B, T) bool is True for words.
         """
         # A text without words is read as one zero vector: its first position, which has no word.
         first_T = torch.arange(input_ids.shape[1], device=input_ids.device) == 0
@@ -99,7 +100,7 @@ class Ldgn(nn.Module):
             return self._by_label(h_BTK if h_BTK.dtype == torch.float64 else h_BTK.float(), read_BT)
 
     def _states(self, x_BTE: Tensor, read_BT: Tensor) -> Tensor:
-        """The states of both directions (B, T, K); 0 at padding."""
+        """Returns the LSTM's states of both directions (B, T, K), with 0 at padding."""
         lengths = read_BT.sum(1).cpu()
         packed = pack_padded_sequence(x_BTE, lengths, batch_first=True, enforce_sorted=False)
         h_BTK, _ = pad_packed_sequence(
@@ -108,14 +109,14 @@ class Ldgn(nn.Module):
         return h_BTK
 
     def _by_label(self, h_BTK: Tensor, read_BT: Tensor) -> Tensor:
-        """From states to the embedding and the logits (B, D + L)."""
+        """Computes the embedding and the logits (B, D + L) from the states."""
         u_BLK = attend(self.labels_LK @ h_BTK.mT, h_BTK, read_BT)
         o_BLD = self._interact(self.dropout(u_BLK))
         embedding_BD = o_BLD.amax(1) if self.pooling == "max" else o_BLD.mean(1)
         return torch.cat([embedding_BD, self.classifier(o_BLD).squeeze(-1)], dim=1)
 
     def _interact(self, u_BLK: Tensor) -> Tensor:
-        """The vectors of labels after the statistical graph and, from there, after the text's own."""
+        """Returns the label vectors [H^s, H^d] (B, L, D), computed along one graph and then the other."""
         statistical_BLK = self.statistical(u_BLK, self.graph_LL)
         affinity_BLL = self.left(statistical_BLK) @ self.right(statistical_BLK).mT
         dynamic_BLK = self.dynamic(statistical_BLK, normalized(F.logsigmoid(affinity_BLL)))

@@ -1,4 +1,4 @@
-"""PLM-ICD: long texts in chunks through a pretrained encoder, then attention by label.
+"""PLM-ICD: encodes long texts in chunks by a pretrained network, then attends to the tokens for each label.
 
 Shapes: B texts, T tokens, C tokens of a chunk, N chunks of all texts, D the model's hidden size, L labels.
 """
@@ -27,17 +27,18 @@ class PlmIcdConfig(EncoderConfig, pretrained.PretrainedKeys):
 
 
 class PlmIcd(nn.Module):
-    """Attention by label over texts that are longer than the pretrained network can read.
+    """Label-wise attention over texts that are longer than the pretrained network can read.
 
         H = [f(x_1:C), f(x_C+1:2C), ...],  then `LabelAttention` on H
 
-    A text's tokens, with special tokens at its two ends alone, are cut into chunks of C without overlap. The
-    network f reads every chunk by itself, positions from the first on, and the labels attend to the token
-    states of all chunks. Padding changes nothing, and chunks of padding alone are not computed.
+    A text's tokens, with special tokens only at its two ends, are cut into chunks of C tokens without
+    overlap. The network f reads every chunk by itself, with positions that start anew, and the labels attend
+    to the token states of all chunks. Padding changes nothing, and chunks that are only padding are not
+    computed.
 
-    `network` is what `load_pretrained` gives. `dim` is D, `label_logits` is L.
+    `network` is a network from `load_pretrained`. `dim` is D, `label_logits` is L.
 
-    Raises UserError where the network has no positions for `chunk_length` tokens.
+    Raises UserError if the network has learned positions for fewer than `chunk_length` tokens.
     Source: Huang et al. 2022, PLM-ICD: Automatic ICD Coding with Pretrained Language Models; there C is 128
     and a text has at most 3,072 tokens. Similarity-Dissimilarity, appendix C, names it and gives no details.
     As in PLM-ICD's code, chunks have no special tokens of their own, keys have size D, and there is no
@@ -61,15 +62,16 @@ class PlmIcd(nn.Module):
         self.attention = LabelAttention(self.dim, labels, pooling)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens, padding on the right.
+        """Returns (B, D + L), at least float32: the embedding, then one logit per label.
 
-        Gives (B, D + L), at least float32: the embedding, then one logit a label.
+        `input_ids` are (B, T) int64; `attention_mask` (B, T) bool is True for tokens. Padding is on the
+        right.
         """
         by_label: Tensor = self.attention(self._states(input_ids, attention_mask), attention_mask)
         return by_label
 
     def _states(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
-        """Token states (B, T, D); zeros in chunks of padding."""
+        """Returns the token states (B, T, D); zeros in chunks that are only padding."""
         texts, tokens = ids_BT.shape
         length = min(self.chunk_length, tokens)
         ids_NC, mask_NC = (F.pad(x, (0, -tokens % length)).reshape(-1, length) for x in (ids_BT, mask_BT))

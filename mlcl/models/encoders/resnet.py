@@ -33,11 +33,11 @@ class ResNetConfig(EncoderConfig):
 class ResNet(nn.Module):
     """A residual network without its classifier.
 
-    `stem="imagenet"` is torchvision's 7x7 stride 2 with a max-pool; `stem="cifar"` is 3x3 stride 1 without
-    one, for images of about 32 pixels. `weights` is a safetensors file under torchvision's names; its
-    classifier is ignored. `dim` is D.
+    `stem="imagenet"` is torchvision's 7x7 convolution of stride 2 with a max-pool; `stem="cifar"` is a 3x3
+    convolution of stride 1 without max-pool, for images of about 32 pixels. `weights` is a safetensors file
+    with torchvision's names of tensors; the classifier in it is ignored. `dim` is D.
 
-    Raises UserError where torchvision cannot be imported and where the weights do not fit.
+    Raises UserError if torchvision cannot be imported, and if the weights do not fit the network.
     Source: He et al. 2016, section 3.3 (imagenet) and section 4.2 (the small stem).
     """
 
@@ -59,7 +59,7 @@ class ResNet(nn.Module):
             _load(self.network, Path(weights).expanduser())
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """`pixels` (B, 3, H, W) float; gives (B, D)."""
+        """Maps `pixels` (B, 3, H, W) float to embeddings (B, D)."""
         h_BD: Tensor = self.network(pixels)
         return h_BD
 

@@ -1,4 +1,4 @@
-"""Hugging Face text encoders.
+"""The encoder `transformer`: Hugging Face text encoders and decoders.
 
 Shapes: B texts, T tokens, D the model's hidden size.
 """
@@ -27,13 +27,13 @@ class TransformerConfig(EncoderConfig, pretrained.PretrainedKeys):
 
 
 class TextTransformer(nn.Module):
-    """A pretrained network whose token states make the embedding.
+    """A pretrained network; the embedding of a text is computed from its token states.
 
-    `pooling="cls"` takes the first token's state, `"mean"` the mean over the tokens of `attention_mask`,
-    `"last"` the last token's, which alone has seen the whole text in a decoder. `network` is what
-    `load_pretrained` gives. `dim` is D.
+    `pooling="cls"` takes the first token's state, `"mean"` the mean over the tokens of `attention_mask`, and
+    `"last"` the last token's state, the only one that depends on the whole text in a decoder. `network` is a
+    network from `load_pretrained`. `dim` is D.
 
-    Raises UserError where the network has no positions for `max_length` tokens.
+    Raises UserError if the network has learned positions for fewer than `max_length` tokens.
     Source: Similarity-Dissimilarity, appendix D (RoBERTa-base; Llama-3.1-8B with LoRA), which does not say
     which state is the embedding.
     """
@@ -52,10 +52,10 @@ class TextTransformer(nn.Module):
         self.dim = pretrained.hidden_size(network)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """`input_ids` (B, T) int64 and `attention_mask` (B, T) bool, True for tokens.
+        """Returns embeddings (B, D), at least float32.
 
-        Padding may stand on either side; a network that counts positions from the left, as BERT does, needs
-        it on the right. Gives (B, D), at least float32.
+        `input_ids` are (B, T) int64; `attention_mask` (B, T) bool is True for tokens. Padding may be on
+        either side; a network that counts positions from the left, as BERT does, needs it on the right.
         """
         h_BTD = pretrained.token_states(self.network, input_ids, attention_mask)
         if self.pooling == "mean":

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from mlcl.config import load_job, load_space
-from mlcl.data import Dataset, prepare
-from mlcl.data.description import describe, in_words
-from mlcl.data.format import INFO_FILE
+from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.service.starter.first_job import FirstJob, first_job
-from mlcl.service.starter.table_options import Ask, UserOptions, table_options
+from mlcl.service.starter.first_job import FirstJob
+from mlcl.service.starter.table_options import Ask, UserOptions
+from mlcl.service.starter.user_data import prepare_user_data
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
@@ -75,30 +73,20 @@ def start(
         if file.exists():
             problem = "is there already: nothing is replaced"
             raise UserError(problem, file=file, key="to", allowed="another folder")
-    options: dict[str, Any] = {}
-    data: dict[str, Any] = {"path": str(path)}
-    if (path / INFO_FILE).is_file():
-        place, found = path, [f"{path}: a prepared data set"]
-    else:
-        if path.is_dir():
-            source, found = "image_folder", [f"{path}: images in a folder a class"]
-            options = {"path": str(path), **given.only(["allow_untrained"])}
-        else:
-            source, options, found = table_options(paths, given, ask)
-        place, data = prepare(source, home / "data", options), {"source": source, "options": options}
-    info, description = Dataset.open(place).info, describe(place)
-    target = given.labels[0] if given.labels and not options else None
+    read = prepare_user_data(paths, home, given, ask)
+    description = read.description()
+    target = given.labels[0] if given.labels and not read.options else None
     try:
-        made = first_job(info, description, target, data, gpu=torch.cuda.is_available())
+        made = read.first_job(target, description)
     except UserError as error:
         raise error.but(file=path) from None
-    lines = (*found, *in_words(description))
+    lines = (*read.found, *in_words(description))
     name = made.job["experiment"]
     sweep = f"mlcl sweep {files[0]} {files[1]} --name {name} --trials {TRIALS} --seeds {SEEDS}"
-    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(options)])
+    predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(read.options)])
     commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
     _write(made, files, commands, lines)
-    return Start(lines, made.rules, files, place, sweep)
+    return Start(lines, made.rules, files, read.folder, sweep)
 
 
 def _reading(options: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The declaration of a baseline, the problem that it is fitted to, and the fitted model.
+"""Declares a baseline, the problem that it is fitted to, and the fitted model.
 
 Shapes: N training rows, M rows of another split, F features.
 """
@@ -15,12 +15,13 @@ from mlcl.evaluation import Targets, Task
 from mlcl.plugins import Registry
 
 Reads = Literal["nothing", "tfidf", "pixels", "column", "encoder"]
-"""The features of a row: none, TF-IDF, pixels, the vector itself, or the output of a frozen encoder."""
+"""The features that a baseline reads of a row: none, TF-IDF, pixels, the data set's own vector, or the output
+of the job's frozen encoder."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """The training rows that a baseline is fitted to, and the validation rows that choose its settings.
+    """The training rows to which a baseline is fitted, and the validation rows that choose its settings.
 
     Args:
         task: The kind of prediction: one class, several labels or a rating for each aspect.
@@ -46,8 +47,8 @@ class Fitted:
     """A fitted baseline.
 
     Args:
-        probabilities: Returns float32 probabilities, shaped as the task requires, for rows (M, F).
-        chosen: The settings that validation chose, by name.
+        probabilities: Returns float32 probabilities for rows (M, F), in the shape of the task, see `Task`.
+        chosen: The settings that were chosen on validation, keyed by name.
     """
 
     probabilities: Callable[[Any], Tensor]
@@ -56,7 +57,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline, declared as a value at the top of a module of `methods/` or of a plugin from outside.
+    """A baseline, declared as a value at the top level of a module in `methods/` or of a plugin.
 
     Args:
         name: The name that jobs use.
@@ -77,13 +78,13 @@ class Baseline:
 
 
 BASELINES = Registry("baseline", "mlcl.baselines", "mlcl.training.baselines.methods", Baseline)
-"""All baselines by name: built in, from installed packages, and from plugin files of jobs."""
+"""All baselines, keyed by name: built-in ones, and those of installed packages and of jobs' plugin files."""
 
 
 def best_of(problem: Problem, values: Sequence[float], name: str, fit: Callable[[float], Fitted]) -> Fitted:
-    """Returns the fit with the best validation score among ascending values of the setting `name`.
+    """Fits a model for each of ascending `values` of the setting `name`; returns the best on validation.
 
-    Stops at the first value that scores worse than the best before it, since larger values take longer.
+    It stops at the first value that scores worse than the best before it, since larger values take longer.
     """
     best, best_score = None, float("-inf")
     for value in values:

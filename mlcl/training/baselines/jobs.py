@@ -1,4 +1,4 @@
-"""The jobs of baselines: which baselines fit a job, the features that they read, and the job of each."""
+"""Makes the jobs of baselines: says which baselines fit a job, and which features they read."""
 
 from __future__ import annotations
 
@@ -33,13 +33,16 @@ INPUTS: dict[str, tuple[InputName, FeatureInput]] = {
     "pixels": ("image", ImageInput(image_size=16)),
     "column": ("column", ColumnInput()),
 }
-"""The extractors whose rows baselines read, apart from the job's own frozen encoder."""
+"""The extractors that baselines read, keyed by `Baseline.reads`; `encoder` depends on the job and is not
+here."""
 MOST_MODELS = 50_000_000
-"""Training rows times classes up to which one model per class is fitted by default: about ten minutes."""
+"""The largest product of training rows and classes for which one model per class is fitted by default.
+
+Such a fit takes about ten minutes."""
 
 
 def baseline_job(job: JobConfig, name: str) -> JobConfig:
-    """Returns the job of a baseline on a job's data, labels and metric; it does not depend on the losses."""
+    """Returns the job of a baseline on the data, labels and metric of a job; the losses do not matter."""
     tree = dump_job(job)
     evaluation = tree["evaluation"]
     metric = "val/" + evaluation["metric"].rpartition("/")[2]
@@ -51,8 +54,8 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:
     """Returns a job on a prepared data set, as plain data.
 
-    By default it predicts the only label space, or the only hierarchy's finest level. Raises UserError if
-    there are several and `labels` names none.
+    By default it predicts the only label space, or the finest level of the only hierarchy. Raises UserError
+    if there are several and `labels` names none.
     """
     info = Dataset.open(place).info
     name = labels or _only_space(info, place)
@@ -80,7 +83,10 @@ def _only_space(info: DatasetInfo, place: Path) -> str:
 
 
 def input_of(baseline: Baseline, job: JobConfig) -> tuple[InputName, FeatureInput] | None:
-    """Returns the extractor whose rows the baseline reads; None for an encoder that is not pretrained."""
+    """Returns the extractor whose rows the baseline reads, as its name and section.
+
+    Returns None if it reads the encoder's output and the job's encoder is not pretrained.
+    """
     return _frozen(job.encoder) if baseline.reads == "encoder" else INPUTS[baseline.reads]
 
 
@@ -98,7 +104,7 @@ def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
 
 
 def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
-    """Returns the reason why a job cannot have the baseline, or an empty string."""
+    """Returns the reason why a baseline cannot be used with a job, or an empty string if it can."""
     if baseline.reads == "nothing":
         return ""
     found = input_of(baseline, job)
@@ -110,10 +116,10 @@ def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
 
 
 def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dict[str, str]]:
-    """Finds the baselines that fit a job's data, and for each other one of this modality the reason why it
-    does not.
+    """Finds the baselines that fit a job's data.
 
-    A baseline with one model per class is left out where fitting all of them would take hours.
+    Returns their names, and the reason for each other baseline of this modality. A baseline with one model
+    per class is left out if fitting all models would take too long, see `MOST_MODELS`.
     """
     names, reasons = list[str](), dict[str, str]()
     classes = info.space(job.objective.classifier.labels).n_classes

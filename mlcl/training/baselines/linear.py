@@ -1,4 +1,4 @@
-"""Linear models: one against the rest for each class or label, and logistic regression on dense rows.
+"""Linear models for baselines: one-vs-rest models of classes or labels, and dense logistic regression.
 
 Shapes: N training rows, n of them with a known class, M rows of another split, F features, A aspects (1 for
 other tasks), C classes or labels, K = A C columns.
@@ -21,13 +21,16 @@ from mlcl.evaluation.tasks import Array, as_classes, as_rows, known_entries
 from mlcl.training.baselines.baseline import Fitted, Problem, best_of
 
 NEVER = 20.0
-"""The score of a class that all training rows have; its negative is that of a class that none has."""
+"""The score of a class that all training rows have; a class that no row has gets its negative."""
 STEPS = 100
-"""Most steps of L-BFGS for one C; each fit begins at the solution of the one before."""
+"""The largest number of L-BFGS steps for one C; each fit begins at the solution of the one before."""
 
 
 def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
-    """Yields for each column the rows with a known target (n,) int64, and which have the class (n,) bool."""
+    """Yields, for each column, the training rows whose target is known and whether they have the class.
+
+    Both are arrays (n,), of int64 and of bool.
+    """
     if problem.task == "multi_label":
         targets = as_rows(problem.targets)
         has_NL, known_NL = targets.dense(torch.bool).numpy(), known_entries(targets)
@@ -45,7 +48,7 @@ def target_columns(problem: Problem) -> Iterator[tuple[Array, Array]]:
 
 
 def probabilities(task: Task, n_classes: int, score_MK: Array) -> Tensor:
-    """Returns float32 probabilities: sigmoids of labels' scores, or the softmax of classes' scores."""
+    """Returns float32 probabilities: sigmoids of the labels' scores, or the softmax over classes' scores."""
     score = torch.from_numpy(np.asarray(score_MK, dtype=np.float32))
     if task == "multi_label":
         return score.sigmoid()
@@ -53,9 +56,10 @@ def probabilities(task: Task, n_classes: int, score_MK: Array) -> Tensor:
 
 
 def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence[float]) -> Fitted:
-    """Fits one linear model per column, all with one C, which validation chooses among ascending `values`.
+    """Fits one linear model per column, all with the same C, which is chosen on validation.
 
-    `make` returns an unfitted linear classifier of scikit-learn for a C.
+    `values` are the values of C to try, ascending. `make` returns an unfitted linear classifier of
+    scikit-learn for a C.
     """
     rows = _doubles(problem.rows)
     columns = list(target_columns(problem))
@@ -80,7 +84,7 @@ def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence
 
 
 def linear(problem: Problem, weight_KF: Array, bias_K: Array) -> Fitted:
-    """Returns the linear model with these weights and biases."""
+    """Returns the linear model with weights (K, F) and biases (K,) as a fitted baseline."""
     task, n_classes = problem.task, problem.n_classes
     return Fitted(lambda rows: probabilities(task, n_classes, rows @ weight_KF.T + bias_K))
 
@@ -100,8 +104,8 @@ class DenseLogistic:
 
         C sum_n loss(W x_n + b, y_n) + |W|^2 / 2
 
-    where the loss is the binary cross-entropy summed over labels, or the cross-entropy of a row's class, of
-    each aspect. Missing classes and unknown labels contribute nothing.
+    where the loss is the binary cross-entropy summed over labels, or the cross-entropy of a row's class,
+    summed over aspects. Unknown classes and labels contribute nothing.
 
     `x` are standardised training rows (N, F), with `mean` and `scale` (F,), 1 for constant features. `y` are
     labels (N, L) float32, or classes (N, A). `known` is 0 where a row's label is unknown, else 1. `start` are

@@ -1,4 +1,4 @@
-"""A trained model as a folder of its own: written from a run, loaded without data set, hub or tracker."""
+"""Exports a trained model into a folder, from which it is loaded without data set, hub or tracker."""
 
 from mlcl.training.export.model import ExportedModel, Predictions, load_model
 from mlcl.training.export.model_index import Index, PredictorName

@@ -1,4 +1,4 @@
-"""`mlcl predict`: predicts all rows of an input, and computes metrics if their labels are known.
+"""Implements `mlcl predict`: predicts all rows of an input, and computes metrics if their labels are known.
 
 Shapes: M rows, O an encoder's output.
 """
@@ -39,10 +39,14 @@ SPLIT = "test"
 
 @dataclass(frozen=True)
 class Labelled:
-    """The number of rows, the predictor, and the metrics if the labels are known.
+    """The outcome of `Labelling.run`.
 
-    `unknown`: the input was a data set without the labels that the model predicts. `unread` rows have an
-    `error` in place of a label, such as for an empty text.
+    Args:
+        rows: The number of rows, including those that cannot be read.
+        predictor: The predictor that was used.
+        metrics: The metrics; empty if the labels are not known.
+        unknown: Whether the input is a data set without the labels that the model predicts.
+        unread: The number of rows that cannot be read, such as empty texts; they get an `error` and no label.
     """
 
     rows: int
@@ -55,15 +59,16 @@ class Labelled:
 class Labelling:
     """Predicts a file, a folder of images, or a split of a data set.
 
-    Predictions of a file or a folder have the column `error`.
+    Predictions of a file or a folder have an additional column `error`.
 
     Args:
         model: The model.
         path: The input.
         split: The split of a data set, by default `SPLIT`.
-        predictor: The predictor, by default the best.
-        threshold: The least probability of a label, of several; by default as validation chose.
-        batch_size: Rows of a batch, by default the job's.
+        predictor: The predictor, by default the best one.
+        threshold: The least probability at which a label is predicted, for a model that predicts several
+            labels; by default what was chosen on validation.
+        batch_size: The number of rows of a batch, by default the job's.
         probabilities: Whether the probabilities of all classes are written, too.
         columns: How a table is read.
 
@@ -91,7 +96,7 @@ class Labelling:
         self._split = _split(model, path, split)
 
     def run(self, write: Sink) -> Labelled:
-        """Predicts all rows, and passes the predictions to `write` batch by batch."""
+        """Predicts all rows and passes the predictions to `write`, batch by batch."""
         if self._split is not None and _can_score(self._model.index, self._split):
             return self._with_metrics(self._split, write)
         its, modality = self._split, self._model.index.modality
@@ -107,7 +112,7 @@ class Labelling:
         return Labelled(rows, self._predictor, unknown=its is not None, unread=unread)
 
     def _tried(self, batch: Sequence[Item]) -> tuple[Tensor, list[str]]:
-        """Returns the outputs of the rows that can be read, and the problem of each row or ""."""
+        """Returns the outputs of the rows that can be read, and a problem for each row, "" for none."""
         problems = [str(item.content) if isinstance(item.content, Unreadable) else "" for item in batch]
         try:
             return self._outputs(batch), problems
@@ -124,7 +129,11 @@ class Labelling:
         return ""
 
     def _with_metrics(self, split: Split, write: Sink) -> Labelled:
-        """Encodes in batches and classifies all rows at once, as the run did, with the same bits."""
+        """Predicts a split with known labels, and computes its metrics.
+
+        It encodes in batches and classifies all rows at once, as the run did, so that the results are equal
+        bit by bit.
+        """
         threads = self._model.job.train.threads
         if threads is not None:
             torch.set_num_threads(threads)
@@ -135,7 +144,7 @@ class Labelling:
         return Labelled(len(split), self._predictor, self._metrics(split, output_MO))
 
     def _metrics(self, split: Split, output_MO: Tensor) -> dict[str, float]:
-        """Returns the metrics by their names in a run, also those of the job's plugin files."""
+        """Returns the metrics under the names that a run logs, also those of the job's plugin files."""
         run_plugins(self._model.job.plugins)
         index, store = self._model.index, self._model.store
         levels = {
@@ -158,7 +167,7 @@ class Labelling:
         return metrics
 
     def _outputs(self, batch: Iterable[Item]) -> Tensor:
-        """Returns the outputs of the rows with a content, (0, 0) if there is none."""
+        """Returns the encoder's outputs (M, O) of the rows that can be read; (0, 0) if there are none."""
         rows = [(item.content, item.place) for item in batch if not isinstance(item.content, Unreadable)]
         if not rows:
             return torch.zeros(0, 0)
@@ -167,7 +176,7 @@ class Labelling:
     def _write(
         self, ids: list[str], output_MO: Tensor, write: Sink, problems: list[str] | None = None
     ) -> None:
-        """Writes the predictions of the rows without a problem, and the problems of the others."""
+        """Writes the predictions of readable rows; a row with a problem gets its message and no label."""
         index, space = self._model.index, self._model.index.space
         if len(output_MO):
             probabilities = array(self._model.probabilities(output_MO, self._predictor))
@@ -189,7 +198,7 @@ class Labelling:
 
 
 def _can_score(index: Index, split: Split) -> bool:
-    """Whether the split has the model's label space with the same classes, and any row a label in it."""
+    """Whether the split has the model's label space with equal classes, and a label for at least one row."""
     if index.labels not in split.info.space_names():
         return False
     # Whether rows may have unknown entries need not agree: metrics leave them out.
@@ -200,7 +209,7 @@ def _can_score(index: Index, split: Split) -> bool:
 
 
 def _split(model: ExportedModel, path: Path, name: str | None) -> Split | None:
-    """Returns the split to predict if the path is a data set."""
+    """Returns the split to predict if the path is a data set, else None."""
     if not (path / INFO_FILE).is_file():
         if name is not None:
             raise UserError("is of a data set, and this is none", file=path, key="split", found=name)

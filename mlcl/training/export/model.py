@@ -1,4 +1,4 @@
-"""A loaded exported model, which predicts the labels of texts, images or vectors.
+"""Loads an exported model, which predicts the labels of texts, images or vectors.
 
 Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 """
@@ -35,15 +35,15 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
-    """Loads the model from a folder that `mlcl export` wrote, and reads nothing else.
+    """Loads a model from a folder that `mlcl export` wrote; nothing outside of the folder is read.
 
     Args:
         folder: The folder.
         device: `auto`, `cpu` or `cuda`.
 
     Raises:
-        UserError: The folder is damaged or of a newer mlcl, there is no GPU, or a package of the encoder is
-            not installed.
+        UserError: The folder is damaged or was written by a newer mlcl, there is no GPU for `cuda`, or a
+            package that the encoder needs is not installed.
 
     Example:
         >>> mlcl.load_model("model").predict(["a text"]).labels
@@ -74,8 +74,8 @@ def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
 class ExportedModel:
     """A trained model with its preprocessing, its label names and its neighbours; see `load_model`.
 
-    `index` describes the model, `classes_` are the names along the last axis of probabilities (with aspects
-    the ratings), and `aspects_` the names of the aspects.
+    `index` describes the model, `classes_` are the names of the columns of probabilities, which are ratings
+    for a model with aspects, and `aspects_` are the names of the aspects.
     """
 
     def __init__(
@@ -107,11 +107,12 @@ class ExportedModel:
         Args:
             inputs: Texts, images (encoded bytes, or paths of files) or vectors.
             predictor: The predictor, one of `index.predictors`; by default the best on validation.
-            threshold: The least probability of a label, of several; by default as validation chose.
-            batch_size: Rows of a batch; by default the job's.
+            threshold: The least probability at which a label is predicted, for a model that predicts several
+                labels; by default what was chosen on validation.
+            batch_size: The number of rows of a batch; by default the job's.
 
         Raises:
-            UserError: `inputs` is no list, one of them cannot be read, or an argument is invalid.
+            UserError: `inputs` is not a list, one of its entries cannot be read, or an argument is invalid.
         """
         probabilities = self.predict_proba(inputs, predictor=predictor, batch_size=batch_size)
         return decide(self.index, probabilities, self.predictor(predictor), threshold)
@@ -123,7 +124,7 @@ class ExportedModel:
         predictor: PredictorName | None = None,
         batch_size: int | None = None,
     ) -> Array:
-        """Returns probabilities (M, C), (M, L) or (M, A, C); the arguments are those of `predict`."""
+        """Returns probabilities (M, C), (M, L) or (M, A, C); see `predict` for the arguments."""
         # Iterating over these would predict their characters, keys or names of columns.
         named = isinstance(inputs, str | bytes | Mapping) or hasattr(inputs, "columns")
         if named or not isinstance(inputs, Iterable):
@@ -153,14 +154,17 @@ class ExportedModel:
         return chosen
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
-        """Computes the encoder's outputs (M, O) float32 of one batch; `places` name its rows in errors."""
+        """Computes the encoder's outputs (M, O) float32 of one batch.
+
+        `places` say where the rows come from, for error messages.
+        """
         places = places or [f"row {row}" for row in range(len(inputs))]
         rows = Rows(self._reader.contents(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
         size, precision = max(1, len(inputs)), self.job.train.precision
         return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
 
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
-        """Computes the probabilities for outputs of the encoder, on the CPU."""
+        """Computes a predictor's probabilities, on the CPU, from the encoder's outputs (M, O)."""
         setting = self.index.predictors[predictor]
         if setting is None:
             return self._layer(predictor)(output_MO)
@@ -176,7 +180,7 @@ class ExportedModel:
 
 
 def _job(file: Path) -> JobConfig:
-    """Loads the job. Runs its plugin files only if the encoder is from one: predicting needs no loss."""
+    """Loads the job. Runs its plugin files only if one declares the encoder: predicting needs no loss."""
     with only_reading():
         job = load_job(file)
     return job if job.encoder.name in ENCODERS else load_job(file)
@@ -196,11 +200,12 @@ class Predictions:
     """The predictions for M rows.
 
     Args:
-        labels: A class name per row; with several labels a list of names, with aspects a rating by aspect.
-        probabilities: (M, C), (M, L) or (M, A, C).
-        columns: A table, column by column: `label` and `probability`, lists of them with several labels,
-            `label.ASPECT` and `probability.ASPECT` with aspects; and `label.LEVEL`, the parent in a coarser
-            level.
+        labels: The class name of each row; with several labels a list of names, with aspects a dict from the
+            name of each aspect to its rating.
+        probabilities: Probabilities (M, C), (M, L) or (M, A, C).
+        columns: A table, with the values of each column by its name: `label` and `probability`, whose values
+            are lists if there are several labels; `label.ASPECT` and `probability.ASPECT` with aspects; and
+            `label.LEVEL`, the predicted class's parent at a coarser level.
     """
 
     labels: Sequence[Any]
@@ -214,9 +219,9 @@ class Predictions:
 def decide(
     index: Index, probabilities: Array, predictor: PredictorName, threshold: float | None = None
 ) -> Predictions:
-    """Predicts the most probable class, the first of equal ones, or the labels that `label_decision` chooses.
+    """Predicts the most probable class, the first of equal ones, or the labels that `label_decision` selects.
 
-    Raises UserError as `check_threshold`.
+    Raises the errors of `check_threshold`.
     """
     check_threshold(index, threshold)
     if index.task == "multi_label":
@@ -234,12 +239,15 @@ def decide(
 
 
 def label_decision(index: Index, predictor: PredictorName, threshold: float | None) -> Decision:
-    """Returns the decision with a given threshold, by default the one that validation chose."""
+    """Returns the rule that says which labels are predicted, for a given threshold.
+
+    Without a threshold it is the rule that was chosen on validation.
+    """
     return index.decisions[predictor] if threshold is None else Decision.fixed(threshold)
 
 
 def check_threshold(index: Index, threshold: float | None) -> None:
-    """Raises UserError for a threshold that is no probability, or if the model predicts one class."""
+    """Raises UserError if the threshold is outside 0 to 1, or the model does not predict several labels."""
     if threshold is None:
         return
     if index.task != "multi_label":

@@ -1,4 +1,4 @@
-"""`model.json`: what an exported model predicts and how, its provenance, and a checksum of every file."""
+"""Writes and reads `model.json`: an exported model's labels, predictors, provenance and file checksums."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
 PredictorName = Literal["classifier", "probe", "knn", "knn_best"]
-"""The names of predictors: classifier, linear probe, and blends with the neighbours' votes under the job's
-own setting or the best one on validation."""
+"""The names of predictors. `classifier` and `probe` are linear layers; `knn` and `knn_best` blend one of them
+with the neighbours' votes, at the setting of the job and at the setting that is best on validation."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
 
 
 class KnnSetting(Section):
-    """Neighbours, their share in the prediction, and the temperature of their weights."""
+    """The number of neighbours, their weight lambda in the prediction, and the temperature of their votes."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -37,25 +37,29 @@ class KnnSetting(Section):
 
     @property
     def setting(self) -> Setting:
-        """The setting as `mlcl.evaluation` takes it."""
+        """The setting in the form that `mlcl.evaluation` takes."""
         return Setting(self.k, self.lambda_, self.temperature)
 
 
 class Level(Section):
-    """A coarser level: its classes, and the parent among them of each predicted class, -1 if unknown."""
+    """A coarser level of a hierarchy.
+
+    `classes` are its class names, `parents` the index in `classes` of the parent of each predicted class, -1
+    if unknown.
+    """
 
     classes: tuple[str, ...]
     parents: tuple[int, ...]
 
 
 class Index(Section):
-    """The content of `model.json`: what an exported model predicts, by which predictors, and its files.
+    """The content of `model.json`: what an exported model predicts, its predictors, and its files.
 
     `levels` are the coarser levels of the label space's hierarchy. `predictors` maps the name of a predictor
-    to its settings of the neighbours, None for one without; the first has none. `best` has the best
-    validation `metric` of the job. `decisions` say which of several labels each predicts.
-    `preprocessing` is for readers; job and tokenizer decide. `files` are the SHA-256 of every other file but
-    the README.
+    to its setting of the neighbours, None if it uses none; the first predictor uses none. `best` is the
+    predictor with the best validation value of the job's `metric`. `decisions` say for each predictor which
+    labels it predicts. `preprocessing` informs readers; predicting uses the job and the tokenizer instead.
+    `files` has the SHA-256 of every file but `model.json` and the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -98,7 +102,7 @@ class Index(Section):
         return self
 
     def prefix(self, predictor: PredictorName) -> str:
-        """Returns the prefix of the names of a predictor's metrics."""
+        """Returns the prefix in the names of a predictor's metrics; it is empty for the first predictor."""
         return "" if predictor == next(iter(self.predictors)) else f"{predictor}/"
 
 
@@ -109,7 +113,10 @@ def write_index(folder: Path, index: Index) -> None:
 
 
 def read_index(folder: Path) -> Index:
-    """Reads the index of an exported model and compares all files with it. Raises UserError for damage."""
+    """Reads the index of an exported model and compares the checksums of all files.
+
+    Raises UserError if the index or a file is damaged or missing.
+    """
     file = folder / INDEX
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -136,7 +143,7 @@ def read_index(folder: Path) -> Index:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Returns the SHA-256 of all files in a folder, by their path in it."""
+    """Returns the SHA-256 of all files in a folder, keyed by their path relative to it."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in files}
 

@@ -1,4 +1,4 @@
-"""Writes the files of a run as an exported model: a folder with everything that predicting needs."""
+"""Exports the model of a run: writes a folder with everything that predicting needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from mlcl import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space.search import default_mode
 from mlcl.data import class_parents
@@ -40,6 +39,7 @@ from mlcl.training.export.network import Network, load_trained_network, write_da
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.stored_run import StoredRun
+from mlcl.version import __version__
 
 README = "README.md"
 EXAMPLES = {"text": '["a text"]', "image": '["an_image.png"]', "vectors": "[[0.1, 0.2, ...]]"}
@@ -84,14 +84,14 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
         folder: The folder to create.
         run: The folder of a run, or a folder with its artifacts.
         job_data: The run's job with its data.
-        provenance: Facts that the index and the README name.
+        provenance: Further entries for the provenance in the index and the README, such as the run's name.
 
     Returns:
         The index of the model.
 
     Raises:
         UserError: `folder` exists or cannot be written, the run left no model, or it was trained on other
-        data.
+            data than that of `job_data`.
     """
     if folder.exists():
         raise UserError("is there already", file=folder, key="--to")
@@ -141,7 +141,10 @@ def _check_data(file: Path, job_data: JobData) -> None:
 def _predictor_settings(
     job: JobConfig, network: Network, result: Mapping[str, float]
 ) -> dict[PredictorName, KnnSetting | None]:
-    """Returns the predictors and their settings; neighbours are blended with the first of them."""
+    """Returns the setting of the neighbours of each predictor, None for one that uses none.
+
+    The votes of neighbours are blended with the first predictor.
+    """
     layers: tuple[PredictorName, ...] = ("classifier", "probe")
     predictors: dict[PredictorName, KnnSetting | None] = {
         predictor: None for predictor in layers if predictor in network.layers
@@ -212,7 +215,7 @@ def _best(index: Index) -> PredictorName:
 
 
 def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
-    """Describes the preprocessing for readers of the index; job and tokenizer decide."""
+    """Describes the preprocessing for readers of the index; predicting uses job and tokenizer instead."""
     encoder, section = ENCODERS[job_data.job.encoder.name], job_data.job.encoder
     if encoder.modality is None:
         return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
@@ -267,7 +270,7 @@ def _predictors(index: Index) -> str:
 
 
 def _labels(decision: Decision) -> str:
-    """Describes which of several labels are predicted."""
+    """Describes the rule that says which labels are predicted."""
     if decision.k is not None:
         return f"the {decision.k} most probable labels"
     at = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"

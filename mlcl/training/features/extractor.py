@@ -1,4 +1,4 @@
-"""The declaration of extractors, the extractor of a data set's own vectors, and inference of frozen networks.
+"""Declares extractors; has the extractor of a data set's own vectors, and the inference of frozen networks.
 
 Shapes: N rows, F columns.
 """
@@ -20,16 +20,16 @@ from torch import Tensor, nn
 from mlcl.models.encoders.features import ColumnInput
 
 Matrix = Any
-"""Rows (N, F) float32: a NumPy array, or a `scipy.sparse.csr_array` with sorted int32 indices."""
+"""Rows (N, F) float32, as a NumPy array or a `scipy.sparse.csr_array` with sorted int32 indices."""
 Contents = Any
-"""A list of texts, images (N, 3, H, W) uint8, or vectors (N, F) float32."""
+"""The inputs of an extractor: a list of texts, images (N, 3, H, W) uint8, or vectors (N, F) float32."""
 COLUMN_FILE = "column.json"
 ROWS_AT_ONCE = 32
-"""Rows of a batch; larger batches are not faster on a CPU."""
+"""The number of rows of a batch; larger batches are not faster on a CPU."""
 
 
 class Extractor(Protocol):
-    """A fitted extractor, which training does not change."""
+    """A fitted extractor; training a network does not change it."""
 
     @property
     def columns(self) -> int:
@@ -37,11 +37,11 @@ class Extractor(Protocol):
         ...
 
     def __call__(self, contents: Contents) -> Matrix:
-        """Returns the rows (N, F) of contents. A row does not depend on the others, up to rounding."""
+        """Returns the rows (N, F) of contents. A row does not depend on the other ones, up to rounding."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Writes the files that `Kind.load` reads, without pickles, into an existing folder."""
+        """Writes the files that `Kind.load` reads into an existing folder, without pickles."""
         ...
 
 
@@ -49,10 +49,14 @@ class Extractor(Protocol):
 class Kind:
     """A kind of extractor, declared as a value at the end of a module of this package.
 
-    `fit` builds the extractor of an input's section on a device, from the contents of the training rows,
-    which are None unless the kind `learns` from them. `load` builds it from the folder that `Extractor.save`
-    wrote. `state` returns plain data on everything but section and rows that the outputs depend on, and
-    raises UserError for a missing file. Rows of a kind that is `cached` are kept on disk.
+    Args:
+        fit: Builds the extractor from an input's section, the contents of the training rows, which are None
+            unless the kind `learns`, and the device.
+        load: Builds the extractor from a section, the folder that `Extractor.save` wrote, and the device.
+        state: Returns, as plain data, what the outputs depend on besides section and rows. Raises UserError
+            if a file is missing.
+        learns: Whether the extractor is fitted to the training rows.
+        cached: Whether its rows are kept on disk.
     """
 
     fit: Callable[[Any, Contents | None, torch.device], Extractor]
@@ -66,7 +70,7 @@ Precision = Literal["float32", "bf16"]
 
 
 def precision(device: torch.device) -> Precision:
-    """Returns bf16 where the device supports it natively, which halves the time, else float32."""
+    """Returns bf16 if the device supports it natively, which halves the time, else float32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     able = torch.cpu.get_capabilities()
@@ -81,7 +85,10 @@ def outputs(
     device: torch.device,
     precision: Precision,
 ) -> NDArray[np.float32]:
-    """Computes a network's outputs (N, F) = `shape` from batches of row numbers and inputs."""
+    """Computes a network's outputs (N, F), of the given `shape`.
+
+    Each batch has the numbers of its rows in the result, and the network's inputs by name.
+    """
     output_NF = np.empty(shape, dtype=np.float32)
     for rows, inputs in batches:
         on_device = {name: value.to(device) for name, value in inputs.items()}
@@ -102,18 +109,18 @@ def save_weights(network: nn.Module, file: Path) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """The identity on vectors (N, F) of one size, which the data set itself holds."""
+    """The extractor of a data set's own vectors (N, F): it returns them unchanged, and checks their size."""
 
     columns: int
 
     def __call__(self, contents: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Returns the vectors. Raises ValueError for another size."""
+        """Returns the vectors. Raises ValueError if they have another size than the training rows'."""
         if contents.shape[1] != self.columns:
             raise ValueError(f"vectors of {contents.shape[1]} numbers, not {self.columns}")
         return np.ascontiguousarray(contents, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
-        """Writes the size."""
+        """Writes the size of the vectors."""
         (folder / COLUMN_FILE).write_text(json.dumps({"columns": self.columns}))
 
 

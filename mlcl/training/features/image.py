@@ -1,6 +1,6 @@
-"""Frozen outputs of a torchvision network, or the pixels themselves.
+"""The extractor of images: outputs of a frozen torchvision network, or the pixels themselves.
 
-Shapes: N images, H x W pixels, D the network's size.
+Shapes: N images, H x W pixels, D numbers of a row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ WEIGHTS = "weights.safetensors"
 
 @dataclass(frozen=True)
 class Image:
-    """x_n = f(normalised pixels of image n) in float32; f is a residual network or flattens them."""
+    """x_n = f(normalised pixels of image n) in float32.
+
+    f is a residual network, or it flattens the pixels.
+    """
 
     network: nn.Module
     columns: int
@@ -44,7 +47,7 @@ class Image:
             yield rows, {"pixels": normalise(torch.from_numpy(np.array(images[rows])))}
 
     def save(self, folder: Path) -> None:
-        """Writes the network's weights, if any."""
+        """Writes the network's weights; for pixels a file without tensors."""
         save_weights(self.network, folder / WEIGHTS)
 
 

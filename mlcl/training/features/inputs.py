@@ -1,6 +1,6 @@
-"""The rows of a job's frozen inputs, from the cache, and those of an exported model, from contents.
+"""Reads frozen inputs: the rows of a job's splits from the cache, or an exported model's rows from contents.
 
-Shapes: N rows, B of a batch, F columns of an input, T entries of the fullest row of a batch.
+Shapes: N rows, B rows of a batch, F columns of an input, T entries of the fullest row of a batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ FEATURES = "features"
 
 @dataclass(frozen=True, eq=False)
 class FeatureRows:
-    """The rows (N, F) of each input by name, in memory or memory-mapped, dense or sparse."""
+    """The rows (N, F) of each frozen input, keyed by the input's name.
+
+    They are in memory or memory-mapped, dense or sparse.
+    """
 
     inputs: Mapping[str, Matrix]
 
@@ -40,7 +43,10 @@ class FeatureRows:
         return int(next(iter(self.inputs.values())).shape[0])
 
     def batch(self, indices: Tensor) -> dict[str, Tensor]:
-        """Returns dense inputs as NAME (B, F), sparse ones as padded NAME_columns and NAME_values (B, T)."""
+        """Returns the encoder's inputs for the rows `indices` (B,).
+
+        A dense input is NAME (B, F); a sparse one is the pair NAME_columns and NAME_values (B, T), padded.
+        """
         rows_B, batch = indices.numpy(), {}
         for name, matrix in self.inputs.items():
             if isinstance(matrix, np.ndarray):
@@ -60,7 +66,7 @@ def _padded(matrix: Any, rows_B: Any) -> tuple[Tensor, Tensor]:
 
 
 def sections(encoder: EncoderConfig) -> Mapping[InputName, FeatureInput]:
-    """Returns the sections of an encoder's frozen inputs by name; empty for an encoder without any."""
+    """Returns the sections of an encoder's frozen inputs by their names; empty for an encoder without any."""
     frozen = ENCODERS[encoder.name].frozen
     return {} if frozen is None else frozen(encoder)
 
@@ -74,7 +80,10 @@ class Features:
 
     @classmethod
     def of(cls, job: JobConfig, train: Split, cache: Path) -> Features | None:
-        """Returns None for an encoder without frozen inputs. Raises UserError for an unusable input."""
+        """Fits the extractors of a job's frozen inputs, if necessary; returns None if the encoder has none.
+
+        Raises UserError if an input cannot be used.
+        """
         inputs = sections(job.encoder)
         if not inputs:
             return None
@@ -85,7 +94,7 @@ class Features:
         return cls(inputs, features)
 
     def rows(self, split: Split) -> FeatureRows:
-        """Returns the rows of a split."""
+        """Returns the rows of a split for all inputs."""
         return FeatureRows({name: self.cache.rows(name, its, split) for name, its in self.sections.items()})
 
     @property
@@ -102,14 +111,14 @@ class Features:
 
 @dataclass(frozen=True)
 class SavedFeatures:
-    """The extractors of an exported model."""
+    """The extractors of an exported model's frozen inputs."""
 
     sections: Mapping[InputName, FeatureInput]
     extractors: Mapping[InputName, Extractor]
 
     @classmethod
     def load(cls, encoder: EncoderConfig, folder: Path, device: torch.device) -> SavedFeatures:
-        """Loads the extractors that `Features.save` wrote. Raises UserError for other files."""
+        """Loads the extractors that `Features.save` wrote. Raises UserError for damaged or missing files."""
         inputs, found = sections(encoder), {}
         for name, section in inputs.items():
             try:
@@ -124,7 +133,7 @@ class SavedFeatures:
         return {str(name): extractor.columns for name, extractor in self.extractors.items()}
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> FeatureRows:
-        """Returns the rows of texts, images or vectors in memory.
+        """Returns the rows of texts, images or vectors that are in memory.
 
         Raises UserError, with the entry of `places`, for a content that cannot be read.
         """

@@ -1,4 +1,4 @@
-"""TF-IDF: weighted counts of words and word pairs, with weights from the training rows.
+"""The extractor TF-IDF: weighted counts of words and word sequences, with weights from the training rows.
 
 Shapes: N texts, F n-grams.
 """
@@ -24,11 +24,11 @@ TERMS, IDF = "terms.json", "idf.npy"
 
 @dataclass(frozen=True)
 class Tfidf:
-    """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then each x_n of unit length.
+    """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then x_n gets unit length.
 
     idf_f = ln((1 + N) / (1 + N_f)) + 1, where N_f of the N training texts contain f. Words are lower-cased
-    and have at least two letters or digits. Columns are sorted by falling N_f, then alphabetically. Source:
-    scikit-learn's TfidfVectorizer with sublinear_tf.
+    and have at least two letters or digits. Columns are sorted by N_f in descending order, then
+    alphabetically. Source: scikit-learn's TfidfVectorizer with sublinear_tf.
     """
 
     vectorizer: Any
@@ -39,7 +39,7 @@ class Tfidf:
         return len(self.vectorizer.idf_)
 
     def __call__(self, contents: Sequence[str]) -> Matrix:
-        """Returns sparse rows (N, F) float32."""
+        """Returns the sparse rows (N, F) float32 of texts."""
         from scipy.sparse import csr_array
 
         rows = csr_array(self.vectorizer.transform(contents))

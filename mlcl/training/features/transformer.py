@@ -1,4 +1,4 @@
-"""Mean token states of a frozen Hugging Face model.
+"""The extractor of texts that returns mean token states of a frozen Hugging Face model.
 
 Shapes: N texts, D the model's hidden size.
 """
@@ -36,15 +36,16 @@ from mlcl.training.features.extractor import (
 
 WEIGHTS, TOKENIZER, PRECISION = "weights.safetensors", "tokenizer.json", "precision.json"
 BLOCK = 1024
-"""Rows that are sorted by length together, so that the padding of a row depends on its block alone."""
+"""The number of rows that are sorted by length together, so that a row's padding depends on its block alone.
+"""
 
 
 @dataclass(frozen=True)
 class Transformer:
-    """x_n = the mean of the last layer's states over tokens without padding, (D,) float32.
+    """x_n = the mean of the last layer's states over the tokens of text n, without padding, (D,) float32.
 
-    An exported model keeps the `precision` of its computation, so that it gives the same numbers on another
-    processor.
+    An exported model keeps the `precision` with which it was computed, so that it gives the same numbers on
+    another processor.
     """
 
     network: Pooled
@@ -59,7 +60,7 @@ class Transformer:
         return self.network.dim
 
     def __call__(self, contents: Sequence[str]) -> NDArray[np.float32]:
-        """Returns rows (N, D) float32."""
+        """Returns the rows (N, D) float32 of texts."""
         shape = (len(contents), self.columns)
         return outputs(self.network, self._batches(contents), shape, self.device, self.precision)
 
@@ -99,7 +100,7 @@ def _load(section: TransformerInput, folder: Path, device: torch.device) -> Tran
 
 
 def _state(section: TransformerInput) -> object:
-    """Returns sizes and dates of the model's files, since hashing gigabytes of weights would be slow."""
+    """Returns names, sizes and dates of the model's files: hashing gigabytes of weights would be slow."""
     with _own_keys():
         files = sorted(file for file in model_folder(section.model).iterdir() if file.is_file())
     return [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -107,7 +108,7 @@ def _state(section: TransformerInput) -> object:
 
 @contextmanager
 def _own_keys() -> Iterator[None]:
-    """Renames the key in errors from that of the encoder `transformer` to that of this input."""
+    """Replaces `encoder.` in the keys of errors with `encoder.transformer.`, where this input's keys are."""
     try:
         yield
     except UserError as error:

@@ -3,7 +3,7 @@
 A row is an admission that has a split and a note. `codes: 50` leaves out rows without any of the fifty codes,
 as published.
 
-The label space `codes` has the codes with a training row: those the papers count, by our reading. A
+The label space `codes` has the codes with a training row, which the papers count by our reading. A
 validation or test row loses its other codes, unless `allow_untrained` keeps them. `chapters` has the chapters
 of the same codes, `path` is the hierarchy of both.
 """
@@ -42,7 +42,10 @@ PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
 
 
 class CodeTable(NamedTuple):
-    """A table of codes: its file's possible names, and functions that write a code and give its chapter."""
+    """A table of codes: the possible names of its file, and two functions of a code.
+
+    `write` converts a code of the table to its usual notation, and `chapter` maps that to its chapter.
+    """
 
     names: tuple[str, ...]
     write: Callable[[str], str]
@@ -51,14 +54,14 @@ class CodeTable(NamedTuple):
 
 @dataclass
 class Codes:
-    """The codes and the patient of each admission, and the chapter of each code."""
+    """The codes (`of`) and the patient of each admission, and the chapter of each code."""
 
     of: dict[str, list[str]] = field(default_factory=dict)
     patient: dict[str, str] = field(default_factory=dict)
     chapter: dict[str, str] = field(default_factory=dict)
 
     def add(self, table: CodeTable, rows: Iterable[tuple[str, ...]]) -> None:
-        """Adds patient, admission and code of a table's rows; MIMIC-III has some without a code."""
+        """Adds the rows (patient, admission, code) of a table. Rows without a code are skipped."""
         for patient, admission, written in rows:
             if admission and written.strip():
                 # Millions of rows repeat a few thousand codes.
@@ -69,7 +72,7 @@ class Codes:
                     self.chapter[code] = table.chapter(code)
 
     def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
-        """The codes that most of these admissions have; of equally many, the first ones as text."""
+        """The codes that most of these admissions have; equally frequent ones in the order of their texts."""
         seen = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
         return frozenset(sorted(seen, key=lambda code: (-seen[code], code))[:count])
 
@@ -101,9 +104,9 @@ def notes_dataset(
     Args:
         options: The options of the source.
         split_of: The split of each admission.
-        codes: Their codes.
+        codes: The codes of the admissions.
         top: The codes that `codes: 50` keeps; None for the most frequent ones of training.
-        notes: Their notes.
+        notes: The notes of the admissions.
         name: The name of the data set.
         published: The counts that were published for it.
 
@@ -155,7 +158,7 @@ def _codes_by_admission(
     notes: NoteStore,
     options: ClinicalOptions,
 ) -> dict[str, set[str]]:
-    """The admissions that stay, each with those of its codes that count."""
+    """Maps each admission that is kept to its codes, with `codes: 50` only to the fifty codes."""
     rows = [row for row in splits if row in notes]
     if options.codes == "full":
         return {row: set(codes.of.get(row, ())) for row in rows}
@@ -182,17 +185,17 @@ class Lists:
         self._title = title
 
     def state(self) -> list[Any]:
-        """Plain data that changes when one of the lists does; empty where the splits are seeded."""
+        """Plain data that changes when one of the lists does; empty if the splits are seeded."""
         if self._path == "seeded":
             return []
         with self._open() as files:
             return [files.state()]
 
     def read(self, codes: Codes, seed: int) -> tuple[dict[str, str], frozenset[str] | None]:
-        """The split of each admission, and the fifty codes if they are published.
+        """Returns the split of each admission, and the fifty codes if they are published.
 
-        The split is that of the lists, else that of a seeded hash of the patient. Raises UserError for a line
-        that is no id, and for an id of two lists.
+        The split is read from the lists or, if seeded, drawn by a hash of the patient. Raises UserError for a
+        line that is no id, and for an id in two lists.
         """
         if self._path == "seeded":
             return {row: assign(its, seed, PATIENT_FRACTIONS) for row, its in codes.patient.items()}, None
@@ -210,7 +213,7 @@ class Lists:
         return splits, frozenset(top) or None
 
     def _open(self) -> Distribution:
-        """The lists. Raises UserError that says which are missing and who publishes them."""
+        """Opens the lists. Raises UserError that says which are missing and who publishes them."""
         if isinstance(self._path, Path):
             return Distribution(self._path, self._title, self._names)
         raise UserError(
@@ -222,20 +225,20 @@ class Lists:
 
 
 def clean_text(text: str) -> str:
-    """Lower-case words with a letter in them, one space between: no numbers, no punctuation.
+    """Returns the words with a letter in lower case, one space between, without numbers or punctuation.
 
-    The cleaning of Mullenbach et al. (2018) as Vu et al. (2020) run it, who also drop what has no letter but
-    is no number, such as the ___ of MIMIC-IV. Of a de-identified [**Hospital 18**] the words stay.
+    The cleaning of Mullenbach et al. (2018) as Vu et al. (2020) run it, who also drop tokens without a letter
+    that are no number, such as the ___ of MIMIC-IV. The words of a de-identified [**Hospital 18**] stay.
     """
     return " ".join(WORD.findall(text.lower()))
 
 
 def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The given columns of every record of a CSV file, as text; the case of the header does not count.
+    """Yields the given columns of every record of a CSV file as text; the case of the header is ignored.
 
     Notes hold quotes and line ends inside their fields. MIMIC-III heads its columns in capitals and its demo
-    in small letters. Raises UserError with the line for a missing column, a wrong number of fields and what
-    is no CSV.
+    in small letters. Raises UserError with the line for a missing column, a wrong number of fields and text
+    that is no CSV.
     """
     csv.field_size_limit(LONGEST_FIELD)
     line = 1
@@ -274,13 +277,13 @@ class NoteStore:
         return admission in self._places
 
     def add(self, admission: str, order: Any, text: str) -> None:
-        """Adds a note; `order` sorts those of an admission, and equal ones stay as they came."""
+        """Adds a note. `order` sorts the notes of an admission; equal ones stay as they were added."""
         content = text.encode()
         self._places.setdefault(admission, []).append((order, self._file.tell(), len(content)))
         self._file.write(content)
 
     def text(self, admission: str) -> str:
-        """All notes of an admission, in order. After this no note can be added."""
+        """Joins all notes of an admission, in order. No note can be added after this."""
         places = sorted(self._places[admission], key=itemgetter(0))
         return "\n".join(self._read(first, size) for _, first, size in places)
 

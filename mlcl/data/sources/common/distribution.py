@@ -30,12 +30,12 @@ from mlcl.data.source import distinct
 from mlcl.errors import UserError
 
 SLACK = 0.1
-"""Largest difference of an average from the published one, which is rounded."""
+"""The largest accepted difference of an average from the published one, which is rounded."""
 UNREADABLE = (
     OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError,
     UnicodeError,
 )  # fmt: skip
-"""Raised by a damaged file or archive; UnicodeError by the names in it."""
+"""Errors that a damaged file or archive raises; UnicodeError comes from the names in it."""
 ENCRYPTED = 1
 """The bit of a zip member's flags that marks it as encrypted."""
 
@@ -68,7 +68,7 @@ class _Folder:
         return file.open("rb")
 
     def folders(self) -> Iterator[str]:
-        """The top, then folders one and two deep, as prefixes of names (`""`, `"a/"`, `"a/b/"`)."""
+        """Yields prefixes of names: the top, then folders one and two deep (`""`, `"a/"`, `"a/b/"`)."""
         yield ""
         for pattern in ("*/", "*/*/"):
             below = (folder for folder in self._root.glob(pattern) if folder.is_dir())
@@ -104,14 +104,14 @@ class _Archive:
         return cast(IO[bytes], self._file.extractfile(member))
 
     def folders(self) -> Iterator[str]:
-        """The archive's root, as the empty text, and its folders of two levels, each with a final slash."""
+        """Yields prefixes of names: the root (`""`), and folders of two levels, each with a final slash."""
         folders = [name.split("/")[:-1] for name in self._members]
         prefixes = {"".join(f"{part}/" for part in parts[:deep]) for parts in folders for deep in range(3)}
         yield from sorted(prefixes, key=lambda prefix: (prefix.count("/"), prefix))
 
 
 def _open_store(path: Path) -> _Folder | _Archive:
-    """The files of a folder or archive. Raises UserError where there is none, or none that can be read."""
+    """Opens a folder or archive. Raises UserError if it is missing or cannot be read."""
     if path.is_dir():
         return _Folder(path)
     if not path.is_file():
@@ -124,13 +124,13 @@ def _open_store(path: Path) -> _Folder | _Archive:
 
 
 class Distribution:
-    """The files of a distribution, by the names that it gives them. A context manager.
+    """The files of a distribution, by the names that it gives them; a context manager that closes them.
 
     Args:
         path: The folder or archive.
-        title: What to get and from whom, for messages.
-        expected: The files that must be there; a tuple means any one of several. The first of them
-            gives the depth of the others.
+        title: The name and the publisher of the distribution, for messages.
+        expected: The files that must be there; a tuple has the possible names of one file. The other files
+            are looked for in the folder in which the first one is found.
 
     Raises:
         UserError: Lists the files that are missing.
@@ -154,14 +154,14 @@ class Distribution:
         self._store.close()
 
     def first(self, *names: str) -> str | None:
-        """The first of several names that is there, or None."""
+        """Returns the first of several names for which there is a file, or None."""
         return next((name for name in names if self._store.has(self._base + name)), None)
 
     @contextmanager
     def open(self, *names: str) -> Iterator[IO[bytes]]:
-        """The first of several names that is there, as bytes; `.gz` is decompressed.
+        """Opens the first of several names for which there is a file, as bytes; `.gz` is decompressed.
 
-        Raises UserError where there is none, and for what cannot be read.
+        Raises UserError if there is no such file, and if it cannot be read.
         """
         name = self.first(*names)
         if name is None:
@@ -177,14 +177,14 @@ class Distribution:
             raise self.error(name, "cannot be read; is it whole?", error) from None
 
     def read(self, *names: str) -> bytes:
-        """All bytes of the first of several names that is there."""
+        """Reads all bytes of the first of several names for which there is a file."""
         with self.open(*names) as file:
             return file.read()
 
     def lines(self, *names: str, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-        """Every line with its number from 1, without its end and without a byte order mark.
+        """Yields every line with its number from 1, without its end and without a byte order mark.
 
-        Raises UserError for one that is no text.
+        Raises UserError for a line that cannot be decoded.
         """
         with self.open(*names) as file:
             for number, line in enumerate(file, 1):
@@ -195,9 +195,9 @@ class Distribution:
                     raise self.error(names, f"line {number} is no text", error, encoding) from None
 
     def fields(self, *names: str, width: int | None = None, skip: int = 0) -> Iterator[tuple[int, list[str]]]:
-        """The words of every line that is not blank, after `skip` of them, with the number of the line.
+        """Yields the number and the words of every line that is not blank, after the first `skip` of these.
 
-        Raises UserError for a line that has not `width` words.
+        Raises UserError for a line that does not have `width` words.
         """
         lines = ((number, line.split()) for number, line in self.lines(*names))
         for number, words in islice((line for line in lines if line[1]), skip, None):
@@ -207,33 +207,33 @@ class Distribution:
             yield number, words
 
     def class_names(self, *names: str) -> tuple[str, ...]:
-        """The names in a file with one a line. Raises UserError for none and for one that comes twice."""
+        """Reads class names, one a line. Raises UserError if there is none or one occurs twice."""
         found = [line.strip() for _, line in self.lines(*names) if line.strip()]
         return distinct(found, self.file(*names))
 
     def json(self, name: str, hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-        """The content of a JSON file; `hook` replaces each object. Raises UserError for a file of no JSON."""
+        """Reads a JSON file; `hook` replaces each object. Raises UserError for a file that is not JSON."""
         try:
             return json.loads(self.read(name), object_hook=hook)
         except (ValueError, RecursionError) as error:
             raise self.error(name, "not valid JSON", error) from None
 
     def file(self, *names: str) -> Path:
-        """The path of the first of several names that is there, for messages."""
+        """The path of the first of several names for which there is a file, for messages."""
         return self.path / (self._base + (self.first(*names) or names[0]))
 
     def error(
         self, names: str | Sequence[str], problem: str, found: object = None, allowed: object = None
     ) -> UserError:
-        """The error for a file, of one name or of several possible ones."""
+        """Creates the error for a file that has one name, or one of several possible names."""
         file = self.file(*([names] if isinstance(names, str) else names))
         return UserError(problem, file=file, found=found, allowed=allowed)
 
     def state(self, *more: str) -> list[Any]:
-        """Path, size and time of change of each file: the expected ones, and of `more` those that are there.
+        """Path, size and time of change of the expected files, and of the files in `more` that exist.
 
-        A folder in `more` stands for itself and the folders in it: these change when a file is added, removed
-        or renamed. Of an archive it is the archive itself.
+        For a folder in `more` these are its own and those of the folders in it, which change when a file is
+        added, removed or renamed. For an archive they are those of the archive.
         """
         if self.path.is_file():
             return [file_state(self.path)]
@@ -251,14 +251,17 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Release:
-    """The files that a source reads: `title` and `expected` as in Distribution, `more` as in its `state`."""
+    """The files that a source reads: `title` and `expected` of a Distribution.
+
+    `more` returns further names for its method `state`.
+    """
 
     title: str
     expected: Sequence[str | tuple[str, ...]]
     more: Callable[[Distribution], Iterable[str]] = lambda _: ()
 
     def open(self, path: Path) -> Distribution:
-        """The files in a folder or archive."""
+        """Opens the files in a folder or archive."""
         return Distribution(path, self.title, self.expected)
 
     def state(self, options: DistributionOptions) -> list[Any]:
@@ -293,7 +296,7 @@ def _exists(file: Path, test: Callable[[Path], bool] = Path.exists) -> bool:
 
 
 def hash_of_files(root: Path, files: Iterable[Path]) -> str:
-    """A hash of the names, sizes and times of files below `root`."""
+    """A hash of the names, sizes and times of change of files below `root`."""
     digest = hashlib.sha256(str(root.resolve()).encode())
     for file in files:
         stat = file.stat()

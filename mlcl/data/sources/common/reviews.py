@@ -26,9 +26,9 @@ from mlcl.data.writer import ROWS_AT_ONCE
 from mlcl.errors import UserError
 
 PUBLISHED = {"train": 10_000, "test": 2_000}
-"""MLCL, Table 1."""
+"""The numbers of training and test reviews in MLCL, Table 1."""
 SENTIMENTS = (1.0, 2.0, 3.0)
-"""Negative, neutral, positive."""
+"""The scale of the label space `sentiment`: negative, neutral, positive."""
 
 
 class ReviewOptions(DistributionOptions):
@@ -42,7 +42,7 @@ class ReviewOptions(DistributionOptions):
 
 
 class Review(NamedTuple):
-    """One review: a rating for each aspect, 0 for missing."""
+    """One review, with a rating for each aspect; 0 stands for a missing rating."""
 
     id: str
     text: str
@@ -50,14 +50,14 @@ class Review(NamedTuple):
 
 
 class ReviewSet(NamedTuple):
-    """The aspects and ratings of reviews. Ratings from the first to the last of `neutral` are neutral."""
+    """The aspects and the scale of reviews. Ratings from the first to the last of `neutral` are neutral."""
 
     aspects: tuple[str, ...]
     scale: tuple[float, ...]
     neutral: tuple[float, float]
 
     def spaces(self) -> dict[str, LabelSpace]:
-        """The ratings as they are, and as sentiments."""
+        """The label spaces `rating`, the ratings as written, and `sentiment`, the ratings as sentiments."""
         scales = {"sentiment": SENTIMENTS, "rating": self.scale}
         return {
             name: LabelSpace(kind="aspects", aspects=self.aspects, scale=scale)
@@ -65,12 +65,15 @@ class ReviewSet(NamedTuple):
         }
 
     def sentiments(self, ratings: Iterable[float]) -> list[float]:
-        """The ratings as 1, 2 and 3; a missing one stays 0."""
+        """Converts ratings to 1 (negative), 2 (neutral) or 3 (positive); a missing rating stays 0."""
         lowest, highest = self.neutral
         return [(1.0 + (r >= lowest) + (r > highest)) if r else 0.0 for r in ratings]
 
     def rating(self, text: Any, place: str, file: Path) -> float:
-        """A rating as it is written; nothing, 0 and below are missing. Raises UserError for what is none."""
+        """Parses a rating; no text, 0 and numbers below are missing (0).
+
+        Raises UserError for a value that is not on the scale.
+        """
         written = str(text or "0").strip()
         try:
             number = max(float(written), 0.0)
@@ -85,7 +88,7 @@ class ReviewSet(NamedTuple):
 def draw_reviews(
     options: ReviewOptions, split_seed: int, kind: ReviewSet, reviews: Callable[[], Iterator[Review]]
 ) -> NewDataset:
-    """A data set of drawn reviews; `reviews` is called twice. Raises UserError where there are too few."""
+    """Returns a data set of drawn reviews; calls `reviews` twice. Raises UserError for too few of them."""
     sizes = {"test": options.test, "train": options.train, "validation": options.validation}
     options.compare(PUBLISHED, sizes)
     chosen = draw((review.id for review in _usable(reviews(), options)), split_seed, sizes)
@@ -97,7 +100,7 @@ def draw_reviews(
 
 
 def decode_western(data: bytes) -> str:
-    """Text that is UTF-8 or else Windows-1252: both occur in what was gathered from the web."""
+    """Decodes UTF-8 or else Windows-1252; texts that were gathered from the web are in either of them."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -105,7 +108,7 @@ def decode_western(data: bytes) -> str:
 
 
 def join_lines(fields: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Fields of several lines as one text each."""
+    """Joins the lines of each field to one text."""
     return {name: "\n".join(lines) for name, lines in fields.items()}
 
 

@@ -1,1 +1,1 @@
-"""The baselines: each module here declares one, or a few of a kind, as values of `Baseline`."""
+"""The built-in baselines: each module declares one or several similar ones as values of `Baseline`."""

@@ -1,4 +1,7 @@
-"""Linear support vector machines: L2-regularised squared hinge loss (Fan et al. 2008, LIBLINEAR)."""
+"""Baselines by linear support vector machines (Fan et al. 2008, LIBLINEAR).
+
+They minimise the squared hinge loss with an L2 penalty.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from mlcl.training.baselines.linear import one_vs_rest
 
 VALUES = (0.1, 0.5, 2.0, 10.0)
 TOLERANCE = 0.1
-"""LIBLINEAR's own; a smaller one takes twice as long and changes no figure in the third digit."""
+"""LIBLINEAR's own default; a smaller one takes twice as long and changes no metric in the third digit."""
 
 
 def _machine(value: float) -> Any:

@@ -1,4 +1,8 @@
-"""Logistic regression: one for each label on sparse rows (LIBLINEAR), all at once on dense ones."""
+"""Baselines by logistic regression.
+
+On sparse rows each label has a regression of its own (LIBLINEAR); on dense rows all labels are fitted at
+once.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from mlcl.training.baselines.linear import DenseLogistic, one_vs_rest
 SPARSE_VALUES = (1.0, 10.0, 100.0)
 DENSE_VALUES = (0.001, 0.01, 0.1, 1.0)
 TOLERANCE = 0.1
-"""LIBLINEAR's own."""
+"""LIBLINEAR's own default."""
 
 Weight = Literal["balanced"] | None
 

@@ -1,4 +1,4 @@
-"""The most frequent class; for several labels the share of rows that have each."""
+"""The baseline that predicts the most frequent class, or for each label the fraction of rows that have it."""
 
 from __future__ import annotations
 

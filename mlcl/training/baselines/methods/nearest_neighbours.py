@@ -1,4 +1,4 @@
-"""Nearest neighbours by cosine similarity, with the weights of kNN-MLTC Eq. 1.
+"""Baselines by nearest neighbours, with cosine similarity and the weights of kNN-MLTC Eq. 1.
 
 Shapes: N training rows, M queries, F features, K neighbours.
 """
@@ -20,9 +20,10 @@ TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
 
 
 def neighbours(rows: Any, queries: Any, k: int) -> Neighbours:
-    """The k rows (of all, where there are fewer) with the highest cosine similarity, nearest first.
+    """Returns the k rows with the highest cosine similarity to each query, nearest first.
 
-    Distances are Euclidean ones (M, K) between rows of unit length; a row of zeros stays one.
+    There are fewer if there are fewer rows. Distances (M, K) are Euclidean, between rows scaled to unit
+    length; a row of zeros stays as it is.
     """
     from scipy.sparse import issparse
 

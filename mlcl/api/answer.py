@@ -1,0 +1,191 @@
+"""The answer of a sweep or a comparison: verdicts, figures as a frame, the best model, the report."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from mlcl.api.common import home_of
+from mlcl.errors import UserError
+from mlcl.results.sweep_arms import best_seed, best_setting
+from mlcl.results.sweep_result import SweepResult
+from mlcl.results.table_result import TableResult
+from mlcl.results.table_verdicts import sentences_of
+from mlcl.tracking import Tracker, dashboard, tracking_uri
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mlcl.significance.verdict import Verdict
+    from mlcl.training.export import ExportedModel
+
+
+class Answer:
+    """A sweep or a table as it stands.
+
+    A notebook shows the verdicts with their intervals and where MLflow's pages are.
+
+    Args:
+        result: The typed result, with everything that the report shows.
+        home: The folder of results.
+
+    Example:
+        >>> answer = mlcl.load("my-sweep")
+        >>> print(answer.verdict)
+        Cannot tell whether the heads help: ...
+        >>> answer.best.predict(["fracture of the left arm"])
+    """
+
+    def __init__(self, result: SweepResult | TableResult, home: Path) -> None:
+        self.result, self.home = result, home
+
+    @property
+    def name(self) -> str:
+        """The name of the sweep or table, by which `mlcl.load` and the command line find it."""
+        return self.result.name
+
+    @property
+    def state(self) -> str:
+        """COMPLETE, STOPPED, BUDGET or FAILED, with the `reason` in `result.reason`."""
+        return str(self.result.state)
+
+    @cached_property
+    def verdicts(self) -> Sequence[Verdict]:
+        """The verdicts: heads against control, then the best model against the best baseline.
+
+        Of a comparison, those of each loss and baseline against the control, by the leading figure.
+        """
+        if isinstance(self.result, SweepResult):
+            return self.result.verdicts
+        lead = self.result.figure_names[0]
+        control = next(cell for cell in self.result.cells if self.result.control in ("", cell.row))
+        metrics = {figure.metric for figure in control.figures if figure.name == lead}
+        return [its for _, its in self.result.verdicts if its.metric in metrics]
+
+    @property
+    def verdict(self) -> str:
+        """The verdicts in words, a sentence on each line; empty without fresh seeds."""
+        return "\n".join(sentences_of([("", its) for its in self.verdicts]))
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each training, see `mlcl.results.load`."""
+        from mlcl.results.frame import sweep_frame, table_frame
+
+        its = self.result
+        return sweep_frame(its) if isinstance(its, SweepResult) else table_frame(its)
+
+    @cached_property
+    def best(self) -> ExportedModel:
+        """The best model on validation, exported to `HOME/models/RUN_ID`; see `mlcl.load_model`.
+
+        Raises UserError where no training is complete, and where MLflow does not have its run yet.
+        """
+        from mlcl.service.export_run import MODELS, export_run
+        from mlcl.training.export import load_model
+
+        run_id = self._best_run()
+        folder = self.home / MODELS / run_id
+        if not folder.exists():
+            export_run(Tracker.existing(self.home), run_id, None)
+        return load_model(folder)
+
+    def _best_run(self) -> str:
+        """The id in MLflow of the best model's run."""
+        found = (
+            _best_of_sweep(self.result)
+            if isinstance(self.result, SweepResult)
+            else _best_of_table(self.result)
+        )
+        if found is None:
+            raise UserError("has no model yet", key="best", found=f"{self.name} ({self.state})")
+        return found
+
+    def to_job(self, file: str | Path) -> Path:
+        """Writes the job of the best model to a file, and returns the file.
+
+        Raises UserError where there is no model yet, or the file exists.
+        """
+        from mlcl.results.runs import Runs
+        from mlcl.training.run_files import JOB, MODEL
+
+        target = Path(file)
+        if target.exists():
+            raise UserError("is there already: nothing is replaced", file=target, key="to_job")
+        runs = Runs(Tracker.existing(self.home))
+        run = runs.get(self._best_run())
+        assert run is not None
+        with TemporaryDirectory(prefix="mlcl-") as scratch:
+            text = runs.artifact(run, f"{MODEL}/{JOB}", Path(scratch)).read_text(encoding="utf-8")
+        target.write_text(text, encoding="utf-8")
+        return target
+
+    def report(self) -> Path:
+        """Writes the report, as `mlcl report` does, and returns its page."""
+        from mlcl.report.report import make_report
+        from mlcl.results.runs import Runs
+
+        return make_report(Runs(Tracker.existing(self.home)), self.result.id, self.home).page
+
+    @property
+    def dashboard(self) -> str:
+        """The command or address that opens MLflow's pages."""
+        return dashboard(tracking_uri(self.home))
+
+    def __repr__(self) -> str:
+        reason = f" ({self.result.reason})" if self.result.reason else ""
+        head, pages = f"{self.name}: {self.state}{reason}", f"MLflow: {self.dashboard}"
+        return "\n".join([head, *self.verdict.splitlines(), pages])
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{html.escape(line)}</p>" for line in repr(self).splitlines()]
+        if self.verdicts:
+            from mlcl.report.plots.charts import to_svg
+            from mlcl.report.plots.comparison_plots import forest_plot
+
+            parts.insert(1, to_svg(forest_plot(self.verdicts).figure()))
+        return "".join(parts)
+
+
+def _best_of_sweep(sweep: SweepResult) -> str | None:
+    best = best_setting(sweep.confirmations, sweep.fresh_score, sweep.mode)
+    if best is not None:
+        return best_seed(best, sweep.fresh_score, sweep.mode).run_id
+    return sweep.best.run_id if sweep.best else None
+
+
+def _best_of_table(table: TableResult) -> str | None:
+    """The run with the best validation in the cell with the best mean, fitted baselines left out."""
+    scores = []
+    for cell in table.cells:
+        lead = cell.figures[0]
+        sign = 1 if table.higher[lead.name] else -1
+        known = {seed: sign * value for seed, value in lead.validation_by_seed.items()}
+        if known and "baseline" not in cell.params:
+            scores.append((fmean(known.values()), cell.run_id(max(known, key=known.__getitem__))))
+    return max(scores, key=lambda each: each[0])[1] if scores else None
+
+
+def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -> Answer:
+    """Reads a sweep or a table.
+
+    Args:
+        name: Its name or id, or its run id in MLflow.
+        home: The folder of results. Default: MLCL_HOME, else `outputs`.
+        uri: The tracking store. Default: MLFLOW_TRACKING_URI, else the SQLite file under `home`.
+
+    Raises:
+        UserError: There is no such sweep or table.
+    """
+    from mlcl.results.runs import Runs, kind
+    from mlcl.results.stored import read_sweep, read_table
+
+    folder = home_of(home)
+    runs = Runs(Tracker.existing(folder, uri))
+    run = runs.require_group(name)
+    return Answer(read_sweep(runs, run) if kind(run) == "sweep" else read_table(runs, run), folder)

@@ -1,0 +1,37 @@
+"""The home of results, sources of jobs, and lines of progress, which all functions of the interface share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mlcl.config import JobConfig, dump_job, load_job
+
+JobSource = str | Path | Mapping[str, Any] | JobConfig
+"""A job file, a mapping with a job's keys, or a loaded job."""
+Overrides = Mapping[str, Any] | None
+"""Dotted keys of a job with their values."""
+Say = Callable[[str], None] | None
+"""Gets lines of progress; None for silence."""
+
+
+def print_line(text: str) -> None:
+    """Prints a line to standard error, which notebooks show below the cell."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201 (the default listener)
+
+
+def silent(_text: str) -> None:
+    """Prints nothing."""
+
+
+def home_of(home: str | Path | None) -> Path:
+    """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`."""
+    return Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
+
+
+def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
+    """Returns the checked job of a source with overrides. Raises UserError."""
+    return load_job(dump_job(source) if isinstance(source, JobConfig) else source, overrides or {})

@@ -1,0 +1,227 @@
+"""`mlcl.compare`: which contrastive losses help on one's own data, each tuned alike beside the classifier.
+
+The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl reproduce` makes it again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mlcl.api.common import Say, home_of, print_line, silent
+from mlcl.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from mlcl.api.answer import Answer
+    from mlcl.service.starter.user_data import UserData
+
+FOLDER = "comparisons"
+SEARCHES = 3
+HOLD = ("objective.classifier.pos_weight", "train.epochs")
+"""Keys of the space that all losses take from the control."""
+BY_DISTANCE = 20.0
+"""Losses by distance on embeddings of any length have larger temperatures and weights by this factor."""
+HEAD = "objective.heads."
+
+
+def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Path:
+    """Prepares a data set, and returns its folder, the `data.path` of a job.
+
+    Args:
+        data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
+        home: The folder of results. Default: MLCL_HOME, else `outputs`.
+        columns: What the columns are, as for `mlcl.compare`.
+
+    Raises:
+        UserError: For data that cannot be read, and for columns that are not decided.
+    """
+    return _user_data(data, columns, home_of(home)).folder
+
+
+def compare(
+    data: Any,
+    *,
+    losses: Sequence[str],
+    trials: int = 24,
+    seeds: int = 6,
+    name: str | None = None,
+    baselines: bool = True,
+    overrides: Mapping[str, Any] | None = None,
+    home: str | Path | None = None,
+    progress: Say = print_line,
+    **columns: Any,
+) -> Answer:
+    """Compares contrastive losses on data: does each help, beside the classifier alone, and by how much.
+
+    Each loss is a head beside the classifier. Control and losses are tuned with equally many trials in three
+    searches, whose picks are trained on fresh seeds; all share the control's epochs and weight of positives.
+    A call with the same data and numbers goes on where an earlier one was stopped.
+
+    Args:
+        data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
+        losses: Names of contrastive losses, see `mlcl losses`; `asl` replaces the classifier's loss.
+        trials: Search trials of each loss.
+        seeds: Fresh seeds of each loss.
+        name: The name of the comparison; default: the name of the data.
+        baselines: Whether baselines of scikit-learn are fitted, too.
+        overrides: Dotted keys of the job with their values.
+        home: The folder of results. Default: MLCL_HOME, else `outputs`.
+        progress: Gets lines of progress; None for silence.
+        columns: What the columns are: `text` or `image` (a column), `labels` (a column or several), `kind`
+            (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; the rest is recognised.
+
+    Raises:
+        UserError: For data, losses or columns that cannot be used, before anything is trained.
+
+    Example:
+        >>> answer = mlcl.compare(frame, text="text", labels="topics", losses=["mulsupcon", "simdis"])
+        >>> print(answer.verdict)
+        Cannot tell whether mulsupcon is better than bce: ...
+    """
+    from mlcl.api.answer import Answer
+    from mlcl.api.progress import plain_lines
+    from mlcl.config.table.schema import load_table
+    from mlcl.service.tables import TablePlan, run_table
+
+    folder, say = home_of(home), progress or silent
+    its = _user_data(data, columns, folder)
+    description = its.description()
+    prepared = columns.get("labels") if not its.options else None
+    made = its.first_job(prepared if isinstance(prepared, str) else None, description)
+    title = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
+    job = {**made.job, "experiment": title}
+    file = folder / FOLDER / f"{title}.yaml"
+    table = comparison_table(title, job, made.space, losses, its, trials, seeds, baselines=baselines)
+    _write(file, job, table)
+    plan = TablePlan(load_table(file), file, overrides=overrides or {})
+    return Answer(run_table(plan, home=folder, watch=plain_lines(say)), folder)
+
+
+def _user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
+    from mlcl.api.user_frames import data_paths
+    from mlcl.service.starter.table_options import UserOptions
+    from mlcl.service.starter.user_data import prepare_user_data
+
+    known = UserOptions.__dataclass_fields__
+    for key in columns:
+        if key not in known:
+            raise UserError(f"no such option{did_you_mean(key, known)}", key=key, allowed=sorted(known))
+    lists = {key: columns[key] for key in ("text", "labels", "classes") if key in columns}
+    tuples = {key: (value,) if isinstance(value, str) else tuple(value) for key, value in lists.items()}
+    given = UserOptions(**{**columns, **tuples})
+    paths = [path.absolute() for path in data_paths(data, home)]
+    return prepare_user_data(paths, home, given)
+
+
+def comparison_table(
+    title: str,
+    job: Mapping[str, Any],
+    space: Mapping[str, Any],
+    losses: Sequence[str],
+    data: UserData,
+    trials: int,
+    seeds: int,
+    *,
+    baselines: bool,
+) -> dict[str, Any]:
+    """Returns the content of the table file: a row for the control, each loss, and each fitted baseline."""
+    from mlcl.config import load_job
+    from mlcl.training.baselines.jobs import fitting_baselines
+
+    control = str(job["objective"]["classifier"]["loss"])
+    if trials < SEARCHES or seeds < SEARCHES:
+        raise UserError("fewer than searches", key="trials, seeds", found=(trials, seeds), allowed=SEARCHES)
+    keys = {key: its for key, its in space["space"].items() if not key.startswith(HEAD)}
+    drawn = [key for key in keys if not key.startswith("evaluation.")]
+    search = space["search"]
+    alone: dict[str, Any] = {"space": {"space": keys, "search": search}, "searches": SEARCHES}
+    alone |= {"trials": trials, "seeds": seeds, "race_seeds": 1, "confirm": 2}
+    tune = alone | {"control": control, "hold": [key for key in HOLD if key in drawn]}
+    tune["start"] = [key for key in drawn if key not in HOLD]
+    rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": alone}}
+    for loss in dict.fromkeys(losses):
+        if loss != control:
+            rows[loss] = _row(loss, job, data, space, tune)
+    if len(rows) < 2:
+        problem = f"nothing to compare with {control}"
+        raise UserError(problem, key="losses", found=list(losses), allowed="see `mlcl losses`")
+    names, _ = fitting_baselines(load_job(job), data.info) if baselines else ([], {})
+    metrics = _metrics(several=control == "bce")
+    fitted = {figure: its.replace("knn_best/", "") for figure, its in metrics.items()}
+    rows |= {each: {"tune": False, "set": {"baseline": each}, "metrics": fitted} for each in names}
+    return {
+        "title": f"{title}: {', '.join(rows)}",
+        "experiment": title,
+        "source": "mlcl.compare",
+        "job": f"{title}-job.yaml",
+        "metrics": metrics,
+        "tolerance": 1.0,
+        "rows": rows,
+        "columns": {title: {}},
+    }
+
+
+def _row(
+    loss: str, job: Mapping[str, Any], data: UserData, space: Mapping[str, Any], tune: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The row of a loss: its heads beside the classifier, and its search."""
+    from mlcl.losses import LOSSES
+
+    if loss == "asl":
+        changed = {"objective.heads": {}, "objective.classifier.loss": loss, "train.views": 2}
+        return {"set": changed, "tune": dict(tune)}
+    if loss not in LOSSES:
+        names = sorted([*LOSSES, "asl"])
+        raise UserError(f"no such loss{did_you_mean(loss, names)}", key="losses", found=loss, allowed=names)
+    spec = LOSSES[loss]
+    heads = {name: {**head, "loss": loss} for name, head in job["objective"]["heads"].items()}
+    first = next(iter(heads.values()))
+    if spec.labels == "none":
+        heads = {"views": {key: its for key, its in first.items() if key != "labels"}}
+    elif spec.labels == "path":
+        heads = {"path": {**first, "labels": _hierarchy(loss, data)}}
+    ranges = {key: its for key, its in space["space"].items() if key.startswith(HEAD)}
+    if spec.similarity != "dot":
+        heads = {name: _scaled(head) for name, head in heads.items()}
+        ranges = {
+            key: {how: [BY_DISTANCE * end for end in ends] for how, ends in its.items()}
+            for key, its in ranges.items()
+        }
+    own = {**tune["space"], "space": {**tune["space"]["space"], **ranges}}
+    return {"set": {"objective.heads": heads}, "tune": {**tune, "space": own}}
+
+
+def _scaled(head: Mapping[str, Any]) -> dict[str, Any]:
+    larger = {key: BY_DISTANCE * head[key] for key in ("temperature", "weight")}
+    return {**head, **larger, "projection": {"kind": "identity"}}
+
+
+def _hierarchy(loss: str, data: UserData) -> str:
+    spaces = data.info.label_spaces
+    found = next((name for name, its in spaces.items() if its.kind == "hierarchy"), None)
+    if found is None:
+        problem, allowed = f"{loss} needs a hierarchy", "labels of several levels"
+        raise UserError(problem, key="losses", found=sorted(spaces), allowed=allowed)
+    return found
+
+
+def _metrics(*, several: bool) -> dict[str, str]:
+    names = {"micro-F1": "micro_f1"} if several else {"accuracy": "accuracy"}
+    names["macro-F1"] = "macro_f1"
+    with_neighbours = {figure: f"knn_best/test/{name}" for figure, name in names.items()}
+    return with_neighbours | {
+        f"{figure} without neighbours": f"test/{name}" for figure, name in names.items()
+    }
+
+
+def _write(file: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> None:
+    """Writes the table and its job."""
+    from mlcl.files import replace_text
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for target, tree in ((file.with_name(f"{file.stem}-job.yaml"), job), (file, table)):
+        replace_text(target, yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, width=110))

@@ -1,0 +1,117 @@
+"""Progress as lines of text: of one training, and of the trainings of a sweep or table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from mlcl.markup import duration
+from mlcl.service.engine.progress import Progress, ProgressEvent, ProgressListener, Row
+from mlcl.training.events import Event
+
+PLAIN_EVERY = 10.0
+"""Seconds between lines while nothing else is said."""
+
+
+class TrainingText:
+    """The latest loss, throughput and validation of a training as texts."""
+
+    def __init__(self) -> None:
+        self._latest = {"loss": "", "pace": ""}
+
+    def details(self, event: Event) -> list[str]:
+        """Takes an event in, and returns the texts that are known then."""
+        metrics = event.metrics
+        if "train/loss" in metrics:
+            self._latest["loss"] = f"loss {metrics['train/loss']:.4f}"
+        if "train/rows_per_second" in metrics:
+            self._latest["pace"] = f"{metrics['train/rows_per_second']:,.0f} rows/s"
+        # The first metric on validation is the leading one of the task.
+        scores = (f"{name} {value:.4f}" for name, value in metrics.items() if "val/" in name)
+        validation = next(scores, "") if event.kind == "validation" else ""
+        return [text for text in (*self._latest.values(), validation) if text]
+
+
+class TrainingLines:
+    """A listener of one training that writes a line for each validation, and now and then for its steps.
+
+    Args:
+        write: Gets the lines.
+    """
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write, self._text = write, TrainingText()
+        self._began: tuple[float, int] | None = None
+        self._last = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        """Writes a line where the event is worth one."""
+        now, details = time.monotonic(), self._text.details(event)
+        began, first = self._began = self._began or (now, event.step)
+        if event.kind == "saving" or (event.kind == "step" and now - self._last < PLAIN_EVERY):
+            return
+        self._last = now
+        if event.kind in ("phase", "start", "note", "damage"):
+            training = f"training {event.epochs} epochs, {event.steps} steps" if event.epochs else ""
+            if event.note or training:
+                self._write(event.note or training)
+        elif event.kind in ("step", "validation"):
+            done = event.step - first
+            if done > 0:
+                seconds = (now - began) / done * (event.steps - event.step)
+                details.insert(len(details) - (event.kind == "validation"), f"{duration(seconds)} left")
+            at = (f"epoch {event.epoch}/{event.epochs}", f"step {event.step}/{event.steps}")
+            self._write("  ".join((*at, *details)))
+
+
+def plain_lines(
+    write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+) -> ProgressListener:
+    """A listener that writes a line for every training that ends, and now and then one for those that run."""
+    last = clock()
+
+    def watch(event: ProgressEvent) -> None:
+        nonlocal last
+        often = event.kind in ("begin", "rung") and clock() - last < PLAIN_EVERY
+        text = "" if often else event_text(event)
+        if text:
+            last = clock()
+            write(text)
+
+    return watch
+
+
+def event_text(event: ProgressEvent) -> str:
+    """A progress event as one line of text; empty where nothing is to be printed."""
+    progress = event.progress
+    if event.row is not None and progress is not None:
+        parts = [f"[{progress.done}/{progress.total}] {row_text(event.row, progress.metric)}"]
+        return "  ".join(parts + outlook(progress))
+    if event.kind == "stage" and progress is not None:
+        return event.text or f"{progress.stage}: {progress.total} trainings"
+    return event.text
+
+
+def row_text(row: Row, metric: str) -> str:
+    """A training as text, such as `trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
+    parts = [row.label, row.state.value]
+    if row.epochs:
+        parts.append(f"epoch {row.epoch}/{row.epochs}")
+    if row.score is not None:
+        parts.append(f"{row.metric or metric} {row.score:.4f}")
+    if row.reason:
+        parts.append(f"({row.reason})")
+    return " ".join(parts)
+
+
+def outlook(progress: Progress) -> list[str]:
+    """Texts on the best score so far, the time left and the budget left, each where it is known."""
+    parts = []
+    if progress.best is not None:
+        label, score = progress.best
+        parts.append(f"best {score:.4f} ({label})")
+    if progress.seconds_left is not None and progress.done < progress.total:
+        parts.append(f"about {duration(progress.seconds_left)} left")
+    if progress.budget_left is not None:
+        parts.append(f"{progress.budget_left} left")
+    return parts

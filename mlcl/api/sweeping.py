@@ -1,0 +1,209 @@
+"""`mlcl.sweep`: search a space, confirm, compare. `sweep_plan` is the plan of the command line, too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+
+import yaml
+
+from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent
+from mlcl.config import JobConfig, load_job, load_space
+from mlcl.errors import UserError
+
+if TYPE_CHECKING:
+    from mlcl.api.answer import Answer
+    from mlcl.service.search.sweep_plan import SweepPlan
+
+SHARED = ("train.", "data.", "encoder.", "evaluation.")
+"""Overrides of these keys hold for control and baselines, too: all share epochs, batch size and data."""
+
+
+class SweepOptions(TypedDict, total=False):
+    """Further options of `mlcl.sweep`.
+
+    Attributes:
+        control: The job of the control; None, the default: the job without heads; False: no control.
+        baselines: Job files that are searched beside.
+        fitted: Whether the baselines of scikit-learn that fit the data are confirmed, too; default: True.
+        warm_start: A sweep (name or id) whose fitting trials are taken over.
+        fresh: Starts anew, also where a sweep of this name exists.
+        cpus: CPUs of a training; default: 1.
+        gpus: The GPU share of a training; default: one where there are any.
+        parallel: Trainings at once; default: as many as fit.
+        budget: Stops there: `2h`, `30cpu-h`, `8gpu-h`.
+    """
+
+    control: JobSource | Literal[False] | None
+    baselines: Sequence[str | Path]
+    fitted: bool
+    warm_start: str | None
+    fresh: bool
+    cpus: float
+    gpus: float | None
+    parallel: int | None
+    budget: str | None
+
+
+def sweep(
+    job: JobSource,
+    space: str | Path | Mapping[str, Any],
+    overrides: Overrides = None,
+    *,
+    trials: int = 16,
+    seeds: int = 0,
+    searches: int = 3,
+    confirm: int = 4,
+    name: str | None = None,
+    home: str | Path | None = None,
+    progress: Say = print_line,
+    **options: Unpack[SweepOptions],
+) -> Answer:
+    """Searches a space, trains the best settings on fresh seeds, and compares them, as `mlcl sweep` does.
+
+    A call with the same name goes on with the sweep, and larger numbers grow it. An interrupt of the kernel
+    (Ctrl-C) ends it with the state STOPPED.
+
+    Args:
+        job: A job file, a mapping with a job's keys, or a loaded job.
+        space: A space file, or a mapping with the keys `space` and `search`.
+        overrides: Dotted keys of the job with their values.
+        trials: Search trials of each arm.
+        seeds: Fresh seeds of each arm that confirm the best; 0: none are trained.
+        searches: Searches that divide the trials and fresh seeds of an arm.
+        confirm: How many of a search's best trials race on fresh seeds.
+        name: The name of the sweep; default: the names of its files, else its experiment.
+        home: The folder of results. Default: MLCL_HOME, else `outputs`.
+        progress: Gets lines of progress; None for silence.
+        options: See `SweepOptions`.
+
+    Raises:
+        UserError: For a job, space or data that cannot be used, before anything is started.
+
+    Example:
+        >>> space = {"space": {"train.lr": {"log_float": [0.001, 0.1]}}}
+        >>> answer = mlcl.sweep("jobs/icd10cm_features.yaml", space, trials=6, seeds=6)
+        >>> print(answer.verdict)
+        Cannot tell whether the heads help: ...
+    """
+    from mlcl.api.answer import Answer
+    from mlcl.api.progress import plain_lines
+    from mlcl.service.search.sweep import run_sweep
+
+    folder = home_of(home)
+    numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
+    named = name or _default_name(job, space)
+    plan = _plan(job_of(job, overrides), space, overrides or {}, named, folder, options, numbers)
+    return Answer(run_sweep(plan, home=folder, watch=plain_lines(progress or silent)), folder)
+
+
+def _plan(
+    job: JobConfig,
+    space: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    name: str,
+    home: Path,
+    options: SweepOptions,
+    numbers: Mapping[str, int],
+) -> SweepPlan:
+    from mlcl.service.engine.budget import parse_budget
+    from mlcl.service.engine.packing import Resources
+
+    budget = options.get("budget")
+    resources = Resources(
+        options.get("cpus", 1),
+        options.get("gpus"),
+        options.get("parallel"),
+        None if budget is None else parse_budget(budget),
+    )
+    return sweep_plan(
+        job,
+        space,
+        name=name,
+        home=home,
+        shared={key: value for key, value in overrides.items() if key.startswith(SHARED)},
+        control=options.get("control"),
+        baselines=options.get("baselines", ()),
+        fitted=options.get("fitted", True),
+        resources=resources,
+        warm_start=options.get("warm_start"),
+        fresh=options.get("fresh", False),
+        **numbers,
+    )
+
+
+def _default_name(job: JobSource, space: str | Path | Mapping[str, Any]) -> str:
+    """Names of files joined by a hyphen; without a file the experiment of the job."""
+    files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
+    return "-".join(files) or job_of(job).experiment
+
+
+def sweep_plan(
+    job: JobConfig,
+    space: str | Path | Mapping[str, Any],
+    *,
+    name: str,
+    home: Path,
+    shared: Mapping[str, Any],
+    control: JobSource | Literal[False] | None,
+    baselines: Sequence[str | Path],
+    fitted: bool,
+    seeds: int,
+    **options: Any,
+) -> SweepPlan:
+    """Returns the checked plan of a sweep.
+
+    Args:
+        job: The swept job.
+        space: The space file or its content.
+        name: The name of the sweep.
+        home: The folder of results.
+        shared: Overrides that hold for control and baselines, too.
+        control: The job of the control; None: the job without heads; False: no control.
+        baselines: Job files that are searched beside.
+        fitted: Whether fitted baselines are confirmed, too.
+        seeds: Fresh seeds of each arm.
+        options: Further fields of `SweepPlan`.
+
+    Raises:
+        UserError: For a name, a space, a control or a baseline that cannot be used.
+    """
+    from mlcl.service.search.control import control_job
+    from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
+
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise UserError("not a name", key="--name", found=name, allowed="letters, digits and . _ -")
+    if isinstance(space, Mapping):
+        checked, text = load_space("space", job, space), yaml.safe_dump(dict(space), sort_keys=False)
+    else:
+        checked, text = load_space(space, job), Path(space).read_text(encoding="utf-8")
+    its = None if control is False else control_job(job) if control is None else job_of(control, shared)
+    others = fitted_baselines(job, home) if fitted and seeds else []
+    return SweepPlan(
+        job=job,
+        space=checked,
+        space_text=text,
+        name=name,
+        seeds=seeds,
+        control=its,
+        baselines=_baselines([Path(each) for each in baselines], shared, others),
+        **options,
+    )
+
+
+def _baselines(
+    paths: Sequence[Path], shared: Mapping[str, Any], fitted: Sequence[tuple[str, JobConfig]]
+) -> list[tuple[str, JobConfig]]:
+    """The jobs of files, then fitted baselines of other names."""
+    from mlcl.service.search.arms import CONTROL
+
+    names = [path.stem for path in paths]
+    if CONTROL in names:
+        raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
+    named = [(path.stem, load_job(path, shared)) for path in paths]
+    return named + [each for each in fitted if each[0] not in names]

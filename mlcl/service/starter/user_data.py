@@ -1,0 +1,72 @@
+"""Data of a user: recognised, prepared in the home, and as the section `data` of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mlcl.data import Dataset, prepare
+from mlcl.data.description import Description, describe
+from mlcl.data.format import INFO_FILE, DatasetInfo
+from mlcl.service.starter.first_job import FirstJob, first_job
+from mlcl.service.starter.table_options import Ask, UserOptions, table_options
+
+
+@dataclass(frozen=True)
+class UserData:
+    """A prepared data set of a user.
+
+    Attributes:
+        folder: The folder of the prepared data set.
+        section: The section `data` of a job that reads it.
+        options: The options of its source; empty for a data set that was prepared before.
+        found: Lines on what was recognised.
+    """
+
+    folder: Path
+    section: Mapping[str, Any]
+    options: Mapping[str, Any]
+    found: Sequence[str]
+
+    @property
+    def info(self) -> DatasetInfo:
+        """The content of the data set's info file."""
+        return Dataset.open(self.folder).info
+
+    def description(self) -> Description:
+        """Counts of contents and labels; reads all rows."""
+        return describe(self.folder)
+
+    def first_job(self, labels: str | None, description: Description) -> FirstJob:
+        """Returns the first job on the data, see `first_job`."""
+        return first_job(self.info, description, labels, dict(self.section), gpu=torch.cuda.is_available())
+
+
+def prepare_user_data(
+    paths: Sequence[Path], home: Path, given: UserOptions, ask: Ask | None = None
+) -> UserData:
+    """Recognises data and prepares them.
+
+    Args:
+        paths: Tables with the same columns, a folder of images, or a prepared data set.
+        home: The home in which the data set is prepared.
+        given: What the user says of the columns.
+        ask: Asks for what neither `given` nor the data decide.
+
+    Raises:
+        UserError: For data that cannot be read, and without `ask` for what is not decided.
+    """
+    path = paths[0]
+    if (path / INFO_FILE).is_file():
+        return UserData(path, {"path": str(path)}, {}, [f"{path}: a prepared data set"])
+    if path.is_dir():
+        source, found = "image_folder", [f"{path}: images in a folder a class"]
+        options: dict[str, Any] = {"path": str(path), **given.only(["allow_untrained"])}
+    else:
+        source, options, found = table_options(paths, given, ask)
+    folder = prepare(source, home / "data", options)
+    return UserData(folder, {"source": source, "options": options}, options, found)

@@ -1,0 +1,173 @@
+"""`mlcl.run`, `mlcl.sweep`, `mlcl.compare` and `mlcl.load`: as their commands, from Python."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from builders import job_tree, text_dataset
+from commands import mlcl as command
+from reproduced import Tables
+from sweeps import World
+
+import mlcl
+from mlcl.config import job_hash, load_job
+from mlcl.errors import UserError
+from mlcl.service.engine.ledger import Ledger
+
+SPACE = {
+    "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
+    "search": {"scheduler": "none"},
+}
+TEXTS = [f"{word} {i} of {word}s" for i in range(40) for word in ("ball", "vote", "song")]
+TOPICS = ["sport", "politics", "music"] * 40
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return job_tree(text_dataset(tmp_path / "data"))
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    """A home with a store in which trainings are formulas."""
+    home = tmp_path / "home"
+    return Tables(home, monkeypatch, text_dataset(tmp_path / "data"), f"sqlite:///{home}/mlflow.db")
+
+
+def test_a_run_is_that_of_the_command(tree, tmp_path):
+    lines = []
+    report = mlcl.run(tree, {"train.epochs": 2}, home=tmp_path / "home", progress=lines.append)
+    assert (report.state, report.resumed) == ("COMPLETE", False)
+    assert "test/accuracy" in report.metrics
+    assert any(line.startswith("epoch 2/2") for line in lines)
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(tree))
+    words = ("run", tmp_path / "job.yaml", "train.epochs=2", "--home", tmp_path / "home", "--json")
+    answer = command(*words)
+    assert answer.json["job_hash"] == job_hash(load_job(tree, {"train.epochs": 2}))
+    scores = {name: value for name, value in report.metrics.items() if not name.startswith("time/")}
+    assert scores.items() <= answer.json["metrics"].items()
+
+
+def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    world = World(home, monkeypatch, f"sqlite:///{home}/mlflow.db")
+    files = tmp_path / "job.yaml", tmp_path / "space.yaml"
+    for file, content in zip(files, (tree, SPACE), strict=True):
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+    answer = mlcl.sweep(*files, trials=3, seeds=3, fitted=False, home=home, progress=None)
+    assert (answer.name, answer.state) == ("job-space", "COMPLETE")
+    trained = len(world.formula.trained)
+    words = ("sweep", *files, "--trials", 3, "--seeds", 3, "--no-baselines", "--home", home, "--json")
+    again = command(*words)
+    assert again.json["id"] == answer.result.id
+    assert len(world.formula.trained) == trained
+    assert [its["sentence"] for its in again.json["verdicts"]] == answer.verdict.splitlines()
+    assert set(answer.frame["kind"]) == {"search", "confirmation"}
+    loaded = mlcl.load("job-space", home=home)
+    assert loaded.verdict == answer.verdict
+    assert "job-space: COMPLETE" in repr(loaded)
+
+
+def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monkeypatch):
+    World(tmp_path / "home", monkeypatch)
+    answer = mlcl.sweep(tree, SPACE, trials=2, home=tmp_path / "home", progress=None)
+    assert answer.name == "tiny"
+    assert len(answer.result.trials) == 2
+    with pytest.raises(UserError, match=r"space.*names no key of the job; did you mean train\.epochs"):
+        mlcl.sweep(tree, {"space": {"train.epoch": {"choice": [1, 2]}}}, home=tmp_path / "home")
+
+
+def compared(tables, **how):
+    given = {"losses": ["supcon", "simclr"], "trials": 3, "seeds": 3, "baselines": False, **how}
+    return mlcl.compare(
+        {"text": TEXTS, "topic": TOPICS}, text="text", labels="topic", name="mine", home=tables.home,
+        progress=None, **given,
+    )  # fmt: skip
+
+
+def metrics_of(formula):
+    """The figures of a formula with those of test and of the best neighbours, too."""
+    figures = formula.figures
+
+    def more(job):
+        its = figures(job)
+        return its | {
+            f"{prefix}{split}/{name}": its["val/accuracy"]
+            for prefix in ("", "knn_best/")
+            for split in ("val", "test")
+            for name in ("accuracy", "macro_f1")
+        }
+
+    return more
+
+
+def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatch):
+    monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
+    answer = compared(tables)
+    assert (answer.name, answer.state) == ("mine", "COMPLETE")
+    assert {cell.row for cell in answer.result.cells} == {"cross_entropy", "supcon", "simclr"}
+    assert {its.reference.label for its in answer.verdicts} == {"cross_entropy"}
+    assert len(answer.verdicts) == len(answer.verdict.splitlines()) == 2
+    assert "<svg" in answer._repr_html_()
+    trained = len(tables.formula.trained)
+    again = compared(tables)
+    assert again.result.id == answer.result.id
+    assert len(tables.formula.trained) == trained
+    file = tables.home / "comparisons/mine.yaml"
+    assert command("reproduce", file, "--home", tables.home, "--dry-run").status == 0
+    entries = Ledger(answer.result.folder).entries.values()
+    assert {entry.job["objective"]["classifier"]["loss"] for entry in entries} == {"cross_entropy"}
+    epochs = {entry.job["train"]["epochs"] for entry in entries if entry.scope.startswith("supcon")}
+    assert epochs <= {e.job["train"]["epochs"] for e in entries if e.scope.startswith("cross-entropy")}
+
+
+@pytest.mark.parametrize(
+    ("how", "problem"),
+    [
+        ({"losses": ["simdiss"]}, "no such loss; did you mean simdis"),
+        ({"losses": ["himulcon"]}, "himulcon needs a hierarchy"),
+        ({"losses": ["cross_entropy"]}, "nothing to compare with cross_entropy"),
+        ({"trials": 2}, "fewer than searches"),
+        ({"label": "topic"}, "no such option; did you mean labels"),
+        ({"text": "body"}, "body"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tables, how, problem):
+    given = {"text": "text", "labels": "topic", "losses": ["supcon"], "home": tables.home, **how}
+    with pytest.raises(UserError, match=problem):
+        mlcl.compare({"text": TEXTS, "topic": TOPICS}, **given)
+    assert tables.formula.trained == []
+    assert not list(tables.home.glob("tables/*"))
+
+
+def test_losses_have_the_heads_that_they_read(tmp_path):
+    from mlcl.api.comparing import _user_data, comparison_table
+
+    many = {"text": TEXTS, "area": ["fun", "life", "fun"] * 40, "topic": TOPICS}
+    data = _user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
+    made = data.first_job(None, data.description())
+    losses = ["supcon", "himulcon", "knn", "simclr"]
+    table = comparison_table("t", made.job, made.space, losses, data, 6, 3, baselines=True)
+    heads = {row: its["set"].get("objective.heads") for row, its in table["rows"].items()}
+    assert heads["cross_entropy"] == {}
+    assert {head: its["labels"] for head, its in heads["supcon"].items()} == {
+        "area": "area",
+        "topic": "topic",
+    }
+    assert heads["himulcon"]["path"]["labels"] == "path"
+    assert "labels" not in heads["simclr"]["views"]
+    by_distance, usual = heads["knn"]["topic"], heads["supcon"]["topic"]
+    assert by_distance["temperature"] == 20 * usual["temperature"]
+    assert by_distance["projection"] == {"kind": "identity"}
+    assert {"tfidf_svm", "majority"} <= table["rows"].keys()
+
+
+def test_importing_the_package_is_light_and_names_its_functions():
+    code = (
+        "import sys, mlcl; assert not {'torch', 'ray', 'mlflow', 'numpy'} & set(sys.modules);"
+        "assert set(mlcl.__all__) <= {*dir(mlcl), *mlcl._HOMES}"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    with pytest.raises(AttributeError, match="has no attribute 'compair'"):
+        mlcl.compair  # noqa: B018
