@@ -1,1 +1,1 @@
-"""Comparisons, plots and reports of runs, read from MLflow."""
+"""Makes reports of sweeps, tables and runs, with their plots, from what MLflow has of them."""

@@ -1,4 +1,4 @@
-"""A report as data, from which HTML and Markdown are written."""
+"""The content of a report as dataclasses, which are rendered as HTML and as Markdown."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. `run_id` is the run that it links to.
+    """A cell of a table.
 
-    A number also has its full `value`, its `metric`, and the `runs` from which it can be computed again: it
-    is their mean, or the `statistic` named. The `best` of several is bold; `shade` in [0, 1] colours it.
+    Attributes:
+        text: The text that is shown.
+        run_id: The run whose page the cell links to; empty for none.
+        value: For a number, its unrounded value.
+        metric: For a number, the name of its metric.
+        runs: For a number, the ids of the runs from which it can be computed again.
+        statistic: How it is computed from them: `mean`, `sd` or other words; empty for a single run's value.
+        best: Whether it is the best of several and shown in bold.
+        shade: The strength of its background colour, from 0 to 1.
     """
 
     text: str
@@ -33,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a report, as text cells. Columns in `left` are aligned left, the others right."""
+    """A table of a report. The columns with an index in `left` are aligned left, the others right."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
@@ -42,28 +49,28 @@ class Table:
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph."""
+    """A block with a paragraph of text."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Code:
-    """The text of a file."""
+    """A block with the text of a file or command, in a fixed-width font."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot with its caption and its table."""
+    """A block with a plot, its caption and its table."""
 
     plot: Plot
 
 
 @dataclass(frozen=True)
 class Details:
-    """Blocks that are hidden until they are opened."""
+    """A block with further blocks that stay hidden until the reader opens it."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -74,7 +81,7 @@ Block = Table | Text | Code | Picture | Details
 
 @dataclass(frozen=True)
 class Section:
-    """A heading with its blocks."""
+    """A section of a report: its heading and its blocks."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -82,9 +89,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A report. `missing` has the (name, reason) of each plot that could not be drawn.
+    """The content of a report.
 
-    `conclusions` are the verdicts in words.
+    `about` is the line below the title, `missing` has the (name, reason) of each plot that could not be
+    drawn, and `conclusions` are the verdicts as sentences.
     """
 
     title: str
@@ -95,7 +103,7 @@ class Document:
 
     @property
     def plots(self) -> list[Plot]:
-        """All plots of the report."""
+        """All plots of the report, including hidden ones."""
         return [plot for section in self.sections for plot in _plots(section.blocks)]
 
 
@@ -110,7 +118,7 @@ def _plots(blocks: Sequence[Block]) -> list[Plot]:
 
 
 def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tuple[Block, ...]:
-    """The plots, then a hidden table with the (name, reason) of each that could not be drawn."""
+    """Returns blocks with the plots, and a hidden table of the (name, reason) of each one not drawn."""
     left_out = tuple(text_row(*item) for item in missing)
     blocks: list[Block] = [Picture(plot) for plot in plots]
     if left_out:
@@ -126,7 +134,7 @@ def number_cell(
     *,
     form: str = f".{DIGITS}f",
 ) -> Cell:
-    """A metric's value, linked to its run where there is only one; empty for None."""
+    """Returns a cell with a metric's value, linked to its run if it has only one; an empty cell for None."""
     if value is None:
         return Cell("")
     link = runs[0] if len(runs) == 1 else ""
@@ -134,25 +142,25 @@ def number_cell(
 
 
 def value_text(value: object) -> str:
-    """A value of a setting as text; numbers have `DIGITS` significant digits."""
+    """Returns a hyperparameter's value as text; floats have `DIGITS` significant digits, NaN is empty."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.{DIGITS}g}"
     return str(value)
 
 
 def text_row(*texts: str) -> tuple[Cell, ...]:
-    """A row of text."""
+    """Returns a row of cells with these texts."""
     return tuple(map(Cell, texts))
 
 
 def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store: str) -> Table:
-    """A table of the origin of results: the tracking store, the run, and the provenance by title."""
+    """Returns a table with the tracking store, the run, and the provenance, whose keys are titles."""
     rows = {"tracking store": [store], "MLflow run": [run_id], **provenance}
     texts = tuple(text_row(title, ", ".join(values)) for title, values in rows.items())
     return Table(("what", "value"), texts, left=(0, 1))
 
 
 def data_sections(notes: Mapping[str, Sequence[str]]) -> list[Section]:
-    """The section with the notes on data sets, by the data set's name; empty without a note."""
+    """Returns a section with the notes on data sets, which are keyed by name; no section without notes."""
     found = [Text(f"{name}: {note}") for name, its in notes.items() for note in its]
     return [Section("Data", tuple(found))] if found else []

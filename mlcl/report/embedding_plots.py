@@ -1,4 +1,4 @@
-"""Plots of the embeddings that runs logged: t-SNE of test rows, curves over settings of the neighbours."""
+"""Draws the embeddings that runs logged: t-SNE of test rows, and curves over k-NN settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
 MOST_SETTINGS = 3
-"""Most settings whose embeddings are drawn."""
+"""The largest number of settings whose embeddings are drawn."""
 _NAME = "embeddings"
 
 
@@ -30,11 +30,13 @@ def representation_plots(
     classes: Sequence[str] = (),
     instance: str | None = None,
 ) -> PlotCollection:
-    """t-SNE of test rows, and of one test row with its neighbours.
+    """Draws t-SNE plots of test rows, and of one test row with its neighbours.
 
-    `folders`: the folder of a run of each setting, or of its artifacts. Validation rows are drawn where not
-    all have read the test split. `classes` and the row of id `instance` are drawn; by default frequent
-    classes and a random row. All runs must have the data `job_data`. Raises UserError for an unknown one.
+    `folders` has the folder of one run, or of its artifacts, for each setting; all runs must have the data
+    `job_data`. Validation rows are drawn where a run has not evaluated the test split. `classes` are the
+    classes to draw (default: frequent ones), `instance` is the id of the one row (default: a random one).
+    Returns the plots, and the (name, reason) of those that could not be drawn. Raises UserError for an
+    unknown class or id.
     """
     runs, skipped = dict[str, StoredRun](), list[tuple[str, str]]()
     for setting, folder in folders.items():
@@ -56,10 +58,10 @@ def representation_plots(
 
 @dataclass(frozen=True)
 class EmbeddingOptions:
-    """Options of the plots of embeddings, which need the data set and minutes.
+    """Options of the plots of embeddings, which need the data set and take minutes.
 
     Attributes:
-        quick: Whether they are left out.
+        quick: Whether to leave out these plots.
         classes: The classes whose rows are drawn; by default the frequent ones.
         instance: The id of the row that is drawn with its neighbours; by default a random row.
     """
@@ -74,9 +76,9 @@ DEFAULTS = EmbeddingOptions()
 
 @dataclass
 class EmbeddingPlots:
-    """Draws the embeddings of settings. `scratch` holds the files that are downloaded.
+    """Draws the embeddings of settings; downloaded files go to the folder `scratch`.
 
-    `knn` has the best k, lambda and tau of each setting that was drawn, by the mean over its seeds.
+    `knn` collects, for each setting drawn, the k, lambda and tau with the best mean over its seeds, in words.
     """
 
     runs: Runs
@@ -88,10 +90,11 @@ class EmbeddingPlots:
     _announced: bool = field(default=False, init=False)
 
     def __call__(self, ids: Mapping[str, Sequence[str]]) -> PlotCollection:
-        """Curves over all seeds and pictures of the first seed, for settings with the ids of their runs.
+        """Draws k-NN curves over all seeds, and t-SNE plots of the first seed, of each setting.
 
-        The runs at one position of all settings must have the same data. Raises UserError for an unknown
-        class or row.
+        `ids` has the ids of the runs of each setting, one for each seed. The first runs of all settings must
+        have the same data, further ones as many rows of the same data set. Returns the plots, and the (name,
+        reason) of those that could not be drawn. Raises UserError for an unknown class or row.
         """
         if self.options.quick:
             return [], [(_NAME, "left out by --quick")]
@@ -123,6 +126,6 @@ def embedding_plots(
     announce: Callable[[str], None],
     options: EmbeddingOptions = DEFAULTS,
 ) -> Iterator[EmbeddingPlots]:
-    """Yields the plotter; deletes its downloads on exit."""
+    """Yields an `EmbeddingPlots`, whose downloads are deleted on exit."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         yield EmbeddingPlots(runs, JobDataCache(home), Path(scratch), announce, options)

@@ -1,4 +1,4 @@
-"""Makes the report of a sweep, a table or a run from MLflow: its files, its artifact, the note on its run."""
+"""Makes the report of a sweep, table or run from MLflow, and logs it to its run, with a note."""
 
 from __future__ import annotations
 
@@ -51,19 +51,25 @@ from mlcl.tracking.tracker import replace_artifacts
 from mlcl.tracking.uri import pages_address
 
 ARTIFACT, REPORTS = "report", "reports"
-"""The artifact of a report, and the folder of all reports under the home."""
+"""The name of a report's artifact, and of the folder of all reports in the home."""
 END = "Written by `mlcl report`."
-"""Ends every note that is written here; any other note is a user's and stays."""
+"""The last line of every note that is written here; a note that ends otherwise is a user's and is kept."""
 SPLITS = ("val", "test")
 MOST = 4500
-"""Most characters of a note: MLflow keeps no longer tags."""
+"""The largest number of characters of a note: MLflow stores no longer tags."""
 
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report's folder, its run, whether it was logged to it, and its plots; `missing`: (name, reason).
+    """A report that was written.
 
-    `conclusions` are the document's.
+    Attributes:
+        folder: The folder with its files.
+        run_id: The MLflow id of the run that the report is of.
+        logged: Whether the report was logged to the run as an artifact.
+        plots: The names of its plots.
+        missing: The (name, reason) of each plot that could not be drawn.
+        conclusions: The verdicts as sentences.
     """
 
     folder: Path
@@ -75,7 +81,7 @@ class WrittenReport:
 
     @property
     def page(self) -> Path:
-        """The file to open."""
+        """The path of the report's HTML page."""
         return self.folder / PAGE
 
 
@@ -90,11 +96,21 @@ def make_report(
     log: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> WrittenReport:
-    """Makes the report of the sweep, table or run that `word` names; a training of a sweep stands for it.
+    """Makes the report of the sweep, table or run that `word` names; a training stands for its sweep.
 
-    `folder`: default `HOME/reports/ID`. `server`: the address of MLflow's pages for the links. Raises
-    UserError for an unknown sweep, class or row, where the sweep's artifacts are gone, and where `folder` has
-    other files.
+    Args:
+        runs: The tracking store.
+        word: A name or id.
+        home: The folder of local runs.
+        folder: The folder to write to. Default: `HOME/reports/ID`.
+        server: The address of MLflow's pages for links. Default: that of the tracking store.
+        embeddings: The options of the plots of embeddings.
+        log: Whether the report is logged to the run as an artifact, with a note.
+        announce: Called with messages for the user.
+
+    Raises:
+        UserError: The sweep, class or row is unknown, the sweep's artifacts are gone, or `folder` has other
+            files.
     """
     group = _reported(runs, word)
     link = partial(run_link, server or pages_address(runs.tracker.uri), str(group.info.experiment_id))
@@ -113,7 +129,10 @@ def make_report(
 
 
 def _reported(runs: Runs, word: str) -> Run:
-    """The run that gets the report. Raises UserError where the word names none."""
+    """The run to which the report belongs: a sweep, a table, or the outermost parent of the run `word`.
+
+    Raises UserError where the word names none.
+    """
     group = runs.group(word)
     if group is not None:
         return group
@@ -146,7 +165,7 @@ def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 
 def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
-    """The report of a single run: its metrics, its learning curve, its embeddings, where it comes from."""
+    """The report of a single run, with its metrics, learning curve, embeddings and provenance."""
     id, tags = str(run.info.run_id), run.data.tags
     metric = run.data.params.get("evaluation.metric", "")
     name = str(tags.get(Tag.ID, id))
@@ -168,7 +187,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 
 def _metrics(run: Run) -> Table:
-    """A row for each metric, on validation and on test."""
+    """A table with one row for each metric, and columns for its values on validation and test."""
     found: dict[str, dict[str, str]] = {}
     for metric in sorted(run.data.metrics):
         parts = metric.split("/")
@@ -188,12 +207,12 @@ def _figure(run: Run, metric: str) -> Cell:
 
 
 def run_link(server: str, experiment_id: str, run_id: str) -> str:
-    """The URL of a run's page, or of what `run_id` names below it, as an artifact."""
+    """Returns the URL of a run's page in MLflow; `run_id` may have a path appended, such as an artifact's."""
     return f"{server.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}?{CLASSIC}"
 
 
 def write_note(runs: Runs, group: Run, document: Document, link: Callable[[str], str]) -> None:
-    """Sets the description of the run that has the report, unless a user wrote one."""
+    """Sets the description of the run `group` to a summary of the report, unless a user wrote one."""
     before = str(group.data.tags.get(Tag.NOTE, ""))
     if before and not before.endswith(END) and not before.startswith(NOTE_BEGIN):
         return

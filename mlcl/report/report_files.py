@@ -1,4 +1,4 @@
-"""Writes the files of a report: one HTML file with its pictures, the Markdown, each plot as SVG and CSV."""
+"""Writes the files of a report: an HTML file with embedded pictures, Markdown, and plots as SVG and CSV."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from mlcl.report.plots.charts import to_svg
 
 PAGE, MARKDOWN, PICTURES = "report.html", "report.md", "plots"
 GENERATOR = "mlcl report"
-"""The value of the meta tag by which an earlier report is recognised."""
+"""The content of the page's meta tag `generator`, by which an earlier report is recognised."""
 MOST_ROWS = 250
-"""Most rows of a plot's table in the page: a cloud of points has thousands, and its CSV has them all."""
+"""The largest number of rows of a plot's table in the page; its CSV file has all of them."""
 
 
 def report_folder(folder: Path) -> Path:
-    """The resolved folder, after a check that it is new, empty or has an earlier report, which is replaced.
+    """Checks that a report may be written to a folder, and returns its absolute path.
 
+    The folder must not exist, be empty, or have only the files of an earlier report, which is replaced.
     Raises UserError for any other folder, and for one that cannot be written.
     """
     folder = folder.resolve()
@@ -54,7 +55,7 @@ def report_folder(folder: Path) -> Path:
 
 
 def _earlier(page: Path) -> set[str]:
-    """The names of the files of the report with this page; empty for a page that is not of a report."""
+    """The file names of the report whose HTML page is `page`; empty if `page` is not of a report."""
     try:
         text = page.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -68,7 +69,10 @@ def _earlier(page: Path) -> set[str]:
 
 
 def write_report(document: Document, folder: Path, link: Callable[[str], str], made: str) -> None:
-    """Replaces `folder`, which `report_folder` has checked, by the report, whole or not at all."""
+    """Replaces `folder`, which `report_folder` has checked, by the report; restores it if that fails.
+
+    `link` gives the URL of a run, `made` is the time that the page shows.
+    """
     with scratch_beside(folder) as work:
         new, old = work / "new", work / "old"
         _write(document, new, link, made)
@@ -97,8 +101,9 @@ FOLDER = Path(__file__).parent
 
 
 def as_html(document: Document, images: Mapping[str, str], link: Callable[[str], str], made: str) -> str:
-    """The document as HTML. `images`: its plots as SVG by name; `link`: the URL of a run; `made`: the time.
+    """Returns the document as an HTML page.
 
+    `images` has its plots as SVG, keyed by name; `link` gives the URL of a run; `made` is the time to show.
     All text is escaped, because names come from job files and data sets.
     """
     environment = Environment(
@@ -122,14 +127,14 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
 
 
 def _address(image: str) -> Markup:
-    """The SVG as an address for a quoted attribute. Escaping its angle brackets too would add a quarter."""
+    """The SVG as a data URL for a quoted attribute. Angle brackets are not escaped, to save a quarter."""
     for sign, written in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("\n", " "), ("&", "&amp;")):
         image = image.replace(sign, written)
     return Markup(f"data:image/svg+xml,{image}")
 
 
 def as_markdown(document: Document, link: Callable[[str], str]) -> str:
-    """The document as Markdown; `link` gives the URL of a run."""
+    """Returns the document as Markdown; `link` gives the URL of a run."""
     parts = [f"# {markdown(document.title)}", markdown(document.about)]
     for section in document.sections:
         parts += [f"## {markdown(section.title)}", *_blocks(section.blocks, link, 3)]
@@ -137,7 +142,7 @@ def as_markdown(document: Document, link: Callable[[str], str]) -> str:
 
 
 def blocks_as_markdown(blocks: Sequence[Block], link: Callable[[str], str]) -> list[str]:
-    """The texts of the blocks, without pictures."""
+    """Returns the blocks as Markdown paragraphs, without pictures; `link` gives the URL of a run."""
     return _blocks([block for block in blocks if not isinstance(block, Picture)], link, 3)
 
 
@@ -182,7 +187,7 @@ def _cell(cell: Cell, link: Callable[[str], str]) -> str:
 
 
 def frame_rows(table: pd.DataFrame) -> list[list[str]]:
-    """The rows of a plot's table as text; numbers have `DIGITS` + 1 significant digits."""
+    """Returns the rows of a plot's table as text; floats have `DIGITS` + 1 significant digits."""
     return [[_text(value) for value in row] for row in table.itertuples(index=False)]
 
 

@@ -1,4 +1,4 @@
-"""A sweep as its report needs it: frames of its trainings, the setting to use, and what to do next."""
+"""Prepares a sweep for its report: frames of its trainings, the setting to use, and the next command."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from mlcl.store import State
 from mlcl.tracking.names import space_file
 
 MOST_SEEDS, MOST_SEARCHES = 50, 12
-"""Most seeds and searches in a next command."""
+"""The largest numbers of seeds and searches that a suggested next command asks for."""
 FIRST_SEEDS = 5
-"""Fresh seeds in a next command where there are none yet."""
+"""The number of fresh seeds in the suggested next command of a sweep without any."""
 Histories = Callable[[str, str], list[tuple[int, float]]]
-"""Gives the points (step, value) of a metric by the run's id and the metric's name."""
+"""A function of a run's id and a metric's name that returns the metric's points (step, value)."""
 
 
 @dataclass(frozen=True)
 class SweepData:
-    """A sweep with frames of its trainings, see `frame_of`.
+    """A sweep with frames of its trainings, which have the columns of `frame_of`.
 
     Attributes:
-        search: The search trials; `dropped` those that do not fit the latest space.
-        baselines: The trials of the searches of control and baselines.
+        search: The search trials that fit the latest space; `dropped` has the others.
+        baselines: The search trials of control and baselines.
         races: The trainings of races.
-        confirmation: The trainings on fresh seeds.
+        confirmation: The trainings of confirmed settings on fresh seeds.
         varied: The job's keys in which search trials differ.
-        history: Gives the points of a metric of a run.
+        history: A function that returns the points of a metric of a run.
     """
 
     result: SweepResult
@@ -52,7 +52,7 @@ class SweepData:
 
     @classmethod
     def of(cls, result: SweepResult, history: Histories) -> SweepData:
-        """The data of a sweep."""
+        """Prepares the data of a sweep from its result."""
         job = load_job(result.job)
         space = load_space(space_file(0), job, load_yaml(result.space))
         frames = {stage: frame_of(trainings) for stage, trainings in sweep_trainings(result).items()}
@@ -75,12 +75,12 @@ class SweepData:
 
     @property
     def goals(self) -> tuple[Goal, ...]:
-        """All metrics that are searched for."""
+        """The metrics that the search optimises, with their modes."""
         return self.result.goals
 
     @property
     def pruned_by(self) -> str:
-        """The metric that prunes trials: post-hoc keys are not chosen yet during training."""
+        """The metric that prunes trials; unlike the score it cannot use post-hoc keys, chosen at the end."""
         return self.space.metric
 
     @property
@@ -96,18 +96,21 @@ class SweepData:
 
     @property
     def best_first(self) -> pd.DataFrame:
-        """The complete search trials from the best on, of equals the earliest first."""
+        """The complete search trials ordered by score, best first; among equal scores the earliest first."""
         ascending = [self.mode == "min", True]
         return self.complete.sort_values(["score", "number"], ascending=ascending, kind="stable")
 
     @property
     def best(self) -> pd.Series | None:
-        """The best search trial; None for none."""
+        """The row of the best search trial; None if no trial is complete."""
         return None if self.complete.empty else self.best_first.iloc[0]
 
     @property
     def confirmed(self) -> dict[str, str]:
-        """The name of the confirmed setting of a trial, or of its job, by the trial's label."""
+        """The names of the confirmed settings of trials, keyed by the trial's label.
+
+        A setting belongs to a trial if it is that trial or has the same job.
+        """
         trials, settings = self.result.trials, self.result.settings
         names = {key: its.name for its in settings for key in (its.job_hash, its.trial)}
         found = ((each.label, names.get(each.job_hash, names.get(each.label))) for each in trials)
@@ -115,7 +118,10 @@ class SweepData:
 
     @property
     def complete_runs(self) -> dict[str, list[str]]:
-        """The ids of the complete runs of each confirmed setting; without one, that of the best trial."""
+        """The ids of the complete runs of each confirmed setting, keyed by its name.
+
+        If no run on fresh seeds is complete, the best trial's run, keyed by the trial's label.
+        """
         done = self.confirmation[self.confirmation["state"] == State.COMPLETE]
         if done.empty:
             done = self.best_first.head(1)
@@ -123,7 +129,10 @@ class SweepData:
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
-    """The columns of the keys that the space draws: the items of a list, the differing keys of a section."""
+    """The columns of `search` for the keys that the space varies.
+
+    A list has the columns of its items, a section those of its keys that differ between trials.
+    """
     found: list[str] = []
     for key in (key for parameter in space.parameters for key in parameter.keys):
         inside = [name for name in search.columns if name.startswith(f"{key}.") and "/" not in name]
@@ -133,9 +142,9 @@ def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
 
 
 def setting_to_use(data: SweepData) -> str | None:
-    """The name of the best model, or of the best baseline where the model is worse.
+    """Returns the name of the best model, or of the best baseline if the last verdict says the model hurts.
 
-    Without fresh seeds it is the best trial; None where no trial is complete.
+    Without fresh seeds it is the best trial's name; None where no trial is complete.
     """
     result = data.result
     best = best_setting(result.confirmations, result.fresh_score, result.mode)
@@ -151,10 +160,10 @@ def setting_to_use(data: SweepData) -> str | None:
 
 
 def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
-    """The columns with the score's metric on test, or on validation where nothing was tested.
+    """Returns the columns with the score's metric on test, or on validation if no test metric was logged.
 
-    There may be four: with the neighbours of the grid, with those of the job, without, and of the probe. The
-    score's own column comes first.
+    There may be four: with the best k-NN setting of the grid (`knn_best/`), with the job's (`knn/`), without
+    neighbours, and of the linear probe (`probe/`). The column of the score itself comes first.
     """
     metric = score.rpartition("/")[2]
     for split in ("test", "val"):
@@ -167,10 +176,10 @@ def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
 
 
 def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, object]:
-    """The values of the varied keys of a setting, and one choice of its neighbours.
+    """Returns the values of a setting's varied keys, and its k-NN setting.
 
-    They are the choice of the race, or `knn`, that by the mean over fresh seeds; without either, the one that
-    most seeds made.
+    The k-NN setting is the one that the race chose, else `knn` (in words, the best mean over fresh seeds),
+    else the one that most seeds chose.
     """
     fresh, searched = (
         runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]
@@ -189,7 +198,7 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
 
 
 def next_command(data: SweepData) -> tuple[str, str]:
-    """The next step in words, and its command, in which JOB and SPACE stand for the sweep's files."""
+    """Returns the suggested next step in words, and its command with JOB and SPACE for the sweep's files."""
     name, asked, verdicts = data.result.name, data.result.asked, data.result.verdicts
     trials, seeds = (asked.trials, asked.seeds) if asked else (0, 0)
     sweep = f"mlcl sweep JOB SPACE --name {name}"

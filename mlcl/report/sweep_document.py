@@ -1,4 +1,4 @@
-"""The report of a sweep: what was asked, what the search found, and its metrics on fresh seeds."""
+"""Builds the report of a sweep: verdicts, metrics on fresh seeds, search trials, request and costs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from mlcl.store import State
 
 FLATTERS = "It was selected by that figure, which therefore flatters it; fresh seeds were not."
 TOP = 10
-"""Search trials that are shown at first."""
+"""The number of search trials that are shown before `All trials` is opened."""
 
 
 def sweep_document(
@@ -50,10 +50,14 @@ def sweep_document(
     knn: Mapping[str, str],
     store: str,
 ) -> Document:
-    """The report. Metrics of the search and of fresh seeds are in different sections.
+    """Returns the report of a sweep. Metrics of the search and of fresh seeds are in different sections.
 
-    `setting` is the one to use. `knn` has the choice of the neighbours by the mean over a setting's fresh
-    seeds, by setting; `store` is the tracking store.
+    Args:
+        data: The sweep.
+        setting: The name of the setting to use, see `setting_to_use`; None for none.
+        collection: The plots, and the (name, reason) of those that could not be drawn.
+        knn: The best k-NN setting by the mean over fresh seeds in words, keyed by the name of the setting.
+        store: The printed URI of the tracking store.
     """
     plots, missing = collection
     result = data.result
@@ -77,7 +81,7 @@ def _conclusions(data: SweepData) -> tuple[str, ...]:
 
 
 def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
-    """The verdicts, the differences as a picture, what to use and the next command."""
+    """The verdicts, a plot of their differences, the setting to use, and the next command."""
     if setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
     blocks: list[Block] = [*map(Text, _conclusions(data)), *_front(data)]
@@ -93,7 +97,7 @@ def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tup
 
 
 def _front(data: SweepData) -> list[Block]:
-    """The trials on the Pareto front; empty for a single goal."""
+    """A sentence with the trials on the Pareto front; empty for a single goal."""
     if len(data.goals) < 2:
         return []
     front = ", ".join(trial.label for trial in data.result.front)
@@ -102,7 +106,10 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """The name under which the best trial was confirmed; empty if it is the trial's own."""
+    """A sentence with the name under which the best trial was confirmed, or that it was not.
+
+    Empty if it was confirmed under the trial's own name.
+    """
     name = data.confirmed.get(best["setting"])
     if name is None:
         return [Text(f"{best['setting']} was not trained on fresh seeds.")]
@@ -112,7 +119,7 @@ def _called(data: SweepData, best: pd.Series) -> list[Block]:
 
 
 def _shrinkage(data: SweepData) -> list[Block]:
-    """The best trial's score when it was selected, and on fresh seeds."""
+    """A table with the best trial's score in the search, its mean on fresh seeds, and the change."""
     best = data.best
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None:
@@ -163,7 +170,7 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
 
 
 def _races(data: SweepData) -> list[Block]:
-    """The table of races, a row for each search whose candidates raced on fresh seeds; empty without any."""
+    """The table of races, with one row for each search that had a race; empty without any."""
     rows = tuple(
         text_row(arm.name, str(search.number), search.sentence)
         for arm in data.result.arms
@@ -201,7 +208,7 @@ def _search(data: SweepData) -> tuple[Block, ...]:
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:
-    """The reasons of failed trainings; empty without one."""
+    """A hidden table with the reasons of failed trainings; empty if none failed."""
     failed = runs[runs["state"] == State.FAILED]
     rows = [
         (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))

@@ -1,4 +1,4 @@
-"""Tables of a sweep: settings over their seeds, trials by their score, and the hours that each part took."""
+"""Builds the tables of a sweep's report: confirmed settings, trials, metrics and hours."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HOURS = 3600
 
 
 def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]) -> Table:
-    """A row for each setting: mean and sample standard deviation of its complete runs.
+    """Returns a table with one row for each setting: mean and sample standard deviation over complete runs.
 
-    The name is linked to the setting's run in `groups`.
+    The setting's name is linked to its run in `groups`, which maps names to run ids.
     """
     done = confirmation[confirmation["state"] == State.COMPLETE]
     rows = []
@@ -31,12 +31,12 @@ def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: M
 
 
 def _with_spreads(names: Sequence[str]) -> list[str]:
-    """The heads of the columns that `mean_and_spread` fills."""
+    """The two column heads for each name, for the cells of `mean_and_spread`."""
     return [head for name in names for head in (name, "± sd")]
 
 
 def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[Cell]:
-    """Mean and sample standard deviation of a metric; empty cells where there is no value."""
+    """Returns two cells, mean and sample standard deviation of a metric; empty where there is no value."""
     known = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
     values, ids = [float(value) for value in known.get(metric, [])], list(known["run_id"])
     if not values:
@@ -48,7 +48,7 @@ def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[Cell]:
 
 
 def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
-    """A row for each setting and seed, linked to its run."""
+    """Returns a table with one row for each setting and seed, linked to its run."""
     rows = []
     for _, run in confirmation.iterrows():
         cells = [Cell(str(run["setting"])), Cell(str(run["seed"]), run["run_id"]), Cell(run["state"])]
@@ -57,7 +57,10 @@ def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
 
 
 def trials_table(search: pd.DataFrame, score: str, goals: Sequence[str], settings: Sequence[str]) -> Table:
-    """A row for each search trial, in the order of the frame, with the other goals and the settings."""
+    """Returns a table with one row for each search trial, in the order of the frame.
+
+    Its columns are the trial, its state, the score, the metrics `goals`, and the job keys `settings`.
+    """
     rows = []
     for _, run in search.iterrows():
         cells = [
@@ -72,7 +75,7 @@ def trials_table(search: pd.DataFrame, score: str, goals: Sequence[str], setting
 
 
 def metrics_table(confirmation: pd.DataFrame) -> Table:
-    """All metrics of the test split: a row for each metric, two columns for each setting."""
+    """Returns a table of all test metrics: a row for each metric; mean and deviation for each setting."""
     done = confirmation[confirmation["state"] == State.COMPLETE]
     names = [name for name in done.columns if TEST in name and done[name].notna().any()]
     settings = {str(setting): runs for setting, runs in done.groupby("setting", sort=False)}
@@ -84,14 +87,20 @@ def metrics_table(confirmation: pd.DataFrame) -> Table:
 
 
 def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
-    """A run's value in a column; empty where it is missing. `metric`: what a column `score` holds."""
+    """Returns a cell with a run's value in a column, empty where it is NA.
+
+    `metric` is the name of the metric in the column `score`.
+    """
     value = run.get(column)
     known = None if pd.isna(value) else value
     return number_cell(known, column, [run["run_id"]], statistic=metric and f"score: {metric}")
 
 
 def budget_table(data: SweepData) -> Table:
-    """A row for each state of the search trials and for each confirmed setting, and their sum."""
+    """Returns a table of the trainings and hours of each part of a sweep, and their sum.
+
+    The parts are the search trials in each state, races, and each confirmed setting.
+    """
     parts = list(_parts(data))
     everything = pd.concat([runs for _, runs in parts]) if parts else data.search
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")

@@ -1,4 +1,4 @@
-"""The report of a table: matrices, ranks, verdicts, searches, every cell and every seed."""
+"""Builds the report of a table: matrices, ranks, verdicts, searches, every cell and every seed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ HEADS = ("cell", "score", "trials", "median trial", "best trial", "fresh seeds",
 
 
 def table_document(table: TableResult, collection: PlotCollection, store: str) -> Document:
-    """The report with its plots; `store` is the tracking store."""
+    """Returns the report of a table with these plots; `store` is the printed URI of the tracking store."""
     plots, missing = collection
     conclusions = table.conclusions
     said = map(Text, (*conclusions, table.about or table.title))
@@ -74,11 +74,11 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
 
 
 def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
-    """The matrix of the figure `name`: means over seeds ± sample standard deviation.
+    """Returns the matrix of the figure `name`: means over seeds ± sample standard deviation.
 
-    Cells that saw the same data are compared: the best one is bold, and a cell is shaded the more, the nearer
-    it is to it. Where all rows or all columns are data sets without a missing cell, the methods on the other
-    side have average ranks, 1 the best.
+    Among cells with the same data the best one is bold, and the others are shaded the darker, the closer they
+    are to it. If the rows or the columns are data sets and no cell is missing, the other side, which has the
+    methods, gets average ranks (1 is the best).
     """
     figures = {
         (cell.row, cell.column): (cell, figure)
@@ -114,7 +114,10 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
 
 
 def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
-    """The average rank of each of the `methods`, row or column; empty where the `sets` are no data sets."""
+    """The average ranks of the `methods` over the `sets`, which are `row` and `column` or vice versa.
+
+    Empty where the `sets` are not data sets, or a cell is missing.
+    """
     several = min(frame[methods].nunique(), frame[sets].nunique()) > 1
     whole = len(frame) == frame[methods].nunique() * frame[sets].nunique() and bool(
         frame["mean"].notna().all()
@@ -140,7 +143,7 @@ def _matrix_cell(cell: CellResult, figure: FigureResult, best: bool, shade: floa
 
 
 def search_sections(table: TableResult) -> list[Section]:
-    """One section, none without tuned cells."""
+    """Returns a section with the searches of tuned cells; no section where there are none."""
     rows = tuple(_search_row(cell, cell.search) for cell in table.cells if cell.search is not None)
     if not rows:
         return []
@@ -163,7 +166,7 @@ def _search_row(cell: CellResult, search: SearchResult) -> tuple[Cell, ...]:
 
 
 def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]:
-    """A row for each verdict, then their sentences."""
+    """Returns a table with one row for each verdict, and a hidden block with their sentences."""
     if not verdicts:
         return (Text("No two cells that saw the same rows have values: there is nothing to compare."),)
     rows = tuple(_verdict_row(shared, its) for shared, its in verdicts)
@@ -180,7 +183,7 @@ def _verdict_row(shared: str, its: Verdict) -> tuple[Cell, ...]:
 
 
 def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """A section for each figure, with its diagram where it was ranked."""
+    """Returns a section for each figure with its rank tests, and a diagram if it could be ranked."""
     return [Section(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
 
 

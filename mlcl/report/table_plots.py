@@ -1,6 +1,6 @@
-"""Plots of a table: its figures by cell; learning curves and embeddings of comparable cells.
+"""Plots of a table: the figures of all cells; learning curves and embeddings of comparable cells.
 
-Cells can be compared that have the same data.
+Cells are comparable if they have the same data.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from mlcl.results.cell_result import CellResult
 from mlcl.results.table_result import TableResult
 
 MOST_GROUPS = 3
-"""Most groups of cells that are drawn."""
+"""The largest number of groups of comparable cells for which curves and embeddings are drawn."""
 
 
 @dataclass(frozen=True)
 class CellGroup:
-    """Cells by name. `title` is the row or column they share.
+    """Comparable cells that have a value, keyed by their label; the first one is the reference.
 
-    The first cell is the reference of comparisons. Cells without a value are left out.
+    `title` is the row or column that they share.
     """
 
     title: str
     cells: Mapping[str, CellResult]
 
     def runs_to_draw(self, higher: Mapping[str, bool], most: int) -> dict[str, list[str]]:
-        """The ids of runs of the first cell, the best one and others, up to `most`, on common seeds.
+        """Returns the run ids of up to `most` cells: the first, the best, and further ones, keyed by label.
 
-        Cells of which MLflow lacks a run are left out.
+        Only seeds that all of these cells have are taken. Cells with a run that MLflow lacks are left out.
         """
         first = {name: cell.figures[0] for name, cell in self.cells.items()}
         best = max(
@@ -56,7 +56,7 @@ class CellGroup:
 
 
 def comparable_cells(table: TableResult) -> list[CellGroup]:
-    """The table's cells in groups with the same data."""
+    """Returns the table's cells that have a value, in groups with the same data."""
     found: dict[str, list[CellResult]] = {}
     for cell in table.cells:
         if cell.figures[0].by_seed:
@@ -74,18 +74,18 @@ def _group(cells: Sequence[CellResult]) -> CellGroup:
 
 
 def plot_name(kind: str, figure: str) -> str:
-    """The name of a figure's plot."""
+    """Returns the name of a plot of a figure: `KIND-FIGURE` in lower case, with other signs as hyphens."""
     return f"{kind}-" + "".join(sign if sign.isalnum() else "-" for sign in figure.lower())
 
 
 def cell_plots(table: TableResult) -> list[Plot]:
-    """A plot for each figure that has a value, by cell, beside the printed values."""
+    """Returns one plot for each figure that has a value, with all cells beside the paper's numbers."""
     there = {figure.name for cell in table.cells for figure in cell.figures if figure.by_seed}
     return [_cells_plot(table, name) for name in table.figure_names if name in there]
 
 
 def group_plots(table: TableResult, draw_embeddings: EmbeddingPlots, history: Histories) -> PlotCollection:
-    """For each group of cells the learning curves of all, and the embeddings of up to `MOST_SETTINGS`."""
+    """Draws learning curves of each group of cells, and embeddings of up to `MOST_SETTINGS` of its cells."""
     plots, skipped = list[Plot](), list[tuple[str, str]]()
     found = comparable_cells(table)
     for number, group in enumerate(found[:MOST_GROUPS], start=1):
@@ -129,17 +129,17 @@ def _cells_plot(table: TableResult, name: str) -> Plot:
 
 
 _LINE, _REST = 0.28, 0.75
-"""Height of a cell's line, and of all else in a panel, in inches."""
+"""The height of a cell's line, and of the rest of a panel, in inches."""
 _NAME, _TITLE = 22, 30
-"""Most letters in a line of a cell's name, and of a panel's title."""
+"""The largest number of characters in a line of a cell's name, and of a panel's title."""
 _FAR = 10.0
-"""A mean further from the median than so many median absolute deviations is far out."""
+"""The distance from the median, in median absolute deviations, beyond which a mean is an outlier."""
 _ROOM = 0.08
-"""Room at both ends of an axis, as a share of what it spans."""
+"""The margin at both ends of an axis, as a fraction of its range."""
 
 
 class CellPoint(NamedTuple):
-    """A cell's mean with the ends of its interval, and the printed value where there is one."""
+    """A point of the plot of a figure: a cell's mean, mean ± deviation, and the paper's number if any."""
 
     group: str
     cell: str
@@ -150,10 +150,10 @@ class CellPoint(NamedTuple):
 
 
 def cells_plot(name: str, title: str, caption: str, label: str, points: Sequence[CellPoint]) -> Plot:
-    """The plot of at least one point, whose axis has the `label`. Its table has a row for each point.
+    """Returns a plot with one panel for each group of points; `label` is the label of the axis of values.
 
-    A mean that is far out in its panel stands at the edge with an arrow and its number, so that the others
-    stay distinct.
+    There must be at least one point. The plot's table has one row for each point. An outlier of a panel is
+    drawn at the edge, with an arrow and its value, so that the others stay distinct.
     """
     return Plot(name, title, caption, pd.DataFrame(points), partial(_draw, points, label))
 
@@ -174,7 +174,7 @@ def _draw(points: Sequence[CellPoint], label: str) -> Figure:
 
 
 def _draw_row(groups: Sequence[Sequence[CellPoint]], cells: Sequence[str], panels: Sequence[Axes]) -> None:
-    """Panels side by side, whose lines are `cells`; there may be more panels than groups."""
+    """Draws groups into the panels of one row, with `cells` as common lines; hides surplus panels."""
     lines = {name: place for place, name in enumerate(cells)}
     for axes, points in zip(panels, groups, strict=False):
         _draw_panel(axes, points, lines)
@@ -211,7 +211,7 @@ def _draw_panel(axes: Axes, points: Sequence[CellPoint], lines: Mapping[str, int
 
 
 def _limits(points: Sequence[CellPoint]) -> tuple[float, float]:
-    """The ends of the axis: of means, printed values and intervals, without means that are far out."""
+    """The limits of the axis, which contain all points of a panel except the outliers."""
     means = [point.mean for point in points]
     middle = median(means)
     reach = _FAR * median(abs(mean - middle) for mean in means) or math.inf

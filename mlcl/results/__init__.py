@@ -1,4 +1,4 @@
-"""Results of sweeps and tables: `mlcl.results.load("my-sweep")` as a pandas frame, and the typed models."""
+"""Results of sweeps and tables: as a pandas frame (`mlcl.results.load("my-sweep")`) and as dataclasses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -> pd.DataFrame:
-    """Reads the trainings of a sweep or table as a tidy pandas frame with a row for each trial and seed.
+    """Reads the trainings of a sweep or table as a tidy pandas frame with a row for each training.
 
-    Rows have the `kind` `search`, `baseline search`, `race`, `confirmation` or `cell`. Search trials share
-    one seed and were selected by their score: compare settings by the other rows. Then come `setting`,
-    `number` (of the trial), `seed`, `state`, `reason`, `score`, `run_id`, `started` (UTC), `seconds`,
-    `cpu_seconds`, `gpu_seconds`, the job's dotted keys, and the metrics. Search trials that do not fit the
-    sweep's latest space are left out. A table has a row for each cell and seed, also for runs of other
-    commands.
+    The column `kind` is `search`, `baseline search`, `race`, `confirmation` or `cell`. Search trials share
+    one seed and were selected by their score: compare settings by the other rows. Further columns are
+    `setting`, `number` (of the trial), `seed`, `state`, `reason`, `score`, `run_id`, `started` (UTC),
+    `seconds`, `cpu_seconds`, `gpu_seconds`, the job's dotted keys, and the metrics. Search trials that do not
+    fit the sweep's latest space are left out. A table has a row for each cell and seed, also where another
+    command trained the run.
 
     Args:
         name: The name or id of a sweep or table, or its run id in MLflow.

@@ -1,4 +1,4 @@
-"""The model of a table's cell: its figures over seeds, its trainings, and the search of a tuned cell."""
+"""The dataclasses of a table's cell: its figures over seeds, its trainings and its searches."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mlcl.results.training_result import TrainingResult
 
 Agreement = Literal["within", "outside", "not judged", "missing"]
 UNLESS_NONE = Field(exclude_if=lambda its: its is None)
-"""`table.json` lacks a field of a cell that is None."""
+"""Pydantic field options that leave a field out of `table.json` where it is None."""
 
 
 @dataclass(frozen=True)
 class FigureResult:
-    """One number of a cell in the table's unit: ours, over seeds, beside the one that the paper prints.
+    """One figure of a cell: our values over seeds beside the number in the paper, in the table's unit.
 
     Attributes:
-        name: The figure's name in the table file, as `accuracy`.
-        metric: The metric of the trainings, as `test/accuracy`.
-        printed: The paper's number, None where it prints none.
-        values: The number of each seed, None where its run or the number is missing.
-        tolerance: How far the mean may be from the printed number; None where that is not judged.
-        digits: How many digits after the point are shown.
-        validation: The same metric of each seed on the validation split.
+        name: The figure's name in the table file, such as `accuracy`.
+        metric: The metric of the trainings, such as `test/accuracy`.
+        printed: The number in the paper, None where the paper has none.
+        values: Our value for each seed, None where the run failed, is not done, or lacks the metric.
+        tolerance: The largest accepted distance of our mean from `printed`; None where it is not judged.
+        digits: The number of decimals that are shown.
+        validation: The value of this metric on the validation split for each seed.
     """
 
     name: str
@@ -42,37 +42,40 @@ class FigureResult:
 
     @property
     def by_seed(self) -> dict[int, float]:
-        """The values that are not missing, by the position of their seed."""
+        """The values that are not None, keyed by the position of their seed."""
         return _by_seed(self.values)
 
     @property
     def validation_by_seed(self) -> dict[int, float]:
-        """The values on validation that are not missing, by the position of their seed."""
+        """The validation values that are not None, keyed by the position of their seed."""
         return _by_seed(self.validation)
 
     @computed_field
     @property
     def mean(self) -> float | None:
-        """The mean over the seeds that have a value; None for none."""
+        """The mean over the seeds that have a value; None if no seed has one."""
         return statistics.fmean(self.by_seed.values()) if self.by_seed else None
 
     @computed_field
     @property
     def deviation(self) -> float | None:
-        """The sample standard deviation over the seeds; None below two."""
+        """The sample standard deviation over the seeds that have a value; None for fewer than two."""
         return statistics.stdev(self.by_seed.values()) if len(self.by_seed) > 1 else None
 
     @computed_field
     @property
     def difference(self) -> float | None:
-        """Our mean less the printed number."""
+        """Our mean minus the number in the paper; None where one of them is missing."""
         mean = self.mean
         return None if mean is None or self.printed is None else mean - self.printed
 
     @computed_field
     @property
     def verdict(self) -> Agreement:
-        """Whether our mean is within the tolerance of the printed number."""
+        """Whether our mean is `within` the tolerance of the number in the paper or `outside`.
+
+        `missing` where a seed has no value, `not judged` where there is no tolerance or no printed number.
+        """
         if None in self.values:
             return "missing"
         difference = self.difference
@@ -84,13 +87,14 @@ class FigureResult:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The searches of a tuned cell, with scores on validation, of several searches their means.
+    """The hyperparameter searches of a tuned cell. Scores are on validation, averaged over the searches.
 
     Attributes:
-        metric: The score; `mode` says whether the `max` or the `min` is best.
-        trials: How many trials ended in each state.
-        median: The median score of the complete trials, `best` their best one; None without one.
-        fresh: The mean score of the pick over fresh seeds, None without one.
+        metric: The metric that is the score; `mode` is `max` or `min`.
+        trials: The number of trials that ended in each state.
+        median: The median score of the complete trials, None without one.
+        best: The best score of a complete trial, None without one.
+        fresh: The mean score of the picked setting over fresh seeds, None if it was not trained on any.
         searches: Each search with its race and its pick.
     """
 
@@ -105,7 +109,10 @@ class SearchResult:
     @computed_field
     @property
     def kept(self) -> float | None:
-        """The share of the best trial's lead over the median one that it keeps on fresh seeds."""
+        """The fraction of the best trial's lead over the median trial that the pick keeps on fresh seeds.
+
+        None where one of the three scores is missing or the lead is 0.
+        """
         if self.median is None or self.best is None or self.fresh is None or self.best == self.median:
             return None
         return (self.fresh - self.median) / (self.best - self.median)
@@ -113,13 +120,13 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class Origin:
-    """The setting, data and code that gave the values of a cell. An empty text stands for an unknown one.
+    """The job, data and code that produced a cell's values. An empty string means unknown.
 
     Attributes:
-        setting: A digest, equal for equal jobs and searches, wherever their data is and whatever their seeds.
-        data: The name of the data set; `fingerprint` is its digest.
-        mlcl: The versions of mlcl that trained, joined by a comma.
-        commit: The commits that trained; one with uncommitted changes ends with `+`.
+        setting: A digest of the jobs and searches; paths of data and seeds do not change it.
+        data: The name of the data set; `fingerprint` is the digest of its content.
+        mlcl: The versions of mlcl that trained the runs, joined by commas.
+        commit: The git commits that trained the runs; `+` follows one with uncommitted changes.
     """
 
     setting: str
@@ -134,21 +141,21 @@ class CellResult:
     """A cell of a table, with its figures and its trainings.
 
     Attributes:
-        row: The name of its row; `column` that of its column.
-        id: `ROW/COLUMN` in letters that file names may have.
-        figures: The numbers of the cell.
-        runs: The run of each seed, None where it is missing: its folder's name, of a tuned cell its log. The
-            seeds of a tuned cell stand search by search, as many of each.
-        reasons: Why runs or their numbers are missing.
-        settings: The pick of a tuned cell, of several searches the best one on validation.
+        row: The name of the cell's row; `column` is the name of its column.
+        id: `ROW/COLUMN`, with characters that file names allow.
+        figures: The figures of the cell, such as accuracy and F1.
+        runs: The run of each seed, None where it is missing: the name of its folder, or for a tuned cell the
+            id of its log. A tuned cell lists its seeds search by search, equally many for each search.
+        reasons: Messages that say why runs or figures are missing.
+        settings: The hyperparameters picked for a tuned cell; with several searches the best on validation.
         search: The searches of a tuned cell.
-        data: A text that is equal for cells that saw the same rows and labels.
-        test_rows: The number of test rows, 0 where it is unknown.
-        baseline: Whether the others are compared with this cell.
-        origin: The setting, data and code of the values.
-        params: The parameters of the jobs of all seeds.
-        trainings: The trainings of the seeds, also those that failed.
-        neighbours: Whether the cell scores its runs with other settings of the neighbours than theirs.
+        data: A key that is equal for cells with the same rows and labels.
+        test_rows: The number of test rows, 0 if unknown.
+        baseline: Whether it is a fitted baseline, with which the other cells may be compared.
+        origin: The job, data and code that produced the values.
+        params: The job's parameters that all seeds share.
+        trainings: The trainings of the seeds, including those that failed.
+        neighbours: Whether the cell scores its runs with other k-NN settings than those of their jobs.
     """
 
     row: str
@@ -169,7 +176,7 @@ class CellResult:
 
     @property
     def label(self) -> str:
-        """`ROW, COLUMN`, by which the command line names the cell."""
+        """The cell's name on the command line: `ROW, COLUMN`."""
         return f"{self.row}, {self.column}"
 
     @property
@@ -180,13 +187,13 @@ class CellResult:
         return [range(number * each, (number + 1) * each) for number in range(count)]
 
     def run_id(self, seed: int) -> str | None:
-        """The id in MLflow of the run at the position of a seed; None where it is missing."""
+        """Returns MLflow's id of the run at position `seed` of `runs`; None where it is missing."""
         name = self.runs[seed] if seed < len(self.runs) else None
         found = (each.run_id for each in self.trainings if name in (each.key, each.log))
         return None if name is None else next(found, None)
 
     def run_ids(self, figure: FigureResult) -> list[str]:
-        """The ids in MLflow of the runs that gave the values of a figure."""
+        """Returns MLflow's ids of the runs that gave the values of a figure."""
         return [run_id for seed in figure.by_seed if (run_id := self.run_id(seed)) is not None]
 
 
@@ -195,7 +202,7 @@ def _by_seed(values: Iterable[float | None]) -> dict[int, float]:
 
 
 def scaled(value: float | None, unit: str) -> float | None:
-    """A metric in a table's unit; None where it is not finite."""
+    """Returns a metric in a table's `unit`: times 100 for `percent`. None where it is None or not finite."""
     if value is None or not math.isfinite(value):
         return None
     return 100.0 * value if unit == "percent" else value

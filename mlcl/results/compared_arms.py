@@ -1,4 +1,4 @@
-"""Compared settings as arms of verdicts: the searches of a sweep's arm together, and what can be compared."""
+"""Turns compared settings into arms: joins the searches of a sweep's arm, and checks that the data agrees."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ Draws = tuple[tuple[str, str], ...]
 
 
 def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
-    """Joins the picks of an arm's searches where a whole sweep is compared; the control comes first.
+    """Joins the picks of each arm's searches to one setting, where the user named the whole sweep.
 
-    An arm that is joined already stays as it is.
-
-    Of several settings of one search the best on validation counts, as in the sweep's verdicts; the others
-    stay settings of their own.
+    Returns the settings with the control of a sweep first. If a search has several settings, the best on
+    validation is its pick, as in the sweep's verdicts, and the others stay separate settings. An arm that is
+    joined already stays as it is.
     """
     groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
     for each in settings:
@@ -38,7 +37,7 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
 
 
 def _validation(setting: ComparedSetting) -> float:
-    """The mean score on validation, negative where lower is better."""
+    """The mean score on validation, negated where lower is better."""
     names = (figure_name(setting.score, run.metrics) for run in setting.runs.values())
     pairs = zip(setting.runs.values(), names, strict=True)
     mean = fmean(run.metrics.get(name, -math.inf) for run, name in pairs)
@@ -46,7 +45,7 @@ def _validation(setting: ComparedSetting) -> float:
 
 
 def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
-    """The arm with the runs of all picks, and the keys of the job that they share."""
+    """The arm as one setting, with the runs of all picks and the job keys in which the picks agree."""
     shared = set.intersection(*(set(each.job.items()) for each in picks))
     return replace(
         picks[0],
@@ -61,10 +60,10 @@ def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
 
 
 def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str, mode: str) -> Difference:
-    """The difference of two settings or arms by a metric, with its errors.
+    """Returns the difference of two settings or arms in a metric, with its variances.
 
-    Outcomes of one seed are subtracted first where a seed draws rows of its own for both.
-    Raises UserError for different data and a metric that is not finite.
+    Where each seed draws its own rows from the data, runs of equal seeds are paired: their outcomes are
+    subtracted first. Raises UserError where the data differs, no seed is shared, or a value is not finite.
     """
     both = (reference, other)
     pairs = all(map(_draw_by_seed, both))
@@ -89,7 +88,10 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
 
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
-    """The setting's runs by search; a fitted baseline that no seed changes is one outcome."""
+    """The setting's runs as an arm, grouped by search.
+
+    A fitted baseline with equal values for all seeds becomes a single outcome.
+    """
     own_rows = len({run.data_seeds.get(SPLIT_SEED) for run in setting.runs.values()}) > 1
     searches = tuple(
         tuple(_outcome(setting.runs[seed], metric, blocks=not own_rows) for seed in seeds)
@@ -101,25 +103,25 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
 
 
 def _outcome(run: SeedRun, metric: str, *, blocks: bool) -> Outcome:
-    """The outcome of a run; without its blocks of test rows where other seeds have other test rows."""
+    """The outcome of a run; with `blocks` also its values without each block of test rows."""
     return Outcome(run.seed, run.metrics[metric], tuple(run.blocks.get(metric, ())) if blocks else ())
 
 
 def _draws(run: SeedRun) -> Draws:
-    """The seeds of what a run drew from the data; the fingerprint covers that of the split."""
+    """The (key, seed) pairs of a run's draws from the data but the split, which its fingerprint covers."""
     return tuple(sorted((key, seed) for key, seed in run.data_seeds.items() if key != SPLIT_SEED))
 
 
 def _draw_by_seed(setting: ComparedSetting) -> bool:
-    """Whether the runs drew different splits or rows from the data, validation apart."""
+    """Whether the setting's runs differ in a random draw from the data other than the validation rows."""
     drawn = ({**run.data_seeds, VALIDATION_SEED: ""} for run in setting.runs.values())
     return len({tuple(sorted(each.items())) for each in drawn}) > 1
 
 
 def _check_data(a: ComparedSetting, b: ComparedSetting) -> None:
-    """Raises UserError unless some runs of both drew the same from the data, and had then the same data.
+    """Raises UserError unless runs of both settings drew from the data with equal seeds and got equal data.
 
-    Where seeds have splits of their own, runs of one seed must have the same.
+    Where each seed has its own split, the runs of each shared seed must have the same draws and data.
     """
     one, other = ({_draws(run): run for run in each.runs.values()} for each in (a, b))
     both = [(a.runs[seed], b.runs[seed]) for seed in sorted(a.runs.keys() & b.runs.keys())]

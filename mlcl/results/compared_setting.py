@@ -1,4 +1,4 @@
-"""A setting that is compared, with its runs by seed."""
+"""The dataclasses of a compared setting: a job without its seeds, with one complete run for each seed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from mlcl.significance.roles import Role
 
 SEED, SPLIT_SEED, VALIDATION_SEED = "train.seed", "data.split_seed", "data.validation_seed"
 SEEDS = re.compile(r"data\.(\w+\.seed|(split|validation)_seed)")
-"""Keys that seed random draws from the data: the split, validation, a subset, label noise."""
+"""Matches job keys that seed a random draw from the data: split, validation rows, subset or label noise."""
 
 
 @dataclass(frozen=True)
 class SeedRun:
-    """A run: its seed, the fingerprint of its `data`, its metrics, and its keys that match `SEEDS`.
+    """A complete run of a setting.
 
-    `blocks` are metrics of test without each block of its rows. `folder` has its files where it is local.
+    Attributes:
+        data: The fingerprint of the data set with its split.
+        data_seeds: The job keys that match `SEEDS`, with their values as text.
+        blocks: For each test metric, its values with one block of test rows left out at a time (jackknife).
+        folder: The folder with the run's files; None where it is not known to be on this machine.
     """
 
     run_id: str
@@ -34,21 +38,25 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class ComparedSetting:
-    """A setting with its complete runs by seed.
+    """A setting to compare, or a whole arm of a sweep, with its complete runs keyed by their seed.
 
     Attributes:
-        label: The name for people.
-        word: How the user named it.
-        job: The keys of its job as text, without the seeds of training and of validation rows.
-        lower_is_better: Patterns of metrics, None where no run says them.
-        names: The names that a sweep's setting has now.
-        optional: Whether the user named the whole sweep.
-        score: The metric on validation by which it was chosen; `mode` is max or min where that is known.
-        plain: Whether it is of runs outside of sweeps and tables.
-        sweep: The name of its sweep, `arm` and `search` what found it there, and `role` its role.
-        searches: Of a whole arm, the seeds of each search's pick; `picks` are the picks' labels.
-        rows: The number of test rows, 0 where it is unknown.
-        searched: Whether a search chose it.
+        label: The name that is shown to the user.
+        word: The command-line word by which the user named it.
+        runs: Its complete runs, keyed by their training seed.
+        job: Its job as dotted keys with values as text, without the seeds of training and validation rows.
+        lower_is_better: Patterns of the metrics that are better where lower; None where no run recorded them.
+        names: The names that a sweep's setting has now, with its rank.
+        optional: Whether the user named the whole sweep rather than this setting.
+        score: The validation metric by which it was chosen; `mode` is max or min, empty if unknown.
+        plain: Whether its runs belong to no sweep and no table.
+        sweep: The name of its sweep.
+        arm: The arm of the sweep that found it; `search` is the number of the search within the arm.
+        role: Its role in the sweep: model, baseline or control.
+        searches: For a whole arm, the seeds of the pick of each search; else empty.
+        picks: For a whole arm, the labels of the picks.
+        rows: The number of test rows, 0 if unknown.
+        searched: Whether a search chose its hyperparameters.
     """
 
     label: str
@@ -72,17 +80,20 @@ class ComparedSetting:
 
     @property
     def metrics(self) -> set[str]:
-        """The metrics that all of its runs have."""
+        """The names of the metrics that all of its runs have."""
         return set.intersection(*(set(run.metrics) for run in self.runs.values()))
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
+        """Whether the setting is a fitted baseline, which has no embeddings and thus no neighbours."""
         return "baseline" in self.job
 
 
 def margin_of(job: Mapping[str, Any], metric: str) -> float:
-    """The margin of the reference's job, for metrics of an evaluation but the loss; else 0."""
+    """Returns the difference in a metric that does not matter: `evaluation.margin` of the reference's job.
+
+    Returns 0 for a loss, for seconds, and for metrics that are of neither the validation nor the test split.
+    """
     evaluated = any(f"/{split}/" in f"/{metric}" for split in ("val", "test"))
     if not evaluated or metric.rpartition("/")[2] == "loss" or metric.endswith("seconds"):
         return 0.0

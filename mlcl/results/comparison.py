@@ -1,4 +1,4 @@
-"""Compares settings and arms of sweeps by a metric: a verdict on each against the first one."""
+"""Compares settings, or arms of sweeps, in a metric: each gets a verdict against the first one."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
-"""Prefixes that are tried, in this order, for a metric without one."""
+"""The prefixes that are tried, in this order, where the user gives a metric without a prefix."""
 NEIGHBOURS = ("knn/", "knn_best/")
-"""Prefixes of the metrics with neighbours."""
+"""The prefixes of the metrics of predictions with k nearest neighbours."""
 
 BlocksOf = Callable[[Path, Sequence[str]], Mapping[str, tuple[float, ...]]]
-"""Returns metrics of a training's folder without each block of its test rows."""
+"""A function of a training's folder and names of metrics that returns, for each metric, its values with one
+block of test rows left out at a time (jackknife)."""
 
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """A setting compared with the reference.
+    """A setting or arm that is compared with the reference.
 
     Attributes:
         setting: The setting or arm.
-        verdict: The verdict on it, at the level of its family.
-        differs: The keys in which the jobs differ.
-        unpaired: The seeds of one alone, where outcomes of one seed were subtracted from each other.
+        verdict: The verdict on it, corrected for the other comparisons.
+        differs: The job keys in which it differs from the reference.
+        unpaired: In a comparison paired by seed, the seeds that only one of the two has.
     """
 
     setting: ComparedSetting
@@ -45,7 +46,7 @@ class ComparisonRow:
 
     @property
     def answer(self) -> str:
-        """The verdict's answer; of a metric with no better side whether it is higher or lower."""
+        """The verdict's answer; `higher` or `lower` for a metric that has no better direction."""
         if self.verdict.question == "values":
             return {Answer.HELPS: "higher", Answer.HURTS: "lower"}.get(
                 self.verdict.answer, self.verdict.answer
@@ -55,9 +56,10 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Settings compared with `reference` by a metric; `mode`: max, min, or None where neither is better.
+    """The verdicts on settings compared with `reference` in a metric.
 
-    `left_out` are the labels of fitted baselines that have no such metric.
+    `mode` is max or min, or None for a metric with no better direction. `left_out` has the labels of the
+    fitted baselines that were left out because they lack the metric.
     """
 
     metric: str
@@ -70,15 +72,15 @@ class Comparison:
 def compare_settings(
     settings: Sequence[ComparedSetting], metric: str = "", blocks_of: BlocksOf | None = None
 ) -> Comparison:
-    """Compares all settings with the first one, with Holm's correction over the verdicts.
+    """Compares all settings with the first one, with Holm's correction for several verdicts.
 
-    Heads against the control of their sweep are what the sweep asks: this verdict is the sweep's own, and
-    the others are corrected for each other. `metric` is a full name (`test/micro_f1`) or its last part,
-    which is then tried with each of `PREFIXES`; without one, the first setting's score, on test.
-    Fitted baselines that have no such metric are left out where the user named a whole sweep. `blocks_of`
-    finds a metric without each block of test rows that a run has not recorded.
-    Raises UserError for fewer than two settings, a metric that not all have or that is not finite, different
-    data, and draws from the data that no two runs share.
+    Verdicts on heads against the control of their sweep, which is the sweep's own question, are not corrected
+    for the other verdicts, nor these for them. `metric` is a full name (`test/micro_f1`) or its last part,
+    which is then tried with each of `PREFIXES`; the default is the first setting's score, on test.
+    Fitted baselines without the metric are left out where the user named a whole sweep. `blocks_of` computes
+    the metric without each block of test rows for runs that have not recorded it.
+    Raises UserError for fewer than two settings, a metric that a setting lacks or that is not finite,
+    different data, and where no two runs share their draws from the data.
 
     Example:
         >>> found = compare_settings(find_settings(runs, ["my-sweep"]), "accuracy")
@@ -119,7 +121,7 @@ def _verdicts(
     metric: str,
     mode: str | None,
 ) -> list[Verdict]:
-    """The verdict on each; that on heads against the control of their sweep is a family of its own."""
+    """The verdicts on `others`, in order; heads against their sweep's control are corrected separately."""
     control = Role.CONTROL in reference.role
     asked = [
         control and each.sweep == reference.sweep and bool(each.arm) and Role.MODEL in each.role
@@ -140,7 +142,7 @@ def _verdicts(
 
 
 def _goal(settings: Sequence[ComparedSetting]) -> str:
-    """The first setting's score, on test where every trained setting has that."""
+    """The first setting's score on test if every trained setting has it, else the score without a prefix."""
     score = settings[0].score if settings else ""
     if not score:
         raise UserError("name a metric: the runs do not say which one counts", key="--metric")
@@ -150,9 +152,9 @@ def _goal(settings: Sequence[ComparedSetting]) -> str:
 
 
 def _mode(metric: str, settings: Sequence[ComparedSetting]) -> str | None:
-    """max or min for metrics of an evaluation, losses and seconds; None for others, as a temperature or k.
+    """max or min for metrics of an evaluation, losses and seconds; None for others, such as a temperature.
 
-    The runs say it; where an earlier version made them, the metrics' declarations do.
+    Runs record which metrics are better lower; for runs without the record, the metric's declaration says it.
     """
     name = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX)
     told = [its for setting in settings if (its := setting.lower_is_better) is not None]
@@ -178,12 +180,12 @@ def _has(setting: ComparedSetting, metric: str) -> bool:
 
 
 def _own_name(name: str, setting: ComparedSetting) -> str:
-    """The name of a metric in a setting: a fitted baseline has it without neighbours alone."""
+    """The name of a metric in a setting: a fitted baseline has it only without the `knn` prefix."""
     return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
 def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None) -> ComparedSetting:
-    """The setting with the blocks of its metric, where its runs are local and have not recorded them."""
+    """The setting with the blocks of the metric added to local runs that have not recorded them."""
     if blocks_of is None:
         return setting
     own = _own_name(name, setting)
@@ -197,7 +199,7 @@ def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None
 
 
 def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
-    """The setting with its metric under this name."""
+    """The setting with its metric copied to the name `name`, for fitted baselines that have another name."""
     own = _own_name(name, setting)
     if own == name:
         return setting
@@ -230,9 +232,9 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys in which two jobs differ, without the items of a list.
+    """The keys in which two jobs differ, without the keys of list items.
 
-    A section that one job lacks is given in place of its keys.
+    If one job lacks a whole section, the section is given in place of its keys.
     """
     keys = {key for key, _ in set(a.items()) ^ set(b.items())} - {CLASSIFIER_WEIGHT}
     own = (key for key in keys if key.rpartition(".")[0] not in keys)
@@ -240,7 +242,7 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _section(key: str, other: Mapping[str, str]) -> str:
-    """The outermost section of a key that the other job lacks, or the key itself."""
+    """The outermost section of `key` that the job `other` lacks entirely, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))
     return next(

@@ -1,4 +1,4 @@
-"""A comparison as Markdown, LaTeX and JSON, and the cells of its table as text."""
+"""Renders a comparison of settings as Markdown, LaTeX and JSON, and its table as cells of text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HEADS = (
 )  # fmt: skip
 LEFT = (0, len(HEADS) - 1)
 RANKS = (0, 5, 2, 0, 1, 6, 0)
-"""Which columns a narrow terminal leaves out: the largest first, never those of 0."""
+"""The order in which a narrow terminal drops the columns: the largest number first; 0 is never dropped."""
 DIGITS = 4
 MOST_KEYS = 6
-"""Most keys that a note names; `--json` has all."""
+"""The largest number of job keys that a note lists; `--json` lists all of them."""
 
 
 def as_markdown(found: Comparison) -> str:
-    """Title, table and notes as Markdown."""
+    """Returns the comparison's title, table and notes as Markdown."""
     rows = [[markup.markdown(cell) for cell in cells] for cells in grid(found)]
     table = markup.markdown_table(HEADS, rows, LEFT)
     remarks = [markup.markdown(note) for note in notes(found)]
@@ -30,14 +30,14 @@ def as_markdown(found: Comparison) -> str:
 
 
 def as_latex(found: Comparison) -> str:
-    """A LaTeX table for booktabs, with the notes in its caption."""
+    """Returns the comparison as a LaTeX table for booktabs, with the notes in its caption."""
     rows = [[markup.latex(cell) for cell in cells] for cells in grid(found)]
     caption = markup.latex(" ".join([title(found) + ".", *notes(found)]))
     return markup.latex_table(caption, [markup.latex(head) for head in HEADS], rows, LEFT)
 
 
 def as_dict(found: Comparison) -> dict[str, Any]:
-    """The comparison as JSON: every number, and the id of every run."""
+    """Returns the comparison as a dict for JSON, with all numbers and the id of every run."""
     return {
         "metric": found.metric,
         "mode": found.mode,
@@ -52,7 +52,11 @@ def as_dict(found: Comparison) -> dict[str, Any]:
 
 
 def notes(found: Comparison) -> list[str]:
-    """Remarks below the table: the verdict on each setting, then the keys in which it differs, and others."""
+    """Returns the sentences below the table.
+
+    For each setting: its verdict, the job keys in which it differs from the reference, and its unpaired
+    seeds. Then remarks on fitted baselines, the picks of joined searches, and settings with several names.
+    """
     lines = []
     for row in found.rows:
         lines.append(row.verdict.sentence)
@@ -82,13 +86,13 @@ def _listed(keys: tuple[str, ...]) -> str:
 
 
 def title(found: Comparison) -> str:
-    """The metric and the reference."""
+    """Returns the title of the table: the metric, the reference, and whether higher or lower is better."""
     better = {"max": " (higher is better)", "min": " (lower is better)", None: ""}[found.mode]
     return f"{found.metric} against {found.reference.label}{better}"
 
 
 def grid(found: Comparison) -> list[list[str]]:
-    """The cells of the table as text, the reference first; columns as in `HEADS`."""
+    """Returns the table as rows of text, the reference first, with the columns of `HEADS`."""
     reference, metric = found.reference, found.metric
     first = [reference.label, _seeds(reference), _mean(reference, metric), "", "", "", "reference"]
     return [first, *(_cells(row, metric) for row in found.rows)]
@@ -108,13 +112,13 @@ def _cells(row: ComparisonRow, metric: str) -> list[str]:
 
 
 def _seeds(setting: ComparedSetting) -> str:
-    """The number of seeds, with that of the searches where there are several."""
+    """The number of a setting's seeds, and of its searches if it has several: `6 in 2 searches`."""
     searches = f" in {len(setting.searches)} searches" if len(setting.searches) > 1 else ""
     return f"{len(setting.runs)}{searches}"
 
 
 def _mean(setting: ComparedSetting, metric: str) -> str:
-    """Mean and deviation over all seeds of a setting; empty where one is no number."""
+    """Mean ± standard deviation over all seeds of a setting; empty where a value is not finite."""
     values = [run.metrics[metric] for run in setting.runs.values()]
     if not all(map(math.isfinite, values)):
         return ""

@@ -1,4 +1,4 @@
-"""Results as JSON: `sweep.json` and `table.json`, which the engine writes, and what `--json` prints."""
+"""Reads and writes results as JSON: `sweep.json`, `table.json`, and the output of `--json`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ResultT = TypeVar("ResultT")
 
 
 def document(value: Any) -> dict[str, Any]:
-    """A dataclass as a tree of the values that JSON has, with null for NaN and infinity.
+    """Returns a dataclass as a tree of dicts, lists and JSON values, with null for NaN and infinity.
 
-    A result also has its computed fields, such as the mean of a figure and the verdict of a sweep.
+    The tree of a result also has its computed fields, such as the mean of a figure or a sweep's verdicts.
     """
     tree: dict[str, Any] = json.loads(TypeAdapter(type(value)).dump_json(value, by_alias=True))
     return tree
 
 
 def write_result(result: SweepResult | TableResult) -> Path:
-    """Writes `sweep.json` or `table.json` in the result's folder, whole or not at all; returns its path."""
+    """Writes `sweep.json` or `table.json` atomically to the result's folder and returns the file's path."""
     name = SWEEP_JSON if isinstance(result, SweepResult) else TABLE_JSON
     return _write(result.folder / name, document(result))
 
@@ -41,9 +41,9 @@ def _write(file: Path, tree: Mapping[str, Any]) -> Path:
 
 
 def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
-    """Reads a `SweepResult` or `TableResult` from the text of a document.
+    """Parses a `SweepResult` or `TableResult` (`kind`) from the JSON text of `file`.
 
-    Raises UserError that names `file` where the text is no such document.
+    Raises a UserError that names `file` where the text is not valid JSON of that type.
     """
     try:
         return TypeAdapter(kind).validate_json(text)
@@ -59,7 +59,7 @@ def read_result(kind: type[ResultT], text: str, file: Path) -> ResultT:
 
 
 def local_sweep(folder: Path) -> SweepResult:
-    """Reads the result of the sweep in a folder of a home. Raises UserError where there is none."""
+    """Reads the result of a sweep from `sweep.json` in its folder. Raises UserError where there is none."""
     file = folder / SWEEP_JSON
     try:
         text = file.read_text(encoding="utf-8")
@@ -69,7 +69,10 @@ def local_sweep(folder: Path) -> SweepResult:
 
 
 def stop_sweep(folder: Path, reason: str) -> None:
-    """Writes STOPPED where the document of a killed sweep says RUNNING; does nothing without a document."""
+    """Changes each state RUNNING in the `sweep.json` of a killed sweep to STOPPED, and sets its reason.
+
+    Does nothing where the folder has no `sweep.json`.
+    """
     file = folder / SWEEP_JSON
     if file.is_file():
         tree = _stopped(json.loads(file.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""Trainings as a tidy pandas frame: a row for each, a column for each key of the job and each metric."""
+"""Builds a tidy pandas frame of trainings: one row per training, one column per job key and per metric."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mlcl.results.training_result import TrainingResult
 from mlcl.store import RESUMABLE
 
 COSTS = ("seconds", "cpu_seconds", "gpu_seconds")
-"""Columns with what a training took."""
+"""The columns with the time that a training took."""
 COLUMNS = ("kind", "setting", "number", "seed", "state", "reason", "score", "run_id", "started", *COSTS)
 """The first columns of every frame."""
 
 
 class LabelledTraining(NamedTuple):
-    """A training with its kind, the name of its setting, and the parameters that it shares with others."""
+    """A training with the `kind` and `setting` of its row, and the job parameters `shared` with others."""
 
     kind: str
     setting: str
@@ -28,10 +28,10 @@ class LabelledTraining(NamedTuple):
 
 
 def frame_of(trainings: Iterable[LabelledTraining]) -> pd.DataFrame:
-    """A row for each training, in the order given.
+    """Returns a frame with one row for each training, in the order given.
 
-    After `COLUMNS` come the dotted keys of the jobs, with numbers as numbers, then the metrics' last values.
-    Missing values are NA in `number` and `seed`, NaN in other columns.
+    After `COLUMNS` come the dotted keys of the jobs, with numbers as numbers, then the last value of each
+    metric. Missing values are NA in `number` and `seed`, NaN in other columns.
     """
     rows, params, metrics = [], dict[str, None](), set[str]()
     for kind, setting, training, shared in trainings:
@@ -58,12 +58,12 @@ def _row(kind: str, setting: str, training: TrainingResult) -> dict[str, Any]:
 
 
 def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
-    """The trainings of a sweep by stage.
+    """Returns the trainings of a sweep, keyed by stage.
 
-    `search` has the trials of the swept job, ordered by number; `dropped` its trials that do not fit the
-    latest space; `baselines` the trials of control and baselines; `races` the trainings that compared the
-    best trials of a search on fresh seeds; `confirmation` the trainings of the picks, ordered by setting and
-    seed.
+    `search` has the trials of the swept job, ordered by number; `dropped` those of its trials that do not fit
+    the latest space; `baselines` the search trials of the control and the baselines; `races` the trainings
+    that compared the best trials of a search on fresh seeds; `confirmation` the trainings of the confirmed
+    settings, ordered by setting and seed.
     """
     stages = {
         "search": ("search", sweep.trials),
@@ -84,7 +84,7 @@ def sweep_trainings(sweep: SweepResult) -> dict[str, list[LabelledTraining]]:
 
 
 def sweep_frame(sweep: SweepResult) -> pd.DataFrame:
-    """The search trials, those of baselines, the races and the confirmations of a sweep."""
+    """Returns a frame of a sweep's search trials, baseline search trials, races and confirmations."""
     stages = sweep_trainings(sweep)
     return frame_of(
         [each for name in ("search", "baselines", "races", "confirmation") for each in stages[name]]
@@ -92,7 +92,7 @@ def sweep_frame(sweep: SweepResult) -> pd.DataFrame:
 
 
 def table_frame(table: TableResult) -> pd.DataFrame:
-    """The trainings of a table's cells, also those of other commands, by the time of their start."""
+    """Returns a frame of the trainings of a table's cells, ordered by the time at which they started."""
     found = [
         LabelledTraining("cell", cell.label, training, cell.params)
         for cell in table.cells

@@ -1,4 +1,4 @@
-"""A curve through noisy scores by Gaussian process regression (Rasmussen and Williams, 2006, chapter 2).
+"""Fits a curve to noisy scores by Gaussian process regression (Rasmussen and Williams, 2006, chapter 2).
 
 Shapes: N scores, D keys, G points of a curve.
 """
@@ -13,16 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FEWEST = 8
-"""Fewest points of a curve: fewer do not tell noise from shape."""
+"""The smallest number of scores to fit: with fewer, noise and shape cannot be told apart."""
 POINTS = 60
-"""Points of a curve."""
+"""The number of points at which a fitted curve is evaluated."""
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Mean and standard deviation of the expected score at `x`; all (POINTS,) float64."""
+    """A fitted curve: mean and standard deviation of the expected score at `x`; all (POINTS,) float64."""
 
     x: Array
     mean: Array
@@ -30,9 +30,10 @@ class Curve:
 
 
 def fitted_curve(x: ArrayLike, score: ArrayLike, *, log: bool) -> Curve | None:
-    """The expected score over x (N,), without the noise of a single score (N,); with `log` over log x.
+    """Fits the expected score as a function of x, or of log x with `log`, from x and score (N,).
 
-    None for fewer than `FEWEST` points, and where x or the score is constant.
+    The noise of single scores is not part of the curve's deviation. Returns None for fewer than `FEWEST`
+    scores, and where x or the score is constant.
     """
     known = np.asarray(x, float)
     if len(known) < FEWEST or np.ptp(known) == 0 or np.ptp(np.asarray(score, float)) == 0:
@@ -44,10 +45,10 @@ def fitted_curve(x: ArrayLike, score: ArrayLike, *, log: bool) -> Curve | None:
 
 
 def expected_scores(x_ND: Array, score: ArrayLike, at_GD: Array, *, log: list[bool]) -> tuple[Array, Array]:
-    """Mean and standard deviation (G,) of the expected score at points, from N scores.
+    """Returns mean and standard deviation (G,) of the expected score at the points `at_GD`, from N scores.
 
-    The kernel is a constant times a squared exponential with a length for each key plus white noise, with the
-    hyperparameters of the largest marginal likelihood; a key with `log` is taken by its logarithm.
+    The kernel is a constant times a squared exponential (one length scale for each key) plus white noise; its
+    hyperparameters maximise the marginal likelihood. Keys with `log` enter as their logarithms.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor

@@ -1,4 +1,4 @@
-"""The metric of finished runs at every (k, lambda, tau), from the embeddings that they logged.
+"""Scores finished runs at every k-NN setting (k, lambda, tau), from the embeddings that they logged.
 
 Shapes: S seeds, P points of the grid.
 """
@@ -28,7 +28,10 @@ SPLITS = {"val": "validation", "test": "test"}
 
 
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
-    """Downloads a run's embeddings and job to a new folder. Raises UserError where it has none."""
+    """Downloads a run's embeddings and job to a folder under `scratch` and returns it.
+
+    Raises UserError where the run does not exist or has no embeddings.
+    """
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
@@ -40,19 +43,19 @@ def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
 
 
 def fetch_all(runs: Runs, ids: Mapping[str, Sequence[str]], scratch: Path) -> dict[str, list[Path]]:
-    """Downloads the runs of several settings."""
+    """Downloads the runs of several settings; keys are the settings' labels, values run ids and folders."""
     return {setting: [fetch(runs, run_id, scratch) for run_id in run_ids] for setting, run_ids in ids.items()}
 
 
 class JobDataCache:
-    """The data of downloaded runs. Runs that differ only in the seed of the training share one."""
+    """Loads the data of downloaded runs. Runs whose jobs differ only in the training seed share one copy."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
         self._known: dict[str, JobData] = {}
 
     def __call__(self, folder: Path) -> JobData:
-        """The data of the run in `folder`. Raises UserError where it cannot be had."""
+        """Returns the data of the run in `folder`. Raises UserError where it cannot be loaded."""
         job = load_job(folder / JOB)
         if job.plugins and not files_are_run():
             raise UserError("its job has plugin files, which are not run here", key="plugins")
@@ -64,11 +67,14 @@ class JobDataCache:
 
 @dataclass(frozen=True)
 class KnnScores:
-    """The scored points of a setting.
+    """The scores of a setting at all points (k, lambda, temperature).
 
-    `points` has the columns `AXES`, `val` and `test` (means), `val_sd` and `test_sd` (NaN for one seed) and
-    `in_grid`. `best` is the row of the grid with the best mean on validation, `own` that of the job; `seeds`
-    counts the runs.
+    Attributes:
+        points: A frame with one row per point. Its columns are `AXES`, `val` and `test` (means over seeds),
+            `val_sd` and `test_sd` (standard deviations, NaN for one seed), and `in_grid`.
+        best: The row of the grid with the best mean on validation.
+        own: The row of the job's own k-NN setting, None where the job has none.
+        seeds: The number of runs.
     """
 
     points: pd.DataFrame
@@ -77,7 +83,7 @@ class KnnScores:
     seeds: int
 
     def along(self, axis: str) -> pd.DataFrame:
-        """The points of the grid along one axis, with the other axes at their best."""
+        """Returns the grid's points that vary along one axis; the other axes have the values of `best`."""
         here = self.points["in_grid"]
         for other in AXES:
             if other != axis:
@@ -86,15 +92,16 @@ class KnnScores:
 
 
 def knn_grid(job: JobConfig) -> KnnGrid:
-    """The job's grid, or the default grid."""
+    """Returns the k-NN grid of the job, or the default grid if the job has none."""
     knn = job.evaluation.knn
     return knn.grid if knn is not None and knn.grid is not None else KnnGrid()
 
 
 def knn_table(run: StoredRun) -> Array:
-    """A run's metric at every point of its job's grid and at the job's setting.
+    """Returns a run's metric at every point of its job's k-NN grid and at the job's own k-NN setting.
 
-    Raises ValueError where the metric has no value.
+    The result is a structured array with the fields `AXES`, `val` and `test`. Raises ValueError where the
+    metric has no value.
     """
     grid = knn_grid(run.job_data.job)
     own = _own(run.job_data.job) or grid
@@ -106,7 +113,7 @@ def knn_table(run: StoredRun) -> Array:
 
 
 def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
-    """The mean of a setting's tables, one for each seed, and the best point."""
+    """Averages the tables of a setting's runs (see `knn_table`), and finds the best and the job's point."""
     points = pd.DataFrame({axis: tables[0][axis] for axis in AXES})
     for split in SPLITS:
         value_SP = np.stack([table[split] for table in tables])
@@ -121,7 +128,7 @@ def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
 
 
 def _own(job: JobConfig) -> KnnGrid | None:
-    """The job's setting as a grid of one point."""
+    """The job's own k-NN setting as a grid of one point; None where the job has none."""
     knn = job.evaluation.knn
     if knn is None:
         return None
@@ -130,7 +137,7 @@ def _own(job: JobConfig) -> KnnGrid | None:
 
 
 def _inside(points: pd.DataFrame, grid: KnnGrid) -> Array:
-    """Whether each point (P,) is in the grid. A k above the number of training rows became that number."""
+    """Whether each point is in the grid, (P,) bool. A k above the largest k in `points` counts as that k."""
     most = points["k"].max()
     k = points["k"].isin([min(k, most) for k in grid.k])
     inside = k & points["lambda"].isin(grid.lambda_) & points["temperature"].isin(grid.temperature)

@@ -1,4 +1,4 @@
-"""Scores every (k, lambda, tau) of finished runs from their logged embeddings, without training."""
+"""Scores finished runs at every k-NN setting (k, lambda, tau) from logged embeddings, without training."""
 
 from __future__ import annotations
 
@@ -22,9 +22,14 @@ COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
 
 @dataclass(frozen=True)
 class PosthocScores:
-    """Frames of points of the grid: `points` has all, `chosen` those that are shown.
+    """Scores of settings at k-NN settings (k, lambda, temperature).
 
-    `threshold` of a chosen point is the mean of the seeds' own, NaN where none is chosen for all labels.
+    Attributes:
+        metric: The last part of the metric's name, such as `accuracy`.
+        chosen: A frame with the columns `COLUMNS`: of each setting the best point on validation, the job's
+            own, and the model without neighbours. `threshold` is the mean of the seeds' thresholds, NaN where
+            there is no single threshold for all labels.
+        points: A frame with every point of the grid of every setting.
     """
 
     metric: str
@@ -33,11 +38,11 @@ class PosthocScores:
 
 
 def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> PosthocScores:
-    """Scores the grid of each setting's job over its seeds and chooses the best mean on validation.
+    """Scores each setting at all points of its job's k-NN grid, and chooses the best mean on validation.
 
-    The test split chooses nothing. Fitted baselines, which have no neighbours, are left out. Raises UserError
-    where the jobs are selected by different metrics, a run has no embeddings, its data set cannot
-    be had, or the metric has no value.
+    Means are over the setting's seeds; test values are not used for the choice. Fitted baselines, which have
+    no neighbours, are left out. Raises UserError where the jobs are selected by different metrics, a run has
+    no embeddings, its data set cannot be loaded, or the metric has no value.
     """
     settings = [each for each in settings if not each.is_fitted] or settings
     metric = _metric(settings)
@@ -51,7 +56,7 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
 
 
 def _metric(settings: Sequence[ComparedSetting]) -> str:
-    """The last part of the jobs' metric, without the prefix that says whether neighbours are used."""
+    """The last part of the metric that selects the jobs' models, such as `accuracy` of `knn/val/accuracy`."""
     found = {each.job.get("evaluation.metric", "").rpartition("/")[2] for each in settings}
     if len(found) > 1:
         raise UserError("these settings are selected by different metrics", key="WHAT", found=sorted(found))
@@ -59,7 +64,7 @@ def _metric(settings: Sequence[ComparedSetting]) -> str:
 
 
 def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
-    """The grid over the seeds, and the runs, which need their folders no more."""
+    """The scores of the grid over the setting's seeds, and its runs, loaded into memory."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         ids = {setting.label: [run.run_id for run in setting.runs.values()]}
         (folders,) = fetch_all(runs, ids, Path(scratch)).values()
@@ -74,7 +79,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
 def _rows(
     setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
-    """The points that are shown, with their exact metrics."""
+    """The rows of `PosthocScores.chosen` of one setting, with metrics computed anew at these points."""
     alone = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
     if len(alone):

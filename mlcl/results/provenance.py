@@ -1,4 +1,4 @@
-"""The origin of results: code, libraries, machine and data, by the tags that the logs of trainings have."""
+"""Collects the provenance of results (code, libraries, machine, data) from the tags in runs' logs."""
 
 from __future__ import annotations
 
@@ -26,18 +26,21 @@ TITLES = {
     Tag.LIBRARIES: "libraries",
     Tag.MACHINE: "machine",
 }
-"""The tags that are shown, and their titles."""
+"""The tags that are shown to the user, with the titles under which they are shown."""
 OF_TRAININGS = (Tag.COMMIT, Tag.DIRTY, Tag.FINGERPRINT, Tag.PYTHON, Tag.LIBRARIES, Tag.MACHINE)
 """Tags that are also read from the trainings: a later command may have run other code."""
 
 
 def log_start(home: Path, log: str) -> dict[str, Any]:
-    """The first entry of a log: time, parameters and tags; empty where the log is gone."""
+    """Returns the first entry of a log (time, parameters, tags), or an empty dict where the log is gone."""
     return first_entry(log_folder(home, log) / LOG)
 
 
 def provenance_of(own: Tags, trainings: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
-    """The provenance of a run, sweep or table with the tags `own`, and of its trainings, by title."""
+    """Returns the provenance of a run, sweep or table with the tags `own`, and of its trainings.
+
+    The keys are the titles of `TITLES` and names of packages, the values all different values of the tags.
+    """
     everywhere = [own, *trainings]
     found = {
         title: _values(tag, everywhere if tag in OF_TRAININGS else [own]) for tag, title in TITLES.items()
@@ -52,7 +55,7 @@ def _values(tag: str, everywhere: Iterable[Tags]) -> tuple[str, ...]:
 
 
 def data_notes(everywhere: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
-    """The notes on the data sets of runs, each once, by the data set's name."""
+    """Returns the notes on the runs' data sets without duplicates, keyed by the data set's name."""
     found: dict[str, dict[str, None]] = {}
     for tags in everywhere:
         notes = json.loads(tags.get(Tag.DATA_NOTES, "[]"))
@@ -62,6 +65,6 @@ def data_notes(everywhere: Iterable[Tags]) -> dict[str, tuple[str, ...]]:
 
 
 def lower_is_better(everywhere: Iterable[Tags]) -> tuple[str, ...]:
-    """Patterns of metrics that are better where they are lower, as the runs say."""
+    """Returns the patterns of metrics that are better where lower, as recorded in the runs' tags."""
     told = {tags[Tag.LOWER_IS_BETTER] for tags in everywhere if Tag.LOWER_IS_BETTER in tags}
     return tuple(sorted({pattern for text in told for pattern in json.loads(text)}))

@@ -1,4 +1,4 @@
-"""Finds runs in MLflow by their ids, names and tags."""
+"""Finds runs in MLflow by their ids, names and tags, and reads their artifacts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from mlcl.tracking import Tracker
 
 GROUPS = ("sweep", "table")
-"""Kinds of runs that trainings are nested in."""
+"""The kinds of runs that have trainings as child runs."""
 NAMES = (Tag.ID, Tag.NAME)
 LAST = "@last"
-"""Stands for the latest run, sweep or table."""
+"""The word that stands for the latest run, sweep or table."""
 LEAST = 2
-"""Fewest letters that stand for the one name that begins with them."""
+"""The smallest number of characters with which a name may be abbreviated."""
 
 
 class Runs:
-    """The runs of one tracking store. Nothing is written.
+    """The runs of one tracking store, for reading only.
 
     Args:
         tracker: The tracker, or a function that opens it.
-        source: Answers questions that need no artifact. Default: MLflow's client.
+        source: The source of runs, metrics, parameters and tags. Default: the tracker's MLflow client.
         home: The folder of local runs. Default: the tracker's.
 
     Example:
@@ -55,9 +55,10 @@ class Runs:
 
     @classmethod
     def quickly(cls, home: Path) -> Self:
-        """The runs of an existing store; MLflow is imported only where it is no file, or for an artifact.
+        """Opens the runs of an existing store without the slow import of MLflow, where that is possible.
 
-        A file is read in a home that cannot be written, too. Raises UserError where there is no store.
+        An SQLite file is read directly, also in a read-only home; MLflow is then imported only for artifacts
+        and metric histories. Raises UserError where there is no store.
         """
         uri = tracking_uri(home)
         file = sqlite_file(uri)
@@ -81,15 +82,18 @@ class Runs:
         return self._given or ClientRuns(self.tracker.client)
 
     def get(self, run_id: str) -> Run | None:
-        """The run of MLflow's id; None where there is none or it was deleted."""
+        """Returns the run with this MLflow id; None where it does not exist or was deleted."""
         return self._source.get(run_id)
 
     def tagged(self, tag: str, value: str, how: str = "=") -> list[Run]:
-        """The runs with a value of a tag, the latest first; `how`: = or LIKE."""
+        """Returns the runs whose `tag` equals `value`, or matches it with LIKE as `how`, latest first."""
         return list(self._source.tagged(tag, value, how))
 
     def by_log(self, owner: str, logs: Collection[str]) -> dict[str, Run]:
-        """The runs with these logs, by log; the logs of trainings of the sweep or table `owner` are quick."""
+        """Returns the runs with these log ids, keyed by log id.
+
+        One request finds all runs of the sweep or table `owner`; each other log takes a request of its own.
+        """
         found = {run.data.tags.get(Tag.LOG, ""): run for run in self.tagged(Tag.OWNER, owner)}
         for log in logs:
             runs = [] if log in found else self.tagged(Tag.LOG, log)
@@ -97,10 +101,10 @@ class Runs:
         return found
 
     def named(self, word: str) -> list[Run]:
-        """The runs with this id of their own, then the sweeps and tables with this name.
+        """Returns the runs whose mlcl id is `word`, then the sweeps and tables whose name it is.
 
-        `@last` is the latest run, sweep or table. Where nothing has this id or name, those whose id or name
-        begins with it. Raises UserError where these are several.
+        `@last` stands for the latest run, sweep or table. If no id or name equals the word, it may be the
+        beginning of one; raises UserError where several begin with it.
         """
         if word == LAST:
             return self._last()
@@ -117,7 +121,10 @@ class Runs:
         return next(iter(begun.values()), [])
 
     def ordered(self, runs: Sequence[Run]) -> list[Run]:
-        """The runs, with those of this home in its own order: MLflow's follows the clock."""
+        """Returns the runs with those of this home reordered, latest first, by their number in the home.
+
+        MLflow orders by start time, which a wrong clock falsifies.
+        """
         numbers = [self._numbers.get(run.data.tags.get(Tag.OWNER, "")) for run in runs]
         own = [(number, run) for number, run in zip(numbers, runs, strict=True) if number is not None]
         latest = iter(sorted(own, key=lambda each: -each[0]))
@@ -125,11 +132,11 @@ class Runs:
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """The runs, sweeps and tables of this home, numbered as they were begun."""
+        """The numbers of this home's runs, sweeps and tables in order of creation, keyed by their id."""
         return {record.id: record.number for _, record in home_records(self.home)}
 
     def _last(self) -> list[Run]:
-        """The latest by MLflow's time; where it is of this home, the latest of the home."""
+        """The latest run by MLflow's start time; if it is of this home, the home's latest by number."""
         outer = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
         latest = list(islice(outer, 1))
         if latest and latest[0].data.tags.get(Tag.OWNER) in self._numbers:
@@ -139,13 +146,16 @@ class Runs:
         return latest
 
     def group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run | None:
-        """The sweep or table of MLflow's id, of its own id, or the latest of its name; None for none."""
+        """Returns the sweep or table that `word` names: its MLflow id, its mlcl id, or its name.
+
+        The latest of several with one name; None where there is none.
+        """
         by_id = self.get(word)
         found = ([] if by_id is None else [by_id]) + self.named(word)
         return next((run for run in found if kind(run) in kinds), None)
 
     def require_group(self, word: str, kinds: Sequence[str] = GROUPS) -> Run:
-        """The sweep or table as `group` finds it. Raises UserError with the nearest name for none."""
+        """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""
         found = self.group(word, kinds)
         if found is None:
             raise UserError(
@@ -157,17 +167,17 @@ class Runs:
         return found
 
     def hint(self, word: str, kinds: Sequence[str] = GROUPS) -> str:
-        """`; did you mean NAME?` with the name of a sweep or table near to a mistyped word, or nothing."""
+        """Returns `; did you mean NAME?` with a sweep or table of a similar name, or an empty text."""
         names = {run.data.tags.get(Tag.NAME, "") for each in kinds for run in self.tagged(Tag.KIND, each)}
         return did_you_mean(word, sorted(names - {""}))
 
     def history(self, run_id: str, metric: str) -> list[tuple[int, float]]:
-        """The points of a metric as (step, value), ordered by step."""
+        """Returns all logged points of a metric as (step, value), ordered by step."""
         points = self.tracker.client.get_metric_history(run_id, metric)
         return sorted((int(point.step), float(point.value)) for point in points)
 
     def text(self, run: Run, artifact: str) -> str:
-        """The text of an artifact. Raises UserError where the run has none of that name."""
+        """Returns the text of an artifact. Raises UserError where the run has none of that name."""
         with TemporaryDirectory(prefix="mlcl-") as folder:
             return self.artifact(run, artifact, Path(folder)).read_text(encoding="utf-8")
 
@@ -196,5 +206,5 @@ def _existing(home: Path) -> Tracker:
 
 
 def kind(run: Run) -> str:
-    """The kind of a run: run, cell, table, sweep, trial or confirmation."""
+    """Returns the kind of a run: run, cell, table, sweep, trial or confirmation."""
     return str(run.data.tags.get(Tag.KIND, "run"))

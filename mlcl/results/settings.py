@@ -1,4 +1,4 @@
-"""Settings with their runs by seed, as they are compared, and the words that name them."""
+"""Finds the settings to compare, each with its runs keyed by seed, from the words of the command line."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ FORMS = (
 )
 WHAT = "WHAT"
 MOST_KEYS = 3
-"""Most keys that name a setting."""
+"""The largest number of differing job keys in the label of a setting."""
 
 
 def confirmed_settings(sweep: SweepResult, name: str) -> list[ComparedSetting]:
-    """The settings that a sweep has confirmed, under the words `NAME:SETTING`."""
+    """Returns the settings that a sweep has confirmed on fresh seeds; each has the word `NAME:SETTING`."""
     return [confirmed_setting(sweep, each, f"{name}:{each.name}") for each in sweep.settings]
 
 
 def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> ComparedSetting:
-    """A setting of a sweep."""
+    """Returns a confirmed setting of a sweep for a comparison, named by `word`."""
     found = _of_trainings(setting.name, word, setting.seeds, setting.params, sweep.free, sweep.folder)
     return replace(
         found,
@@ -55,7 +55,7 @@ def confirmed_setting(sweep: SweepResult, setting: SettingResult, word: str) -> 
 
 
 def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) -> ComparedSetting:
-    """The setting of a table's cell: each seed may draw rows of its own."""
+    """Returns a table's cell for a comparison; seeds of data draws are left out of its job keys."""
     without = {key for key in cell.params if SEEDS.fullmatch(key)}
     searches = _by_search(cell)
     if searches:  # the picks differ
@@ -67,7 +67,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
 
 
 def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
-    """The seeds of the complete trainings of each search, where there are several."""
+    """The seeds of each search of a tuned cell; empty for a cell with one search or none."""
     if len(cell.searches) == 1:
         return ()
     seeds = {each.log: each.seed for each in cell.trainings if each.seed is not None}
@@ -83,9 +83,9 @@ def _of_trainings(
     without: Iterable[str] = (),
     folder: Path | None = None,
 ) -> ComparedSetting:
-    """A setting of complete trainings that share parameters, `without` some keys of the job.
+    """Builds a setting from the complete ones among `trainings`, whose jobs share the parameters `shared`.
 
-    `folder` is that of their sweep.
+    `without` are keys to leave out of its job; `folder` is the sweep's folder, which has the runs' files.
     """
     found: dict[int, SeedRun] = {}
     for each in trainings:
@@ -106,7 +106,7 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
-    """A setting of the latest complete run of each seed; `runs` are ordered from the latest on."""
+    """Builds a setting from the first complete run of each seed in `runs`, which are ordered latest first."""
     found: dict[int, SeedRun] = {}
     job: dict[str, str] = {}
     lower: frozenset[str] | None = None
@@ -125,7 +125,7 @@ def read_setting(label: str, word: str, runs: Iterable[Run]) -> ComparedSetting:
 
 
 def same_setting(one: Run, other: Run) -> bool:
-    """Whether two runs of one experiment differ in their seeds alone."""
+    """Whether two runs are of one experiment and the same setting: their jobs differ at most in the seeds."""
     seeds, others = _data_seeds(one), _data_seeds(other)
     redrawn = seeds.get(VALIDATION_SEED) != others.get(VALIDATION_SEED)
     return (
@@ -136,15 +136,15 @@ def same_setting(one: Run, other: Run) -> bool:
 
 
 def _data_seeds(run: Run) -> dict[str, str]:
-    """A run's keys that match `SEEDS`."""
+    """A run's job keys that match `SEEDS`, with their values as text."""
     return {key: text for key, text in run.data.params.items() if SEEDS.fullmatch(key)}
 
 
 def setting_keys(run: Run) -> dict[str, str]:
-    """The job's keys that define the setting: all but the seeds and a sweep's post-hoc keys.
+    """Returns a run's job keys that define its setting: all but seeds and a sweep's post-hoc keys.
 
-    Trainings of a sweep choose the post-hoc keys one by one. Left out are the seeds of training and of
-    validation rows, for trainings of a table's cell those of other draws from the data, too.
+    Each training of a sweep chooses the post-hoc keys (k, lambda, temperature) for itself. The seeds left out
+    are those of training and of validation rows, and for a training of a table's cell all `SEEDS`.
     """
     answered = POSTHOC if kind(run) in ("trial", "confirmation") else {}
     left_out = {SEED, VALIDATION_SEED, *(key for key, grid in answered.items() if grid in run.data.params)}
@@ -155,10 +155,10 @@ def setting_keys(run: Run) -> dict[str, str]:
 def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
     """Finds the settings that the words name, in their order, for `compare_settings` and `score_posthoc`.
 
-    A sweep names all settings that it has confirmed on fresh seeds; a run of one of them names that setting;
-    any other run names itself and the complete runs of its experiment that differ only in the seed, the
-    latest of each. Raises UserError for a word that names nothing, or no complete run, or a run that another
-    word names.
+    The name of a sweep stands for all settings that it has confirmed on fresh seeds; a run of one of them
+    for that setting; any other run for itself and the complete runs of its experiment that differ from it
+    only in the seed (the latest run of each seed). Raises UserError for a word that names nothing, or no
+    complete run, or a run that another word names.
     """
     found = [setting for word in words for setting in _find(runs, word)]
     labels = [setting.label for setting in found]
@@ -182,7 +182,7 @@ def find_settings(runs: Runs, words: Sequence[str]) -> list[ComparedSetting]:
 
 
 def _named_by_job(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
-    """Settings of plain runs under the keys in which they differ, where these tell them apart."""
+    """Labels settings of plain runs by the job keys in which they differ, if that makes labels unique."""
     plain = [each for each in settings if each.plain]
     if len(plain) < 2:
         return list(settings)
@@ -234,7 +234,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
-    """The cell of the latest table that has it: its runs may have been trained for another one."""
+    """The cell named `word` in the latest table that has it; empty where no table has one."""
     if "," not in word:
         return []
     for run in runs.ordered(runs.tagged(Tag.KIND, "table")):
@@ -262,7 +262,7 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | None:
-    """The setting, trial or cell of a run of a sweep or table; None where its result does not have it."""
+    """The setting, trial or cell that a run of a sweep or table belongs to; None if the result lacks it."""
     above: Run | None = run
     while above is not None and kind(above) not in GROUPS:
         above = runs.get(above.data.tags.get(Tag.PARENT, ""))

@@ -1,4 +1,4 @@
-"""Reads the stored results of sweeps and tables: from the home that has them, else from MLflow."""
+"""Reads the stored results of sweeps and tables: from their folder if it is on this machine, else MLflow."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT", SweepResult, TableResult)
 NEIGHBOURS = "knn/"
-"""Begins the metrics with the job's own settings of the neighbours."""
+"""The prefix of the metrics that use the k-NN settings of the run's own job."""
 
 
 def read_sweep(runs: Runs, run: Run) -> SweepResult:
-    """Reads the result of a sweep, and adds the ids and metrics of the runs of its trainings.
+    """Reads the result of a sweep, and adds the MLflow ids and metrics of its trainings' runs.
 
     Args:
         runs: The tracking store.
         run: The run of the sweep, from `Runs.require_group`.
 
     Raises:
-        UserError: Nothing has been stored yet, or it is damaged.
+        UserError: No result has been stored yet, or it is damaged.
 
     Example:
         >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
@@ -54,15 +54,15 @@ def read_sweep(runs: Runs, run: Run) -> SweepResult:
 
 
 def read_table(runs: Runs, run: Run, only: str | None = None) -> TableResult:
-    """Reads the result of a table, and adds the ids and metrics of the runs of its cells.
+    """Reads the result of a table, and adds the MLflow ids and metrics of its cells' runs.
 
     Args:
         runs: The tracking store.
         run: The run of the table, from `Runs.require_group`.
-        only: The label of the one cell whose runs are added. Default: all cells.
+        only: The label of the one cell for which ids and metrics are added. Default: all cells.
 
     Raises:
-        UserError: Nothing has been stored yet, or it is damaged.
+        UserError: No result has been stored yet, or it is damaged.
     """
     result = _read(runs, run, TableResult, "tables", TABLE_JSON)
     asked = [cell for cell in result.cells if only in (None, cell.label)]
@@ -93,7 +93,7 @@ def _with_runs(
 ) -> tuple[TrainingResult, ...]:
     """The trainings with the ids of their runs, and the last values of all metrics that the runs logged.
 
-    Without `neighbours` the metrics of the runs' own neighbours are left out: the cell has others.
+    Without `neighbours`, metrics that begin with `knn/` are left out: the cell has other k-NN settings.
     """
     return tuple(_with_run(each, found.get(each.log), neighbours=neighbours) for each in trainings)
 

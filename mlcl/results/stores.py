@@ -1,6 +1,6 @@
-"""The runs of a tracking store: asked of MLflow, or read from MLflow's SQLite file without MLflow.
+"""Reads the runs of a tracking store through MLflow's client, or from its SQLite file without MLflow.
 
-MLflow's import takes longer than the reading of the file.
+Reading the file is faster than the import of MLflow.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class RunSource(Protocol):
     """A tracking store to read from, without runs that were deleted."""
 
     def get(self, run_id: str) -> Run | None:
-        """The run of MLflow's id; None where there is none."""
+        """Returns the run with this MLflow id; None where there is none."""
 
     def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """The runs whose `tag` is `value` (`how`: =), or matches it (LIKE), the latest first."""
+        """Yields the runs whose `tag` is `value` (`how`: =), or matches it (LIKE), latest first."""
 
     def latest(self) -> Iterator[Run]:
-        """All runs, the latest first."""
+        """Yields all runs, latest first."""
 
 
 class ClientRuns:
@@ -46,7 +46,7 @@ class ClientRuns:
         self._experiments = [str(each.experiment_id) for each in _all(client.search_experiments)]
 
     def get(self, run_id: str) -> Run | None:
-        """The run of MLflow's id; None where there is none or it was deleted."""
+        """Returns the run with this MLflow id; None where it does not exist or was deleted."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -56,7 +56,7 @@ class ClientRuns:
         return run if run.info.lifecycle_stage == "active" else None
 
     def tagged(self, tag: str, value: str, how: str) -> Iterator[Run]:
-        """The runs whose `tag` is `value`, or with LIKE matches it, the latest first."""
+        """Yields the runs whose `tag` is `value`, or with LIKE matches it, latest first."""
         quote = '"' if "'" in value else "'"
         exact, asked = how == "=", value
         if quote in value:  # MLflow's filters have no escape, but _ matches any character
@@ -65,7 +65,7 @@ class ClientRuns:
         return (run for run in found if asked == value or not exact or run.data.tags[tag] == value)
 
     def latest(self) -> Iterator[Run]:
-        """All runs, the latest first."""
+        """Yields all runs, latest first."""
         return self._search("")
 
     def _search(self, where: str) -> Iterator[Run]:
@@ -73,7 +73,7 @@ class ClientRuns:
 
 
 def _all(search: Callable[..., Any]) -> Iterator[Any]:
-    """The results of a search, page by page."""
+    """Yields all results of a paged search of MLflow's client."""
     token = None
     while True:
         page = search(page_token=token)
@@ -84,7 +84,7 @@ def _all(search: Callable[..., Any]) -> Iterator[Any]:
 
 
 class FileRunInfo(NamedTuple):
-    """The fields of `mlflow.entities.RunInfo` that are read."""
+    """The fields of `mlflow.entities.RunInfo` that mlcl uses."""
 
     run_id: str
     run_name: str
@@ -93,7 +93,7 @@ class FileRunInfo(NamedTuple):
 
 
 class FileRunData(NamedTuple):
-    """The fields of `mlflow.entities.RunData` that are read."""
+    """The fields of `mlflow.entities.RunData` that mlcl uses."""
 
     metrics: dict[str, float]
     params: dict[str, str]
@@ -101,24 +101,24 @@ class FileRunData(NamedTuple):
 
 
 class FileRun(NamedTuple):
-    """A run of the file, with the names of `mlflow.entities.Run`."""
+    """A run read from the SQLite file, with the same attributes as `mlflow.entities.Run`."""
 
     info: FileRunInfo
     data: FileRunData
 
 
 class FileRuns:
-    """The runs of an SQLite file of MLflow 3.17, as a `RunSource`. Nothing is written."""
+    """The runs of an SQLite file of MLflow 3.17, as a `RunSource`. The file is opened read-only."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def get(self, run_id: str) -> FileRun | None:
-        """The run of MLflow's id; None where there is none or it was deleted."""
+        """Returns the run with this MLflow id; None where it does not exist or was deleted."""
         return next(self._runs("AND r.run_uuid = ?", run_id), None)
 
     def tagged(self, tag: str, value: str, how: str) -> Iterator[FileRun]:
-        """The runs whose `tag` is `value`, or with LIKE matches it, the latest first."""
+        """Yields the runs whose `tag` is `value`, or with LIKE matches it, latest first."""
         where = f"AND r.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ? AND value {how} ?)"
         # SQLite's LIKE ignores case.
         like = re.compile(re.escape(value).replace("%", ".*").replace("_", "."), re.DOTALL).fullmatch
@@ -126,7 +126,7 @@ class FileRuns:
         return (run for run in found if how != "LIKE" or like(run.data.tags[tag]))
 
     def latest(self) -> Iterator[FileRun]:
-        """All runs, the latest first."""
+        """Yields all runs, latest first."""
         return self._runs("")
 
     def _runs(self, where: str, *values: str) -> Iterator[FileRun]:

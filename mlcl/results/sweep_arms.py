@@ -1,4 +1,4 @@
-"""The arms of a sweep: their searches with the races, and the verdicts on their confirmed trainings."""
+"""The arms of a sweep with their searches and races, and the verdicts on their confirmed trainings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Verdicts = Annotated[tuple[Verdict, ...], PlainSerializer(lambda its: [each.as_d
 
 @dataclass(frozen=True)
 class Entrant:
-    """A setting that is trained on the fresh seeds of a race.
+    """A setting that takes part in a race: it is trained on the race's fresh seeds.
 
     Attributes:
-        name: The setting's name: `as written`, or that of its trial.
+        name: The setting's name: `as written`, or the name of its trial.
         scores: The validation score on each seed of the race, NaN where the training failed.
-        found: The score of its trial in the search, None for a job as written that is no trial.
-        alone: Where the race chooses neighbours, the search's score on each seed, without that choice.
-        knn: The k, lambda and temperature with which it has `scores`; a lambda of 0 is the model alone.
+        found: The score of its trial in the search; None for the job as written if it is no trial.
+        alone: If the race chooses k-NN settings, the search's own metric on each seed, without that choice.
+        knn: The k, lambda and temperature that gave `scores`; lambda 0 means without neighbours.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Entrant:
 
     @property
     def neighbours(self) -> str:
-        """The choice of neighbours in words; empty where the race made none."""
+        """The k-NN settings that the race chose, in words; empty where it chose none."""
         if not self.knn:
             return ""
         if not self.knn["lambda"]:
@@ -48,21 +48,22 @@ class Entrant:
 
     @property
     def mean(self) -> float:
-        """The mean over the seeds, NaN where one of them failed."""
+        """The mean of `scores` over the seeds, NaN where a training failed."""
         return fmean(self.scores) if self.scores else math.nan
 
 
 @dataclass(frozen=True)
 class ArmSearch:
-    """A search of an arm.
+    """One hyperparameter search of an arm, with its race.
 
     Attributes:
-        number: Its number in the arm, from 1.
+        number: Its number in the arm, counted from 1.
         trials: The number of its complete trials.
         race: The entrants of its race, the job as written first; empty without a race.
         pick: The name of the entrant with the best mean; empty where the race has not ended.
-        kept: The share of the pick's lead over the median trial that the fresh seeds keep, see `kept_share`.
-        stopped: How many trials were left out and why, where the search stopped early.
+        kept: The fraction of the pick's lead over the median trial that remains on fresh seeds; see
+            `kept_share`.
+        stopped: If the search stopped early, a text on how many trials were skipped and why; else empty.
     """
 
     number: int
@@ -74,7 +75,7 @@ class ArmSearch:
 
     @property
     def sentence(self) -> str:
-        """The race in words; empty without one that has ended."""
+        """The outcome of the race in words; empty where no race has ended."""
         by_name = {each.name: each for each in self.race}
         if self.pick not in by_name:
             return ""
@@ -93,12 +94,12 @@ class ArmSearch:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """An arm of a sweep, which is searched with the same budget as the others.
+    """An arm of a sweep: the model, the control or a baseline, each searched with the same budget.
 
     Attributes:
-        name: `heads` (`job` for one without heads), `control`, or the name of a baseline.
-        role: Whether it is the model, a baseline, or the control, which is a baseline, too.
-        searches: Its searches, or the race alone of a job without a search; empty without either.
+        name: `heads` (or `job` if the job has no heads), `control`, or the name of a baseline.
+        role: Model or baseline; the control is both a control and a baseline.
+        searches: Its searches. For a job that was not searched, one entry with the race, or none.
     """
 
     name: str
@@ -107,16 +108,16 @@ class ArmResult:
 
     @property
     def sentences(self) -> list[str]:
-        """A line for each race."""
+        """One line for each race that has ended."""
         return self._lines([its.sentence for its in self.searches])
 
     @property
     def stops(self) -> list[str]:
-        """A line for each search that stopped early."""
+        """One line for each search that stopped early."""
         return self._lines([its.stopped for its in self.searches])
 
     def _lines(self, told: Sequence[str]) -> list[str]:
-        """The texts of the searches that have one, each after the name of its search."""
+        """The texts that are not empty, each after the name of the arm and the number of its search."""
         several = len(self.searches) > 1
         names = [f"{self.name}, search {each.number}" if several else self.name for each in self.searches]
         return [f"{name}: {text}" for name, text in zip(names, told, strict=True) if text]
@@ -127,15 +128,15 @@ def sweep_verdicts(
 ) -> tuple[Verdict, ...]:
     """Returns the verdicts of a sweep: heads against control, then the best model against the best baseline.
 
-    Validation chooses the best baseline, and of several settings of a search the one that counts. A verdict
-    is missing where one of its arms has no complete training.
+    The best arm of a role, and the one setting that counts for each search, have the best mean on validation.
+    A verdict is left out where one of its arms has no complete training.
 
     Args:
         settings: The settings that were confirmed.
-        score: The metric of validation that ranks settings; the verdicts are by its value on test.
+        score: The validation metric that ranks settings; the verdicts compare its counterpart on test.
         mode: max or min.
-        margin: Differences up to this do not matter.
-        rows: The number of test rows, 0 where it is unknown.
+        margin: The largest difference that does not matter, in the metric's units.
+        rows: The number of test rows, 0 if unknown.
     """
     arms = _arms(settings, score, mode)
     metric = score.replace("val/", "test/")
@@ -162,7 +163,10 @@ def sweep_verdicts(
 def best_setting(
     settings: Iterable[SettingResult], score: str, mode: str, *, arm: str = "", role: Role = Role.MODEL
 ) -> SettingResult | None:
-    """Returns the best setting of an arm or of a role by its mean on validation; None for none."""
+    """Returns the setting with the best mean on validation, of the arm `arm` if given, else of the role.
+
+    None where no such setting has a complete training.
+    """
     known = [
         each
         for each in settings
@@ -180,7 +184,7 @@ def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """The settings of an arm that count, one for each search, with their complete trainings."""
+    """An arm with its complete trainings, grouped by search: of each search only its best setting."""
 
     name: str
     role: Role
@@ -188,11 +192,11 @@ class _Confirmed:
     searches: tuple[tuple[TrainingResult, ...], ...]
 
     def validation(self, score: str) -> float:
-        """The mean over the searches of the means on validation."""
+        """The mean over the searches of their mean scores on validation."""
         return fmean(_mean(its, score) for its in self.searches)
 
     def tested(self, score: str) -> Arm:
-        """The arm with its values on test."""
+        """The arm with its outcomes on test."""
         metric = score.replace("val/", "test/")
         return Arm(
             self.name,
@@ -202,7 +206,7 @@ class _Confirmed:
 
 
 def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str, _Confirmed]:
-    """The arms that have trainings with the metric on both splits, by name."""
+    """The arms with a complete training that has the metric on validation and test, keyed by name."""
     sign = 1 if mode == "max" else -1
     found: dict[str, dict[int, list[SettingResult]]] = {}
     for each in settings:

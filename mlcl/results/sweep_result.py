@@ -1,4 +1,4 @@
-"""The model of a sweep: what was asked, its trainings, its settings on fresh seeds, and its verdict."""
+"""The dataclasses of a sweep's result: the request, its trainings, its confirmed settings, its verdicts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mlcl.tracking import State
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """The amounts that the last command on a sweep asked for.
+    """The amounts of work that the last command on a sweep asked for.
 
     Attributes:
         trials: The number of search trials of each arm.
         seeds: The number of fresh seeds of each arm.
-        confirm: The number of settings that race, or are confirmed without a race.
+        confirm: The number of settings that enter the race, or that are confirmed if there is no race.
         searches: The number of searches of each arm.
-        budget: The budget as it was typed, empty for none.
+        budget: The budget as the user typed it, empty for none.
     """
 
     trials: int
@@ -38,9 +38,9 @@ class SweepRequest:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """A data set: its name, the digest of its content and split, the notes of its preparation, its test rows.
+    """A data set: its name, the digest of its content and split, notes of its preparation.
 
-    Without a known number, `test_rows` is 0.
+    `test_rows` is the number of test rows, 0 if unknown.
     """
 
     name: str
@@ -51,28 +51,33 @@ class DataSummary:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """A sweep as it stands.
+    """The result of a sweep, finished or not.
 
     Attributes:
-        goals: The metrics of each training's `values`.
+        id: The sweep's id, which is also the name of its folder.
+        name: The name that the user gave it.
+        reason: Why it has its state; empty for none.
+        registered: The line for the user on the registered model that the sweep made; empty for none.
+        spent: The part of the budget that was used, in words.
+        goals: The metrics whose final values each training has in its `values`, with their modes.
         score: The metric that ranks trials and prunes them; `mode` is max or min.
-        fresh_score: The metric of validation that ranks settings on fresh seeds: `score`, or `knn/val/...`
-            where races chose the neighbours. Verdicts are by its value on test.
-        trials: The search trials that compare in the latest space, in order.
+        fresh_score: The validation metric that ranks settings on fresh seeds: `score`, or `knn/val/...`
+            where races chose the k-NN settings. Verdicts compare its counterpart on the test split.
+        trials: The search trials that fit the latest space, ordered by number.
         dropped: Search trials that do not fit the latest space.
-        baseline_trials: The trials of the searches of the baselines that the last command named.
-        earlier_baseline_trials: The trials of the searches of other baselines.
+        baseline_trials: The search trials of the baselines that the last command named.
+        earlier_baseline_trials: The search trials of baselines that only earlier commands named.
         arms: The arms of the last command, with their searches and races.
         race_trainings: The trainings of all races.
         confirmations: The settings that the last command confirmed on fresh seeds.
         earlier: Settings that earlier commands confirmed.
         job: The job as written.
-        params: The parameters of the job that trials start from.
+        params: The parameters of the job from which trials start.
         space: The text of the latest space file.
-        free: The post-hoc keys that each training chooses for itself.
-        lower_is_better: Patterns of metrics that are better where they are lower.
-        provenance: Code, libraries and data, of the sweep and all of its trainings, by title.
-        undelivered: How many logs MLflow has not got yet.
+        free: The post-hoc keys (k, lambda, temperature) that each training chooses for itself.
+        lower_is_better: Patterns of the metrics that are better where lower.
+        provenance: The code, libraries and data of the sweep and its trainings, keyed by a title.
+        undelivered: The number of logs that have not reached MLflow yet.
 
     Example:
         >>> sweep = read_sweep(runs, runs.require_group("my-sweep"))
@@ -117,7 +122,7 @@ class SweepResult:
     @computed_field
     @property
     def verdicts(self) -> Verdicts:
-        """Heads against control, then the best model against the best baseline; see `sweep_verdicts`."""
+        """Verdicts on heads against control and best model against best baseline, see `sweep_verdicts`."""
         margin = self.job.get("evaluation", {}).get("margin", MARGIN)
         rows = self.data.test_rows if self.data else 0
         return sweep_verdicts(self.confirmations, self.fresh_score, self.mode, margin=margin, rows=rows)
@@ -125,7 +130,7 @@ class SweepResult:
     @computed_field
     @property
     def best(self) -> Annotated[TrainingResult | None, PlainSerializer(lambda trial: trial and trial.label)]:
-        """The best complete trial; None for none."""
+        """The complete trial with the best score; None if no trial is complete."""
         return next(iter(ranked(self.trials, self.mode)), None)
 
     @computed_field
@@ -136,21 +141,21 @@ class SweepResult:
 
     @property
     def all_trials(self) -> list[TrainingResult]:
-        """All search trials, also those that do not compare in the latest space, and those of baselines."""
+        """All search trials, including those that do not fit the latest space and those of baselines."""
         return [*self.trials, *self.dropped, *self.baseline_trials, *self.earlier_baseline_trials]
 
     @property
     def settings(self) -> list[SettingResult]:
-        """All settings with fresh seeds: trained baselines, models, fitted baselines, each by their order.
+        """All settings with fresh seeds: trained baselines, then models, then fitted baselines.
 
-        The first one is the reference of comparisons.
+        Within each group they are in order of confirmation. The first one is the reference of comparisons.
         """
         found = [*self.confirmations, *self.earlier]
         return sorted(found, key=lambda its: (its.is_fitted, Role.BASELINE not in its.role, its.order))
 
 
 class Scored(Protocol):
-    """A training with what ranks it."""
+    """A training that `ranked` and `pareto` can compare."""
 
     @property
     def state(self) -> State:
@@ -158,7 +163,7 @@ class Scored(Protocol):
 
     @property
     def score(self) -> float | None:
-        """The value that ranks it."""
+        """The value by which the training is ranked; None if it has none."""
 
     @property
     def values(self) -> Sequence[float]:
@@ -169,14 +174,17 @@ ScoredT = TypeVar("ScoredT", bound=Scored)
 
 
 def ranked(trials: Sequence[ScoredT], mode: str) -> list[ScoredT]:
-    """The complete trials, the best score first, the earliest of equals."""
+    """Returns the complete trials ordered by score, best first; trials with equal scores keep their order."""
     complete = [trial for trial in trials if trial.state is State.COMPLETE and trial.score is not None]
     sign = -1.0 if mode == "max" else 1.0
     return sorted(complete, key=lambda trial: sign * (trial.score or 0.0))
 
 
 def pareto(trials: Sequence[ScoredT], goals: Sequence[Goal]) -> list[ScoredT]:
-    """The complete trials that no other one beats in a goal without losing in another."""
+    """Returns the Pareto front: the complete trials that no other trial dominates.
+
+    A trial dominates another if it is at least as good in every goal and better in one.
+    """
     complete = [each for each in trials if each.state is State.COMPLETE and len(each.values) == len(goals)]
     signs = np.array([-1.0 if goal.mode == "max" else 1.0 for goal in goals])
     costs_TG = np.array([trial.values for trial in complete]).reshape(-1, len(goals)) * signs

@@ -1,4 +1,4 @@
-"""The model of a table: its cells, which figures match the printed ones, and what its tests say."""
+"""The dataclass of a table's result: its cells, how they agree with the paper, and statistical tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Verdicts = Annotated[
     list[tuple[str, Verdict]],
     PlainSerializer(lambda verdicts: [{"cells": shared, **its.as_dict()} for shared, its in verdicts]),
 ]
-"""Verdicts after the row or column that the compared cells share."""
+"""Pairs of the row or column that the compared cells share (empty for none) and the verdict on them."""
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,23 @@ class TableResult:
     """A table of a paper as it was when its last command ended.
 
     Attributes:
-        id: The table's id, the name of its folder.
+        id: The table's id, which is also the name of its folder.
         name: The name that the user gave it.
-        command: The command line.
-        title: The title, `source` and `about` of the table file: what it shows, the paper, what is reduced.
+        command: The command line that produced it.
+        title: The title in the table file.
+        source: The paper and the table in it.
+        about: The table file's remarks on how it differs from the paper.
         state: COMPLETE where no figure is missing; else `reason` says why not.
-        folder: The folder with its files in a home.
+        folder: The folder with the table's files.
         cells: The cells in the table's order.
-        unit: `percent` or `share`.
-        higher: Whether more is better, by the name of a figure.
-        undelivered: How many logs MLflow has not got yet.
+        unit: `percent`, or `share` for values from 0 to 1.
+        higher: Whether larger values are better, keyed by the name of a figure.
+        undelivered: The number of logs that have not reached MLflow yet.
         run_id: The id of the table's run in MLflow, None where it has not been delivered.
-        ranks: The tests over data sets of each figure, where the table asks for them.
-        lower_is_better: Patterns of metrics that are better where they are lower.
-        notes: The notes on the data sets of the cells, by the data set's name.
-        provenance: Code, libraries and data, of the table and all of its trainings, by title.
+        ranks: For each figure the rank tests of methods over data sets, where the table file asks for them.
+        lower_is_better: Patterns of the metrics that are better where lower.
+        notes: The notes on the cells' data sets, keyed by the data set's name.
+        provenance: The code, libraries and data of the table and its trainings, keyed by a title.
         control: The row with which others are compared; empty where the table names none.
 
     Example:
@@ -86,40 +88,40 @@ class TableResult:
         return list(dict.fromkeys(figure.name for cell in self.cells for figure in cell.figures))
 
     def cell(self, row: str, column: str) -> CellResult | None:
-        """A cell; None where it was not asked for."""
+        """Returns the cell of a row and column; None where the table does not have it."""
         return next((c for c in self.cells if (c.row, c.column) == (row, column)), None)
 
     @computed_field
     @property
     def outside(self) -> list[str]:
-        """The figures that are out of tolerance, each as `ID NAME` with its cell's id."""
+        """The figures whose mean is out of tolerance, each as `CELL_ID FIGURE_NAME`."""
         return self._with_verdict("outside")
 
     @computed_field
     @property
     def missing(self) -> list[str]:
-        """The figures that lack a number for one of their seeds, each as `ID NAME`."""
+        """The figures that lack the value of a seed, each as `CELL_ID FIGURE_NAME`."""
         return self._with_verdict("missing")
 
     @computed_field
     @property
     def verdicts(self) -> Verdicts:
-        """Each cell against the control of its data, by each figure; see `table_verdicts`."""
+        """The verdicts on the cells against a reference with the same data, see `table_verdicts`."""
         return table_verdicts(self.cells, self.higher, self.control, self.unit)
 
     @property
     def conclusions(self) -> list[str]:
-        """The verdicts in words, or their counts where they are many."""
+        """The verdicts as sentences, or counts of their answers where there are many."""
         return conclusions_of(self.verdicts)
 
     @property
     def printed(self) -> bool:
-        """Whether the paper prints any of the figures."""
+        """Whether any figure has a number from the paper."""
         return any(figure.printed is not None for cell in self.cells for figure in cell.figures)
 
     @property
     def limits(self) -> dict[str, float]:
-        """The tolerance of each figure that is judged, by its name."""
+        """The tolerances of the figures that are compared with the paper, keyed by the figure's name."""
         return {
             figure.name: figure.tolerance
             for cell in self.cells
@@ -129,7 +131,7 @@ class TableResult:
 
     @property
     def judged(self) -> int:
-        """The number of figures that were compared with a printed one."""
+        """The number of figures that were compared with a number from the paper."""
         return len(self._with_verdict("within", "outside"))
 
     def _with_verdict(self, *verdicts: Agreement) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tests of a table's figures: methods over data sets."""
+"""Statistical tests on a table's figures: its rows are methods, its columns data sets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from mlcl.significance.rank_tests import LEAST
 def ranked_figures(
     cells: Sequence[CellResult], higher: Mapping[str, bool], ranks: RankTests
 ) -> tuple[dict[str, Any], ...]:
-    """Ranks the rows of a table, which are methods, over its columns, which are data sets, for each figure.
+    """Ranks the rows of a table (methods) over its columns (data sets), for each figure.
 
-    Returns a tree for each figure as `table.json` has it, with at least `metric` and `sentences`. A cell
-    counts where all of its seeds have the figure. A row that the table keeps from some of the columns is left
-    out, so that it does not cost the others these data sets.
+    Returns a dict for each figure as `table.json` has it, with at least `metric` and `sentences`. A cell
+    counts if all of its seeds have the figure. A row that lacks the cell of some column in the table is left
+    out, so that the other rows keep this data set.
 
     Args:
         cells: The cells of a table.
-        higher: Whether more is better, by the name of a figure.
-        ranks: The table's request: the control, the rope, and the rows to leave out.
+        higher: Whether larger values are better, keyed by the name of a figure.
+        ranks: The table file's options: the control, the region of practical equivalence (`rope`), and the
+            rows to leave out.
     """
     names = dict.fromkeys(figure.name for cell in cells for figure in cell.figures)
     return tuple(_ranked(cells, name, ranks, higher=higher[name]) for name in names)

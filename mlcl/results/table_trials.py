@@ -1,4 +1,4 @@
-"""The trainings of a table's tuned cells as a pandas frame, read from its Parquet file."""
+"""Reads the trainings of a table's tuned cells from its Parquet file as a pandas frame."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from mlcl.errors import UserError
 
 
 def read_trials(file: Path) -> pd.DataFrame:
-    """Reads `trials.parquet` of a table: trials, races and fresh seeds, a row for each.
+    """Reads `trials.parquet` of a table, with one row for each training: trials, races and fresh seeds.
 
-    `settings` and `metrics` hold a dict in each row; `epochs` and `intermediate` hold lists of equal length.
-    The frame's `attrs` have the table's name and id, the commits that trained and whether all were clean.
+    The columns `settings` and `metrics` hold dicts; `epochs` and `intermediate` hold lists of equal length.
+    The frame's `attrs` have the table's name and id, the commits that trained the runs, and whether all of
+    these commits were without uncommitted changes.
     Raises UserError where the file is missing or damaged.
 
     Example:

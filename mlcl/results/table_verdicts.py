@@ -1,4 +1,4 @@
-"""The verdicts of a table: its cells against the control, or else against the best baseline or first cell."""
+"""Verdicts on a table's cells against its control, or else against its best fitted baseline or first cell."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ COUNTED = {
 def table_verdicts(
     cells: Sequence[CellResult], higher: Mapping[str, bool], control: str = "", unit: str = "percent"
 ) -> list[tuple[str, Verdict]]:
-    """Compares the cells that saw the same data with one of them, by each figure.
+    """Compares the cells with the same data with one of them, for each figure.
 
-    Returns each verdict after the row or column that its cells share. Verdicts speak of metrics as trainings
-    have them, not in the table's unit. Holm's correction is over the cells of a figure with the same data.
+    Returns pairs of the row or column that the compared cells share (empty for none) and a verdict. Verdicts
+    have the values of the trainings' metrics, not the table's unit. Holm's correction is over the verdicts on
+    one figure with the same data.
 
     Args:
         cells: The cells of a table. Those whose `data` is empty are left out.
-        higher: Whether more is better, by the name of a figure.
-        control: The row or column with which others are compared. Empty for none: then it is the best fitted
-            baseline on validation, or else the first cell with a value.
+        higher: Whether larger values are better, keyed by the name of a figure.
+        control: The row or column with which others are compared. If empty, the fitted baseline with the best
+            mean on validation, or else the first cell with a value.
         unit: The unit of the figures, `percent` or `share`.
     """
     groups: dict[str, list[CellResult]] = {}
@@ -51,7 +52,10 @@ def table_verdicts(
 
 
 def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
-    """The sentences of verdicts; of more than `MOST_SENTENCES` the counts of answers by metric."""
+    """Returns the verdicts as sentences; if they exceed `MOST_SENTENCES`, counts of their answers instead.
+
+    There is one sentence with counts for each metric and reference.
+    """
     if len(verdicts) <= MOST_SENTENCES:
         return sentences_of(verdicts)
     counts: dict[tuple[str, str], Counter[Answer]] = {}
@@ -66,14 +70,14 @@ def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
 
 
 def sentences_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
-    """A sentence for each verdict, after the row or column that its cells share."""
+    """Returns one sentence for each verdict; the shared row or column, if any, stands before it."""
     return [f"{shared}: {its.sentence}" if shared else its.sentence for shared, its in verdicts]
 
 
 def _family(
     found: Sequence[tuple[CellResult, FigureResult]], shared: str, control: str, unit: str, *, higher: bool
 ) -> tuple[Verdict, ...]:
-    """The verdicts on the cells of one figure and data set; none without a reference."""
+    """The verdicts on one figure of cells with the same data; empty where the reference has no value."""
     known = {label_in(cell, shared): (cell, figure) for cell, figure in found if figure.by_seed}
     against = control or _reference(known, higher=higher)
     if against not in known:
@@ -104,18 +108,18 @@ def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, Fig
 
 
 def _shared(cells: Sequence[CellResult]) -> str:
-    """The column that all cells are in, or else the row; empty where they share neither."""
+    """The name of the column that all cells share, or else of the row; empty where they share neither."""
     columns, rows = ({getattr(each, side) for each in cells} for side in ("column", "row"))
     return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
 
 
 def label_in(cell: CellResult, shared: str) -> str:
-    """The label of a cell in verdicts on cells of one row or column: its other name."""
+    """Returns a cell's label in verdicts: its row and column, without the one named `shared`."""
     return ", ".join(name for name in (cell.row, cell.column) if name != shared) or cell.row
 
 
 def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
-    """The label of the best fitted baseline on validation, or else of the first cell; empty for none."""
+    """The label of the fitted baseline with the best validation mean, or else of the first cell; or empty."""
     scores = {
         label: fmean(figure.validation_by_seed.values()) * (1 if higher else -1)
         for label, (cell, figure) in known.items()
@@ -127,9 +131,10 @@ def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: 
 def _arm(
     label: str, cell: CellResult, figure: FigureResult, unit: str, *, like: CellResult | None = None
 ) -> Arm:
-    """The seeds of a cell by search; a fitted baseline that no seed changes is one outcome.
+    """The cell as an arm, with the outcomes of its seeds grouped by search.
 
-    A cell without a search that has the seeds of the searches of `like` is divided as that one.
+    A fitted baseline with equal values for all seeds becomes a single outcome. A cell that is not tuned but
+    has the seeds of `like` is grouped by the searches of `like`.
     """
     scale = 100.0 if unit == "percent" else 1.0
     trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
@@ -149,7 +154,7 @@ def _arm(
 
 
 def _same_seeds(cell: CellResult, other: CellResult) -> bool:
-    """Whether both cells have runs of the same seeds in the same order, but for missing ones."""
+    """Whether both cells list the same seeds in the same order, apart from missing runs."""
     pairs = [*zip(_seeds(cell), _seeds(other), strict=False)]
     known = [(one, its) for one, its in pairs if one is not None and its is not None]
     return len(cell.runs) == len(other.runs) and bool(known) and all(one == its for one, its in known)
@@ -163,6 +168,6 @@ def _seeds(cell: CellResult) -> list[int | None]:
 
 
 def _draw_by_seed(cell: CellResult) -> bool:
-    """Whether the seeds of a cell drew different rows from the data, validation apart."""
+    """Whether a cell's seeds differ in a random draw from the data other than the validation rows."""
     keys = {key for each in cell.trainings for key in each.changes if SEEDS.fullmatch(key)}
     return bool(keys - {VALIDATION_SEED})

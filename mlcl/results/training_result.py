@@ -1,4 +1,4 @@
-"""Results of trainings, and of settings that were trained again on fresh seeds."""
+"""The dataclasses of a training's result, and of a setting that was trained again on fresh seeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlcl.significance.roles import Role
 from mlcl.tracking import State
 
 Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
-"""A float. JSON has no NaN and no infinity, which are written as null and read as NaN."""
+"""A float that may be NaN or infinite: JSON has neither, so both are written as null and read as NaN."""
 RoleField = Annotated[
     Role,
     PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
@@ -22,11 +22,11 @@ RoleField = Annotated[
 ]
 """The roles of a setting or an arm, as a list of names in JSON."""
 RunId = Annotated[str | None, Field(alias="mlflow_run_id")]
-"""The id of a run in MLflow, None where the run has not been delivered."""
+"""The id of a run in MLflow, None where the run has not been sent there yet."""
 
 
 def training_folder(owner: Path, key: str) -> Path:
-    """The folder of a training in the folder of its sweep or table."""
+    """Returns the folder of the training `key` in the folder `owner` of its sweep or table."""
     return owner / "trials" / key
 
 
@@ -35,18 +35,23 @@ class TrainingResult:
     """A training: a search trial (with a `number`), a seed of a confirmed setting, or of a table's cell.
 
     Attributes:
-        key: The training's key in its sweep or table.
-        label: The name for people.
+        key: The training's key in its sweep or table, which is unique there.
+        label: The name that is shown to the user.
         settings: The values of the searched keys.
-        score: The value of the sweep's score; the last intermediate value of a training that is not COMPLETE.
-        values: The final value of each goal.
-        chosen: The post-hoc keys (k, lambda, temperature) that gave the score.
+        score: The value of the sweep's score; the last intermediate value if the training is not COMPLETE.
+        values: The final value of each goal of the sweep.
+        chosen: The values of the post-hoc keys (k, lambda, temperature) that gave the score.
         metrics: The final metrics.
-        blocks: The metrics of test without each block of its rows; empty where test was not read.
-        intermediate: The score's (epoch, value) at each validation.
-        changes: The parameters that differ from those of the search, setting or cell, None for a lacking key.
-        fingerprint: Digest of the data set with its split.
-        started: Milliseconds since 1970, None where the training's log is gone.
+        blocks: For each test metric, its values with one block of test rows left out at a time (jackknife);
+            empty where the test split was not evaluated.
+        reason: Why the training has its state; empty for none.
+        intermediate: The (epoch, score) pairs of all validations.
+        changes: The parameters that differ from those of its search, setting or cell; None for a key that
+            the training lacks.
+        fingerprint: The digest of the data set with its split.
+        started: The start time in milliseconds since 1970 (UTC), None where the training's log is gone.
+        seconds: The wall-clock duration over all sessions, None if unknown.
+        cpu_seconds: The duration times the number of CPUs that it held; `gpu_seconds` likewise.
         log: The id of its log: MLflow's run has it as the tag `mlcl.log`.
     """
 
@@ -76,16 +81,16 @@ class TrainingResult:
     @computed_field
     @property
     def epoch(self) -> int:
-        """The epoch of the last intermediate value, 0 without one."""
+        """The epoch of the last validation, 0 before the first."""
         return self.intermediate[-1][0] if self.intermediate else 0
 
     def params(self, shared: Mapping[str, Any]) -> dict[str, Any]:
-        """The training's parameters, from those that it shares with others."""
+        """Returns the training's parameters: the `shared` ones, updated with its `changes`."""
         return {key: value for key, value in {**shared, **self.changes}.items() if value is not None}
 
 
 def changes(shared: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
-    """The `params` that differ from the `shared` ones, and None for each key that they lack."""
+    """Returns the `params` that differ from `shared`, with None for each key that only `shared` has."""
     differing = {key: value for key, value in params.items() if key not in shared or shared[key] != value}
     return differing | dict.fromkeys(shared.keys() - params.keys())
 
@@ -95,13 +100,13 @@ class SettingResult:
     """A setting that was trained again on fresh seeds.
 
     Attributes:
-        name: What the setting is: a baseline's name, `as written` or `trial 3`. It does not change, and no
-            two settings of a sweep share one.
-        labels: The names that the setting has now, with its rank: `best found (trial 3)`. Several where it
-            is a baseline, too, or the job as written. Empty where it is no candidate any more.
-        role: Whether it is a model or a baseline, and of the control.
+        name: The setting's permanent name, unique in the sweep: a baseline's name, `as written` or `trial 3`.
+        labels: The names that the setting has now, with its rank: `best found (trial 3)`. It has several if
+            it is also a baseline or the job as written, and none if it is no candidate any more.
+        seeds: The trainings on fresh seeds.
+        role: Model or baseline; a control is both a control and a baseline.
         arm: The arm whose search found it; `search` is the number of the search.
-        trial: The label of the search trial that it is, empty for none.
+        trial: The label of the search trial with the same settings, empty for none.
         order: Its position among the settings by the time at which they were first confirmed.
         params: The parameters of its job, without the seeds.
     """
@@ -125,14 +130,14 @@ class SettingResult:
     @computed_field
     @property
     def label(self) -> str:
-        """The names that it has now, in one text."""
+        """The setting's current names, joined by ` = `."""
         return " = ".join(self.labels)
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it is a baseline that is fitted, not trained: it has no embedding and no neighbours."""
+        """Whether the setting is a fitted baseline, which has no embeddings and thus no neighbours."""
         return "baseline" in self.params
 
     def metric_values(self, metric: str) -> list[float]:
-        """The metric of every seed that has it."""
+        """Returns the values of a metric over the seeds that have it."""
         return [seed.metrics[metric] for seed in self.seeds if metric in seed.metrics]

@@ -1,1 +1,1 @@
-"""Whether one setting or method is better than another: paired tests, ranks, models against baselines."""
+"""Statistical tests of whether one setting or method is better than another."""

@@ -1,4 +1,4 @@
-"""Errors of an arm's mean by searches, seeds and test rows, and the interval of a difference with them.
+"""Estimates variances of an arm's mean from searches, seeds and test rows, and the width of an interval.
 
 All functions take arrays with any leading axes, so that a simulation estimates many experiments at once.
 """
@@ -15,8 +15,11 @@ Array = NDArray[np.float64]
 
 
 class ArmError(NamedTuple):
-    """An arm's mean over its searches, the variance of that mean with its degrees of freedom, and the part of
-    the variance that comes from seeds. The variance is NaN where one training alone is known."""
+    """The mean of an arm over its searches, with the variance of this mean; each array has the leading axes.
+
+    `freedom` has the degrees of freedom of the variance, `seeds` its part that comes from the seeds. The
+    variance is NaN where the arm has only one training.
+    """
 
     mean: Array
     variance: Array
@@ -25,10 +28,11 @@ class ArmError(NamedTuple):
 
 
 def arm_error(values: Array) -> ArmError:
-    """The error of an arm from `values` [..., search, seed], NaN where a training failed.
+    """Estimates mean and variance of an arm from `values` [..., search, seed], NaN where a training failed.
 
-    Every search counts equally. With two searches or more the variance is that of their means, by S; it
-    contains the seeds. With one search it is that of the seeds, by K: it speaks of one search's outcome.
+    Every search counts equally. With S >= 2 searches, the variance of the mean is the sample variance of the
+    searches' means over S, which includes the seeds' part. With one search of K seeds it is the sample
+    variance of the seeds over K, so that it holds for the setting of this search only.
     """
     there = np.isfinite(values)
     count = there.sum(-1)
@@ -49,12 +53,14 @@ def arm_error(values: Array) -> ArmError:
 
 
 OTHERS = 1.0
-"""Degrees of freedom with which the other arms' variance counts in an arm's own, in `shared_errors`."""
+"""The weight, in degrees of freedom, of the other arms' mean variance in an arm's own, in `shared_errors`."""
 
 
 class SharedErrors(NamedTuple):
-    """The variance of each arm's mean without what all arms share, its degrees of freedom, and the most that
-    a difference of two arms can have."""
+    """The variance [..., arm] of each arm's mean, without the effects of units that all arms share.
+
+    `freedom` is its degrees of freedom, `most` the largest degrees of freedom of a difference of two arms.
+    """
 
     variance: Array
     freedom: float
@@ -62,10 +68,11 @@ class SharedErrors(NamedTuple):
 
 
 def shared_errors(values: Array) -> SharedErrors:
-    """The errors of arms whose units draw the same data, from `values` [..., arm, unit] without gaps.
+    """Estimates the variances of arms whose units draw the same data, from `values` [..., arm, unit].
 
-    A unit is a search, or a seed, of one number in all arms. y_rs = m_r + b_s + e_rs, and b_s cancels in the
-    difference of two arms. With R arms, S units and the residuals e_rs after arm and unit means,
+    A unit is a search number, or a seed, that all arms have; no value may be NaN. In y_rs = m_r + b_s + e_rs,
+    the effect b_s of unit s cancels in the difference of two arms. With R arms, S units and the residuals
+    e_rs after arm and unit means,
 
         s_r^2 = sum_s e_rs^2 / ((S - 1) (1 - 1 / R))
         v_r = ((S - 1) s_r^2 + OTHERS mean_{q != r} s_q^2) / (S - 1 + OTHERS) / S
@@ -85,9 +92,10 @@ def shared_errors(values: Array) -> SharedErrors:
 
 
 def rows_variance(differences: Array) -> Array:
-    """The delete-a-block jackknife's variance from `differences` [..., B], each without one block of rows.
+    """Returns the delete-a-block jackknife variance of a difference, from `differences` [..., B].
 
-    (B - 1) / B times the sum of squared distances from their mean; its degrees of freedom are B - 1.
+    Each of the B values leaves out one block of test rows. The variance is (B - 1) / B times the sum of
+    squared distances from their mean; it has B - 1 degrees of freedom.
     """
     blocks = differences.shape[-1]
     distances = differences - differences.mean(-1, keepdims=True)
@@ -95,15 +103,15 @@ def rows_variance(differences: Array) -> Array:
 
 
 def pooled_freedom(variances: Array, freedoms: Array) -> Array:
-    """Degrees of freedom of the sum of `variances` [..., part], by Welch and Satterthwaite.
+    """Returns the degrees of freedom of the sum of `variances` [..., part], by Welch and Satterthwaite.
 
-    (sum V)^2 / sum (V^2 / df).
+    They are (sum V)^2 / sum (V^2 / df).
     """
     below = (variances**2 / np.maximum(freedoms, 1.0)).sum(-1)
     return np.where(below > 0, variances.sum(-1) ** 2 / np.where(below > 0, below, 1.0), np.inf)
 
 
 def half_width(variances: Array, freedoms: Array, level: float) -> Array:
-    """Half the width of an interval whose variance is the sum of `variances` [..., part], by Student's t."""
+    """Returns half the width of Student's t interval whose variance is the sum of `variances` [..., part]."""
     quantile = stats.t.ppf((1 + level) / 2, pooled_freedom(variances, freedoms))
     return np.asarray(quantile * np.sqrt(variances.sum(-1)), np.float64)

@@ -1,4 +1,8 @@
-"""The arms of a comparison, and the difference of two with its errors by searches, seeds and test rows."""
+"""The arms of a comparison, and the difference of two arms with its variances.
+
+An arm is a model or baseline with its searches; each search picks a setting, which is trained on several
+fresh seeds. The variance of a difference comes from searches, seeds and test rows.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,10 @@ Pairing = Literal["", "seed", "search"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One confirmed training: its seed, its test metric, and the metric without each block of test rows."""
+    """The result of one training: its seed and the `value` of the test metric.
+
+    `blocks` has the metric with one block of test rows left out at a time (jackknife); empty if unknown.
+    """
 
     seed: int
     value: float
@@ -28,10 +35,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Arm:
-    """The confirmed trainings of an arm, one tuple for each search's pick.
+    """The trainings of an arm on fresh seeds.
 
-    A fitted baseline (`fitted`) is one search of one outcome, without an error of searches and seeds.
-    `searched` says whether a search chose its settings.
+    Attributes:
+        label: The name of the arm in sentences.
+        searches: One tuple for each search, with the outcomes of its pick on the seeds.
+        fitted: Whether it is a deterministic baseline: one search of one outcome, with no variance from
+            searches and seeds.
+        searched: Whether a search chose its settings.
     """
 
     label: str
@@ -41,14 +52,14 @@ class Arm:
 
     @property
     def complete(self) -> tuple[tuple[Outcome, ...], ...]:
-        """The searches with a finite value, without the trainings that failed."""
+        """The searches with only their finite outcomes (other trainings failed); empty ones are left out."""
         finite = (tuple(each for each in its if math.isfinite(each.value)) for its in self.searches)
         return tuple(its for its in finite if its)
 
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """An arm's label, its mean, and the searches and trainings behind it."""
+    """An arm's label, the mean of its metric, and the numbers of its searches and trainings."""
 
     label: str
     mean: float
@@ -63,10 +74,11 @@ class Difference:
     Attributes:
         arms: The reference and the treated arm.
         value: The difference of their means.
-        means: The means of both arms.
-        errors: Its variances, by arm and by rows.
-        same: Whether both are the same trainings.
-        paired: What was subtracted from its like in the other arm: outcomes of one seed, or of one search.
+        means: The means of both arms, as the metric has them.
+        errors: The variances of the difference, from each arm and from the test rows.
+        same: Whether both arms consist of the same trainings.
+        paired: `seed` or `search` if outcomes of equal seeds or equal search numbers were subtracted first,
+            else empty.
     """
 
     arms: tuple[Arm, Arm]
@@ -78,15 +90,15 @@ class Difference:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has an error."""
+        """Whether the standard error of the difference could be estimated."""
         total = sum(self.errors.arms) + self.errors.rows
         return math.isfinite(total) and (total > 0 or self.value == 0)
 
     @cached_property
     def p(self) -> float | None:
-        """The two-sided p of Student's t for no difference, below 1 - level where that interval excludes 0.
+        """The two-sided p-value of Student's t test for no difference; None without a standard error.
 
-        None without a standard error.
+        It is below 1 - level exactly where `interval(level)` excludes 0.
         """
         if not self.is_known:
             return None
@@ -97,7 +109,7 @@ class Difference:
         return float(2 * stats.t.sf(abs(self.value) / error, pooled_freedom(variances, freedoms)))
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The interval of a level; None without an error."""
+        """Returns the confidence interval (low, high) of this level; None without a standard error."""
         if not self.is_known:
             return None
         half = float(half_width(*self.errors.arrays(), level))
@@ -105,7 +117,7 @@ class Difference:
 
     @property
     def summaries(self) -> tuple[ArmSummary, ArmSummary]:
-        """Both arms in numbers."""
+        """The summaries of the reference and the treated arm."""
         first, second = (
             ArmSummary(arm.label, mean, len(arm.complete), sum(map(len, arm.complete)))
             for arm, mean in zip(self.arms, self.means, strict=True)
@@ -114,15 +126,15 @@ class Difference:
 
     @property
     def seeds(self) -> int:
-        """The fewest trainings of a search of a trained arm."""
+        """The smallest number of complete trainings of a search, over the arms that are not fitted."""
         counts = [len(its) for arm in self.arms if not arm.fitted for its in arm.complete]
         return min(counts, default=0)
 
 
 def difference_of(reference: Arm, treated: Arm, metric: str, mode: str) -> Difference:
-    """The difference of the treated arm to the reference, whose searches and seeds are independent.
+    """Returns the difference of two arms whose searches and seeds are independent of each other.
 
-    Raises ValueError where an arm has no finite value.
+    `metric` is for error messages, `mode` is max or min. Raises ValueError where an arm has no finite value.
     """
     check_values((reference, treated), metric)
     arms, same = (reference, treated), reference.searches == treated.searches
@@ -148,14 +160,14 @@ def check_values(arms: Sequence[Arm], metric: str) -> None:
 def build_difference(
     arms: tuple[Arm, Arm], errors: Errors, mode: str, *, same: bool = False, paired: Pairing = ""
 ) -> Difference:
-    """The difference of two arms with known errors; 0 where both are the same trainings."""
+    """Returns the difference of two arms with these errors; its value is 0 where both are the `same`."""
     first, second = (float(arm_error(outcome_values(arm)).mean) for arm in arms)
     value = 0.0 if same else (second - first) * (-1 if mode == "min" else 1)
     return Difference(arms, value, (first, second), errors, same, paired)
 
 
 def outcome_values(arm: Arm) -> Array:
-    """The metric as [search, seed], NaN where a search has fewer seeds."""
+    """Returns the metric as (searches, seeds) float64, padded with NaN where a search has fewer seeds."""
     longest = max(map(len, arm.searches))
     values = np.full((len(arm.searches), longest), np.nan)
     for place, search in zip(values, arm.searches, strict=True):
@@ -164,7 +176,10 @@ def outcome_values(arm: Arm) -> Array:
 
 
 def row_variance(arms: tuple[Arm, Arm]) -> tuple[float, int]:
-    """The variance of the difference by test rows, and the number of blocks; zeros where not counted."""
+    """Returns the part of the difference's variance that comes from test rows, and the number of blocks.
+
+    Both are 0 where the trainings do not all have finite values for the same number of blocks.
+    """
     lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
     if len(lengths) != 1 or min(lengths) < 2:
         return 0.0, 0

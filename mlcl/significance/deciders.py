@@ -1,4 +1,4 @@
-"""The cheapest of more seeds, more searches and more test rows that would decide a verdict."""
+"""Estimates how many more seeds, searches or test rows would decide a verdict that is undecided."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from scipy import stats
 from mlcl.significance.arm_errors import Array, half_width
 
 MOST = 100
-"""The most times as many seeds, searches or rows as there are that are tried."""
+"""The largest multiple of the present seeds, searches or rows that is tried."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Variances of a difference: of both arms' means, the seeds' part of each, and of the test rows."""
+    """The variances of a difference of two arms.
+
+    Attributes:
+        arms: The variance of each arm's mean over searches and seeds.
+        seeds: The part of each arm's variance that comes from the seeds.
+        freedom: The degrees of freedom of each arm's variance.
+        rows: The variance from the test rows, 0 if it was not estimated.
+        blocks: The number of blocks of test rows behind `rows`, 0 if it was not estimated.
+    """
 
     arms: tuple[float, float]
     seeds: tuple[float, float]
@@ -27,11 +35,14 @@ class Errors:
     blocks: int
 
     def arrays(self) -> tuple[Array, Array]:
-        """Variances and degrees of freedom of the three parts."""
+        """Returns variances and degrees of freedom of the parts (both arms, then test rows), each (3,)."""
         return np.array([*self.arms, self.rows]), np.array([*self.freedom, self.blocks - 1.0])
 
     def shares(self) -> dict[str, float]:
-        """The shares of the whole variance that come from searches, seeds and rows; zeros where it is 0."""
+        """Returns the fractions of the variance that come from `searches`, `seeds` and `rows`.
+
+        They are all 0 where the variance is 0 or not finite.
+        """
         total = sum(self.arms) + self.rows
         if not (math.isfinite(total) and total > 0):
             return {"searches": 0.0, "seeds": 0.0, "rows": 0.0}
@@ -43,7 +54,10 @@ class Errors:
         }
 
     def with_more(self, what: str, times: float, searches: int) -> Errors:
-        """The errors expected with `times` as many seeds, searches or rows."""
+        """Returns the variances expected with `times` as many of `what`: seeds, searches or rows.
+
+        `searches` is the present number of searches of an arm.
+        """
         if what == "rows":
             return replace(self, rows=self.rows / times)
         if what == "seeds":
@@ -61,9 +75,15 @@ class Errors:
 
 @dataclass(frozen=True)
 class Decider:
-    """About how many of seeds or searches of an arm, or test rows, would decide; `about` is None for none.
+    """An estimate of what would decide an undecided verdict.
 
-    `impossible`: whether the rows alone forbid that more trainings decide.
+    Attributes:
+        what: The unit that would have to grow: seeds or searches of each arm, test rows, or `nothing`.
+        about: The estimated total number of that unit; None if no affordable number decides.
+        rows: The present number of test rows, 0 if unknown.
+        rows_share: The fraction of the variance that comes from the test rows.
+        impossible: Whether the variance from the test rows alone is too large, so that no number of further
+            trainings decides.
     """
 
     what: Literal["seeds", "searches", "rows", "nothing"]
@@ -74,7 +94,7 @@ class Decider:
 
     @property
     def sentence(self) -> str:
-        """The advice in words, without a full stop."""
+        """The estimate as a sentence without a full stop."""
         would = f"about {self.about:,} {self.what}" if self.about else ""
         if self.impossible:
             share = f"{self.rows_share:.0%} of the interval's variance comes from the "
@@ -90,10 +110,10 @@ class Decider:
 def cheapest_decider(
     errors: Errors, *, target: float, searches: int, seeds: int, rows: int, level: float
 ) -> Decider | None:
-    """The cheapest that brings half the width to `target`: seeds, then searches, then rows.
+    """Returns the first of seeds, searches and rows that can bring half the interval's width to `target`.
 
-    None where the width is there already. `searches` are those of an arm, `seeds` those of a search, `rows`
-    those of test; 0 for what cannot grow.
+    `searches` is the present number of searches of an arm, `seeds` of seeds of a search, `rows` of test rows;
+    0 for one that cannot grow. None where the interval is narrow enough already.
     """
 
     def half(what: str, times: float) -> float:
@@ -115,7 +135,7 @@ def cheapest_decider(
 
 
 def _enough(half: Callable[[str, float], float], what: str, now: int, target: float) -> int | None:
-    """The smallest number above `now` that suffices, by bisection; None where `MOST` times does not."""
+    """The smallest number above `now` that narrows the interval enough; None if `now * MOST` does not."""
     low, high = now, now * MOST
     if half(what, high / now) > target:
         return None
@@ -126,6 +146,6 @@ def _enough(half: Callable[[str, float], float], what: str, now: int, target: fl
 
 
 def two_digits(number: int) -> int:
-    """The number with two significant digits, rounded up."""
+    """Returns the number rounded up to two significant digits."""
     step = int(10 ** max(len(str(number)) - 2, 0))
     return math.ceil(number / step) * step

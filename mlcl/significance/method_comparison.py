@@ -1,4 +1,4 @@
-"""Methods compared over several data sets: ranks, a control against the others, wins and losses."""
+"""Compares methods over several data sets: ranks, tests against a control, wins and losses of pairs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from mlcl.significance.paired_tests import LEVEL, Paired, compare_paired, holm, 
 from mlcl.significance.rank_tests import LEAST, RankTest, bayesian_signed_rank, rank_test
 
 Seeds = Mapping[int, float]
-"""The figures of a cell by seed."""
+"""The values of a figure in one cell, keyed by the seed."""
 Cells = Mapping[tuple[str, str], Seeds]
-"""The complete cells by (method, data set)."""
+"""The complete cells, keyed by (method, data set)."""
 Record = tuple[int, int, int]
-"""On how many data sets a method wins, ties and loses against another."""
+"""The numbers of data sets on which a method wins, ties and loses against another."""
 
 
 @dataclass(frozen=True)
 class AgainstControl:
-    """A method against the control: `paired` has a pair of means over seeds for each data set, control first.
+    """A method compared with the control.
 
-    `p` is the Wilcoxon signed-rank test's, exact, `adjusted` with Holm's correction over all methods. `bayes`
-    has the probabilities that the method is practically worse, equal and better; None without a rope.
+    `paired` compares the means over seeds, with one pair for each data set and the control as A. `p` is the
+    p-value of the exact Wilcoxon signed-rank test, `adjusted` the same with Holm's correction over all
+    methods. `bayes` has the probabilities that the method is practically worse, equal and better; None
+    without a rope.
     """
 
     method: str
@@ -33,18 +35,27 @@ class AgainstControl:
 
     @property
     def decided(self) -> bool:
-        """Whether the corrected p is at most 0.05."""
+        """Whether the difference is significant: the adjusted p-value is at most 0.05."""
         return self.adjusted <= 1 - LEVEL
 
 
 @dataclass(frozen=True)
 class MethodComparison:
-    """A metric of several methods over several data sets.
+    """The comparison of several methods over several data sets in one metric.
 
-    `test` has the ranks in the order of `methods`; `wins[i][j]` is the record of method i against j. A win is
-    a data set on which the sign-flip test over the seeds that both have gives p <= 0.05 in the method's
-    favour, uncorrected. `left_out` names the methods and data sets that lack a cell, `not_compared` the
-    methods that the caller leaves out. `rope` is the difference that makes no practical difference.
+    Attributes:
+        metric: The name of the metric; with `higher`, larger values are better.
+        methods: The compared methods.
+        data_sets: The data sets, for which every compared method has a cell.
+        left_out: The methods and data sets that were left out because cells are missing.
+        test: The ranks, in the order of `methods`, and the Friedman test.
+        control: The method with which the others are compared.
+        against: The comparison of each other method with the control.
+        wins: `wins[i][j]` is the record of method i against method j. A win is a data set on which the
+            sign-flip test over the seeds that both have gives p <= 0.05 in the method's favour, uncorrected.
+        rope: The largest difference without practical importance; None if the Bayesian test is not asked for.
+        digits: The number of decimals that are shown.
+        not_compared: The methods that the caller left out.
     """
 
     metric: str
@@ -64,10 +75,10 @@ class MethodComparison:
 def complete_part(
     cells: Cells, methods: Sequence[str], data_sets: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Methods and data sets of which every pair has a cell.
+    """Returns the methods and data sets that remain when each pair of them must have a cell.
 
-    The one that lacks the largest share of its cells is left out until none lacks any; of equals a data set
-    before a method, and the last one first.
+    The method or data set that lacks the largest fraction of its cells is dropped, repeatedly, until no cell
+    is missing. Of equal fractions a data set is dropped before a method, and the last one first.
     """
     rows, columns = list(methods), list(data_sets)
     while rows and columns:
@@ -94,9 +105,10 @@ def compare_methods(
     digits: int = 2,
     leave_out: Sequence[str] = (),
 ) -> MethodComparison | None:
-    """Compares the methods, without those in `leave_out`, over the data sets for which all cells are there.
+    """Compares the methods that are not in `leave_out` over the data sets, as far as cells are complete.
 
-    None where fewer than three methods or three data sets are left, or not the control.
+    Methods and data sets are dropped as in `complete_part`. None where fewer than three methods or three data
+    sets remain, or the control was dropped.
     """
     compared = [method for method in methods if method not in leave_out]
     rows, columns = complete_part(cells, compared, data_sets)
@@ -138,7 +150,7 @@ def _against(
 def _records(
     cells: Cells, methods: Sequence[str], data_sets: Sequence[str], *, higher: bool
 ) -> tuple[tuple[Record, ...], ...]:
-    """Each pair is tested once: what one wins the other loses."""
+    """The records of all pairs of methods. Each pair is tested once: a win of one is a loss of the other."""
     k = len(methods)
     net = {(i, j): [_outcome(cells[methods[i], name], cells[methods[j], name], higher=higher)
                     for name in data_sets] for i in range(k) for j in range(i)}  # fmt: skip
@@ -153,7 +165,7 @@ def _records(
 
 
 def _outcome(mine: Seeds, theirs: Seeds, *, higher: bool) -> int:
-    """1, 0 or -1: a decided difference in favour, none, one against."""
+    """1 for a significant difference in favour of `mine`, -1 for one against it, 0 for none."""
     seeds = sorted(mine.keys() & theirs.keys())
     if not seeds:
         return 0

@@ -1,4 +1,4 @@
-"""A comparison of methods over data sets in words and tables, for pages and for Markdown."""
+"""Renders a comparison of methods over data sets as sentences and tables of plain text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,18 @@ ABOUT_WINS = (
 
 @dataclass(frozen=True)
 class TextTable:
-    """Heads, and rows of plain text."""
+    """A table of plain text: the heads of its columns, and its rows."""
 
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
 def sentences(its: MethodComparison) -> list[str]:
-    """The outcome of the tests in sentences: decisions, what would decide the rest, methods left out."""
+    """Returns the outcome of the tests in sentences.
+
+    They give the Friedman and Nemenyi tests, how many more data sets would decide between the best method and
+    the control, the methods and data sets left out, and the meaning of a win.
+    """
     found = [_friedman(its), _nemenyi(its), _open(its)]
     if its.left_out:
         found.append(f"Left out, for they lack cells: {', '.join(its.left_out)}.")
@@ -38,12 +42,12 @@ def sentences(its: MethodComparison) -> list[str]:
 
 
 def tables(its: MethodComparison) -> list[TextTable]:
-    """The methods by rank, each against the control; and the wins, ties and losses of all pairs."""
+    """Returns two tables: methods ordered by rank, each against the control; and wins, ties and losses."""
     return [_ranks(its), _wins(its)]
 
 
 def as_dict(its: MethodComparison) -> dict[str, Any]:
-    """The comparison as a tree of plain values, with its sentences and tables."""
+    """Returns the comparison as a dict for JSON, with its sentences and tables."""
     words = {"sentences": sentences(its), "tables": [asdict(table) for table in tables(its)]}
     test = asdict(its.test) | {"groups": [list(group) for group in its.test.groups]}
     tree = asdict(its) | {"test": test} | words
@@ -51,7 +55,7 @@ def as_dict(its: MethodComparison) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity."""
+    """Replaces NaN and infinity by None in a value and in the values of a dict, since JSON has neither."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Differences to one arm where searches or seeds of one number draw the same data for every arm."""
+"""Differences of arms to a reference, paired where equal seeds or search numbers draw the same data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mlcl.significance.arms import (
 from mlcl.significance.deciders import Errors
 
 Units = dict[int, tuple[Outcome, ...]]
-"""The outcomes of an arm by the number of the search, or by the seed."""
+"""The outcomes of an arm, keyed by the number of the search or by the seed."""
 
 
 def differences_of(
@@ -35,18 +35,19 @@ def differences_of(
     searches: bool = False,
     seeds: bool = False,
 ) -> list[Difference]:
-    """The difference of each arm to the reference.
+    """Returns the difference of each arm to the reference.
 
-    What searches, or seeds, of one number share cancels, and the arms that have all that the reference has
-    tell the error of each other, see `shared_errors`. Arms that share fewer than two stay unpaired.
+    Arms are paired with the reference by search number or by seed (units), whose shared effects then cancel.
+    The arms that have all units of the reference are estimated together, see `shared_errors`; an arm that
+    shares fewer than two units with the reference is compared without pairing.
 
     Args:
         reference: The control, or the best baseline.
         others: The arms that are compared with it.
-        metric: The metric's name, for errors.
+        metric: The metric's name, for error messages.
         mode: `max`, or `min` where lower is better.
-        searches: Whether searches of one number draw the same data for all arms.
-        seeds: Whether one seed draws the same data for all arms. It counts for arms of one search.
+        searches: Whether searches of equal number draw the same data in all arms.
+        seeds: Whether equal seeds draw the same data in all arms. It is used for arms with one search.
 
     Raises:
         ValueError: An arm has no finite value.
@@ -76,7 +77,7 @@ def differences_of(
 
 
 def _units(arm: Arm, kind: Pairing) -> Units:
-    """The units of an arm with a finite value; none where it has no units of this kind."""
+    """The finite outcomes of an arm keyed by search number or seed; empty where it cannot be paired so."""
     if kind == "search" and len(arm.searches) > 1 and not arm.fitted:
         finite = ([each for each in its if math.isfinite(each.value)] for its in arm.searches)
         return {number: tuple(its) for number, its in enumerate(finite) if its}
@@ -86,7 +87,7 @@ def _units(arm: Arm, kind: Pairing) -> Units:
 
 
 def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: str) -> list[Difference]:
-    """The differences of all arms to the first, which have the same units."""
+    """The paired differences of all arms to the first; all have the same units."""
     numbers = sorted(units[0])
     values = np.array([[np.mean([each.value for each in its[n]]) for n in numbers] for its in units])
     variance, freedom, most = shared_errors(values)
@@ -104,13 +105,13 @@ def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: st
 
 
 def _kept(arm: Arm, units: Units, numbers: Sequence[int], kind: Pairing) -> Arm:
-    """The arm with these units alone, in this order."""
+    """The arm with only the units `numbers`, in this order."""
     searches = tuple(units[number] for number in numbers)
     return replace(arm, searches=searches if kind == "search" else (tuple(each for (each,) in searches),))
 
 
 def _seeds_variance(reference: Arm, arm: Arm) -> float:
-    """The part of the variance of the difference that comes from the seeds within searches."""
+    """The part of the difference's variance that comes from the seeds within searches."""
     both = (reference, arm)
     one, other = ([[each.seed for each in its] for its in each.searches] for each in both)
     if one == other:  # they may draw the same data, too

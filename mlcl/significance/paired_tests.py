@@ -1,6 +1,6 @@
-"""Paired tests: whether B is better than A, from runs of both with the same seeds.
+"""Paired tests of whether B is better than A, from runs of both with the same seeds.
 
-They use the differences d_i = b_i - a_i of the n pairs, in which a seed's effect on both cancels out.
+They use the differences d_i = b_i - a_i of the n pairs, in which the common effect of a seed cancels out.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
-"""The interval's confidence; tests have the level 1 - LEVEL."""
+"""The confidence level of intervals; tests have the significance level 1 - LEVEL."""
 POWER = 0.8
-"""The power of the test with as many seeds as `further_seeds` asks for."""
+"""The power that the test shall have with the number of seeds that `further_seeds` returns."""
 RESAMPLES = 10_000
 FEW = 5
-"""The fewest pairs for the bootstrap. With fewer, too many resamples repeat one pair."""
+"""The smallest number of pairs for the bootstrap. With fewer, too many resamples repeat one pair."""
 LEAST_ERROR = 0.3
-"""The smallest standard error of a resample, as a share of the sample's. With few pairs many resamples nearly
-repeat one pair; without this bound they would make the interval far too wide."""
+"""The lower bound on a resample's standard error, as a fraction of the sample's. With few pairs, many
+resamples nearly repeat one pair; without this bound they would make the interval far too wide."""
 SAME = 1e-9
-"""Differences below this share of the largest figure count as equal: they come from rounding."""
+"""The size, as a fraction of the largest value, below which a difference counts as rounding, that is as 0."""
 MOST_SEEDS = 1_000
 
 Array = NDArray[np.float64]
@@ -33,13 +33,22 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Paired:
-    """B against A over n pairs.
+    """The comparison of B with A over n pairs.
 
-    `means` and `deviations` are of A and B (n - 1 in the denominator), `difference` and `deviation` of the
-    differences. `interval` is the mean difference's, `method` how it was found: `bootstrap-t`, or `t` for
-    fewer than five pairs, which assumes normal differences. `effect` is Hedges' g of the differences.
-    `p` is the sign-flip test's, `wilcoxon` that of the signed ranks, `smallest_p` the smallest that n pairs
-    can reach. A value is None where n is 1 or all differences are equal; the effect also where n is 2.
+    Attributes:
+        n: The number of pairs.
+        means: The means of A and B.
+        deviations: The sample standard deviations of A and B (n - 1 in the denominator), None for n = 1.
+        difference: The mean of the differences B - A.
+        deviation: The sample standard deviation of the differences, None for n = 1.
+        interval: The confidence interval of the mean difference, None for n = 1 or if all differences are
+            equal.
+        method: The interval's method: `bootstrap-t`, or `t` for fewer than five pairs, which assumes normal
+            differences; empty without an interval.
+        effect: Hedges' g of the differences, None for n < 3 or if all differences are equal.
+        p: The two-sided p-value of the sign-flip test.
+        wilcoxon: The p-value of the exact signed-rank test, None for n = 1 or if all differences are equal.
+        smallest_p: The smallest p-value that n pairs can reach.
     """
 
     n: int
@@ -55,11 +64,11 @@ class Paired:
     smallest_p: float
 
     def further_seeds(self, tests: int = 1, p: float | None = None) -> int | None:
-        """The number of further seeds that would decide, if the true effect is the found one; 0 if decided.
+        """Returns the number of further seeds with which the test would reach the power `POWER`.
 
-        The level is that of the strictest of `tests` tests under Holm's correction; `p` is the p that
-        decides, by default the sign-flip test's. None: more than a thousand seeds, or there is no effect to
-        compute with.
+        The true effect is taken to be `effect`. The level is that of the strictest of `tests` tests under
+        Holm's correction; 0 is returned if `p`, by default the sign-flip test's, is significant at it. None
+        if more than a thousand seeds are needed or there is no effect.
         """
         risk = (1 - LEVEL) / tests
         if (self.p if p is None else p) <= risk:
@@ -73,15 +82,15 @@ class Paired:
 
 
 def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> Paired:
-    """Compares paired scores, float64; the same `seed` gives the same interval.
+    """Compares paired scores of A and B, float64 (n,); `seed` makes resampling deterministic.
 
     Sign-flip test: under the hypothesis that A and B do not differ, d_i and -d_i are equally likely; p is the
-    share of the 2^n flips whose mean is as far from 0 (all of them up to 13 pairs, else 10,000 at random).
+    fraction of the 2^n flips whose mean is as far from 0 (all of them up to 13 pairs, else 10,000 at random).
     Bootstrap-t: the interval [m - q_hi s, m - q_lo s], s = sd(d) / sqrt(n), with the quantiles q of
     (m* - m) / s* over resamples (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, section 12.5),
     where s* is at least 0.3 s. With few pairs it keeps its level, which the percentiles of m* do not. Hedges'
-    g: d_z = m / sd(d) times 1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists of different
-    lengths, empty ones, and values that are not finite.
+    g: d_z = m / sd(d) times 1 - 3 / (4 n - 5), from three pairs on. Raises ValueError for lists that are
+    empty or of different lengths, and for values that are not finite.
     """
     x, y, steps = _pairs(a, b)
     d = y - x
@@ -104,24 +113,25 @@ def compare_paired(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> 
 
 
 def paired_p(a: Sequence[float], b: Sequence[float], *, seed: int = 0) -> float:
-    """The sign-flip test's p alone, as `compare_paired` gives it. Raises ValueError as that does."""
+    """Returns only the p-value of the sign-flip test, see `compare_paired`. Raises the same ValueError."""
     return _sign_flip(_pairs(a, b)[2], seed)
 
 
 def smallest_p(n: int) -> float:
-    """The smallest two-sided p of a sign-flip test, or of the signed ranks, over n pairs.
+    """Returns the smallest two-sided p-value that a sign-flip or signed-rank test over n pairs can give.
 
-    2 / 2^n; where the flips are drawn at random, 2 / 10,001.
+    It is 2 / 2^n, or 2 / 10,001 where the flips are drawn at random.
     """
     flips = 2**n
     return min(1.0, 2 / flips) if flips <= RESAMPLES else 2 / (RESAMPLES + 1)
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's adjusted p of several tests, in the order given: max over the smaller ones of (m - rank) p.
+    """Returns Holm's adjusted p-values of m tests, in the order given.
 
-    S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6,
-    1979. Raises ValueError for what is no probability.
+    The adjusted value is the maximum of (m - rank) p over this and all smaller p-values, with ranks from 0,
+    and at most 1 (S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of
+    Statistics 6, 1979). Raises ValueError for a value outside of [0, 1].
     """
     if any(not 0 <= each <= 1 for each in p):
         raise ValueError(f"not probabilities: {list(p)}")
@@ -137,12 +147,12 @@ def _deviation(x: Array) -> float | None:
 
 
 def in_steps(values: Array, largest: float) -> Array:
-    """The values in units of `SAME` of the largest: tests count ties, which rounding would break."""
+    """Returns the values in units of `SAME` times `largest`, to be rounded, so that ties survive rounding."""
     return values / (SAME * largest) if largest else values
 
 
 def _pairs(a: Sequence[float], b: Sequence[float]) -> tuple[Array, Array, Array]:
-    """Both as arrays, with their differences in steps. Raises ValueError for what are no pairs."""
+    """Both lists as arrays, and their differences in units of `in_steps`. Raises ValueError if unusable."""
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if x.shape != y.shape or x.ndim != 1 or not x.size:
         raise ValueError(f"needs pairs, got {x.shape} and {y.shape}")
@@ -179,12 +189,12 @@ def _sign_flip(steps: Array, seed: int) -> float:
 
 
 def _signed_ranks(steps: Array, seed: int) -> float:
-    """The signed-rank test by sign flips, exact with ties and zeros. A zero has a rank and no sign."""
+    """The p-value of the signed-rank test by sign flips, with ties and zeros; a zero has a rank, no sign."""
     whole = 2 * stats.rankdata(np.abs(steps))  # halves, where there are ties, would be rounded
     return _sign_flip(np.sign(steps) * whole, seed)
 
 
 def _power(effect: float, n: int, risk: float) -> float:
-    """The power of a two-sided paired t test of level `risk` if `effect` is the true one."""
+    """The power of a two-sided paired t test over n pairs at the level `risk`, if `effect` is true."""
     shift, limit = abs(effect) * math.sqrt(n), float(stats.t.ppf(1 - risk / 2, n - 1))
     return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))

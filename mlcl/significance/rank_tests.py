@@ -1,4 +1,4 @@
-"""Tests of several methods over several data sets: average ranks, Friedman, Nemenyi, Bayesian signed ranks.
+"""Tests of methods over data sets: average ranks, the Friedman, Nemenyi and Bayesian signed-rank tests.
 
 J. Demsar, Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006.
 """
@@ -16,22 +16,23 @@ from scipy import stats
 from mlcl.significance.paired_tests import LEVEL, in_steps
 
 LEAST = 3
-"""The fewest methods, and the fewest data sets, for the Friedman test."""
+"""The smallest number of methods, and of data sets, for the Friedman test."""
 DRAWS = 50_000
-"""Draws from the posterior of the Bayesian signed-rank test."""
+"""The number of draws from the posterior of the Bayesian signed-rank test."""
 PRIOR = 0.5
-"""The weight of that test's prior: one data set without a difference counts as half a data set."""
+"""The weight of the Bayesian test's prior: a difference of 0 that counts as half a data set."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class RankTest:
-    """The ranks of k methods over n data sets; the best has rank 1, equal ones share the mean of theirs.
+    """The average `ranks` of k methods over n data sets, with tests of whether the methods differ.
 
-    `chi2` and `p` are the Friedman test's, `f` and `f_p` those of Iman and Davenport's F, which is less
-    conservative: F = (n - 1) chi2 / (n (k - 1) - chi2), with k - 1 and (k - 1)(n - 1) degrees of freedom;
-    infinite where all data sets agree. `critical_difference` is Nemenyi's at 0.05.
+    The best method on a data set has rank 1; equal ones share the mean of their ranks. `chi2` and `p` are of
+    the Friedman test, `f` and `f_p` those of Iman and Davenport's F, which is less conservative:
+    F = (n - 1) chi2 / (n (k - 1) - chi2), with k - 1 and (k - 1)(n - 1) degrees of freedom; infinite where
+    the ranks are equal on all data sets. `critical_difference` is Nemenyi's at 0.05.
     """
 
     n: int
@@ -48,7 +49,7 @@ class RankTest:
 
     @property
     def groups(self) -> list[tuple[int, ...]]:
-        """The largest sets of methods of which no two differ, by rank; without sets of one method."""
+        """The maximal sets of at least two methods of which no two differ, ordered by rank."""
         order = sorted(range(len(self.ranks)), key=lambda method: self.ranks[method])
         found: list[tuple[int, ...]] = []
         for start, first in enumerate(order):
@@ -58,10 +59,10 @@ class RankTest:
         return found
 
     def data_sets_to_differ(self, a: int, b: int) -> int | None:
-        """The number of data sets over which these average ranks would differ; None for equal ranks.
+        """Returns the number of data sets with which these average ranks would differ; None for equal ranks.
 
         From CD = q sqrt(k (k + 1) / (6 n)): n = q^2 k (k + 1) / (6 (R_a - R_b)^2), rounded up; or the first
-        n above with which F decides, too, for of equal average ranks chi2 grows with n.
+        larger n with which F is significant, too (chi2 grows with n if the average ranks stay equal).
         """
         apart = abs(self.ranks[a] - self.ranks[b])
         if not apart:
@@ -72,11 +73,11 @@ class RankTest:
 
 
 def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
-    """Ranks methods over data sets.
+    """Ranks k methods over n data sets and tests whether they differ.
 
-    `figures` has a row for each of k methods and a column for each of n data sets, float64; `higher`: the
-    larger value is the better one. Raises ValueError for fewer than three methods or data sets, and for
-    values that are not finite.
+    `figures` (k, n) float64 has a row for each method and a column for each data set; with `higher`, larger
+    values are better. Raises ValueError for fewer than three methods or data sets, and for values that are
+    not finite.
     """
     values = np.asarray(figures, np.float64)
     if values.ndim != 2 or min(values.shape) < LEAST:
@@ -95,26 +96,29 @@ def rank_test(figures: ArrayLike, *, higher: bool) -> RankTest:
 
 
 def iman_davenport(chi2: float, k: int, n: int) -> tuple[float, float]:
-    """F and its p, see `RankTest`, from Friedman's chi2 of k methods over n data sets."""
+    """Returns F and its p-value (see `RankTest`) from Friedman's chi2 of k methods over n data sets."""
     left = n * (k - 1) - chi2
     f = (n - 1) * chi2 / left if left > 1e-9 * n * k else math.inf
     return f, float(stats.f.sf(f, k - 1, (k - 1) * (n - 1)))
 
 
 def critical_difference(k: int, n: int, level: float = 1 - LEVEL) -> float:
-    """Nemenyi's: q sqrt(k (k + 1) / (6 n)), where q is the studentized range's quantile over sqrt(2)."""
+    """Returns Nemenyi's critical difference of the average ranks of k methods over n data sets.
+
+    It is q sqrt(k (k + 1) / (6 n)), where q is the quantile of the studentized range divided by sqrt(2).
+    """
     q = float(stats.studentized_range.ppf(1 - level, k, np.inf)) / math.sqrt(2)
     return q * math.sqrt(k * (k + 1) / (6 * n))
 
 
 def bayesian_signed_rank(d: ArrayLike, rope: float, *, seed: int = 0) -> tuple[float, float, float]:
-    """The probabilities that differences are practically below 0, within +-`rope` of it, and above.
+    """Returns the probabilities that differences are below -`rope`, within +-`rope` of 0, and above `rope`.
 
     With z_0 = 0 of weight 1/2 beside the differences z_1 ... z_n and w ~ Dirichlet(1/2, 1, ..., 1):
     theta = sum_ij w_i w_j [z_i + z_j < -2 rope], [|z_i + z_j| <= 2 rope], [z_i + z_j > 2 rope]; a probability
-    is the share of 50,000 draws in which its theta is the largest, equals sharing (Benavoli, Corani, Demsar,
-    Zaffalon, Time for a change, JMLR 18, 2017, section 4.2). `d`: float64, shape (n,). Raises ValueError
-    for no differences, ones that are not finite, and a negative `rope`.
+    is the fraction of 50,000 draws of w in which its theta is the largest; a tie counts for each in equal
+    parts (Benavoli, Corani, Demsar, Zaffalon, Time for a change, JMLR 18, 2017, section 4.2). `d` has the n
+    differences, float64 (n,). Raises ValueError if it is empty or not finite, and for a negative `rope`.
     """
     values = np.asarray(d, np.float64)
     if values.ndim != 1 or not values.size or not np.isfinite(values).all() or rope < 0:

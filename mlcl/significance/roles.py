@@ -1,4 +1,4 @@
-"""Roles of arms in a comparison, and the names of their metrics."""
+"""Roles of arms in a comparison, and the names under which their runs have a metric."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Role(Flag):
 
     @classmethod
     def named(cls, names: Iterable[str]) -> Role:
-        """The roles with these names in lower case. Raises KeyError for another name."""
+        """Returns the union of the roles with these lower-case names. Raises KeyError for any other name."""
         role = cls(0)
         for name in names:
             role |= cls[name.upper()]
@@ -24,5 +24,8 @@ class Role(Flag):
 
 
 def figure_name(score: str, metrics: Container[str]) -> str:
-    """The score's name among the metrics of a run: a baseline has no neighbours, and is scored without."""
+    """Returns the name of the score in a run's metrics: without the `knn` prefix if the run lacks it.
+
+    A fitted baseline has no neighbours, so that its runs have the score only without the prefix.
+    """
     return score if score in metrics else re.sub(r"^knn(_best)?/", "", score)

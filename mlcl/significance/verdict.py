@@ -1,4 +1,4 @@
-"""The verdict on two arms: whether one helps, by how much, and what would decide."""
+"""Verdicts on two arms: whether one is better, by how much, and if undecided, how many seeds would decide."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import LEVEL
 
 Question = Literal["heads", "baseline", "settings", "values"]
-"""Heads against the control, the best model against the best baseline, any two settings, or any two settings
-by a value with no better side."""
+"""The question of a verdict: heads against the control, the best model against the best baseline, any two
+settings, or (`values`) any two settings in a metric for which neither higher nor lower is better."""
 DIGITS = 4
 
 
@@ -28,13 +28,20 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A treated arm against a reference by a test metric.
+    """The verdict on a treated arm against a reference in a test metric.
 
-    `difference` and `interval` are positive where the treated arm is better, also for a `mode` of min.
-    `interval` is None where no error can be estimated. `shares` of its variance come from searches, seeds and
-    test rows. `rows_counted`: whether test rows are part of it. `single`: labels of arms with one search.
-    `tests`: the number of comparisons for which `level` is corrected. `paired`: whether outcomes of one seed,
-    or of one search, were subtracted from each other first.
+    Attributes:
+        margin: The largest difference that does not matter, in the metric's units.
+        rows: The number of test rows, 0 if unknown.
+        difference: The difference of the means, positive where the treated arm is better, also for mode min.
+        interval: The confidence interval of the difference; None where no standard error can be estimated.
+        shares: The fractions of the variance that come from `searches`, `seeds` and test `rows`.
+        rows_counted: Whether the interval includes the variance from the test rows.
+        single: The labels of the searched arms that have only one search.
+        decider: An estimate of the seeds, searches or rows that would decide; None if the interval is narrow
+            enough or unknown.
+        level: The confidence level of the interval, corrected for the number of `tests`.
+        paired: `seed` or `search` if outcomes of equal seeds or search numbers were subtracted first.
 
     Example:
         >>> verdict = compare_arms(control, heads, question="heads", metric="test/f1", mode="max")
@@ -61,7 +68,7 @@ class Verdict:
 
     @property
     def answer(self) -> Answer:
-        """No difference where the whole interval is within the margin; else decided where it excludes 0."""
+        """No difference if the whole interval is within the margin; else helps or hurts if it excludes 0."""
         if self.interval is None:
             return Answer.CANNOT_TELL
         low, high = self.interval
@@ -73,7 +80,7 @@ class Verdict:
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with the numbers behind it."""
+        """The verdict as a sentence, with means, difference and interval."""
         parts = [f"{self._claim()}: {self.metric} {self._means()}, {self._interval()}"]
         if self.answer is Answer.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
@@ -88,7 +95,7 @@ class Verdict:
         return "; ".join(parts) + "."
 
     def as_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """Returns the verdict's fields, answer and sentence as a dict for JSON."""
         return {"answer": self.answer.value, "sentence": self.sentence} | asdict(self)
 
     def _claim(self) -> str:
@@ -139,20 +146,20 @@ def compare_arms(
     rows: int = 0,
     level: float = LEVEL,
 ) -> Verdict:
-    """Compares the means of two arms, with the error of searches, seeds and test rows.
+    """Compares the means of two arms, with the variances from searches, seeds and test rows.
 
-    Test rows are counted where every training has the metric without each of the same blocks. Failed
+    The variance from test rows is included if every training has values for the same number of blocks. Failed
     trainings (a value that is not finite) are left out.
 
     Args:
         reference: The control or the best baseline.
         treated: The heads or the best model.
-        question: What is asked, for the sentence.
+        question: The question, which determines the wording of the sentence.
         metric: The test metric's name.
         mode: `max`, or `min` where lower is better.
-        margin: Differences up to this, in the metric's units, do not matter.
-        rows: The number of test rows, 0 where it is unknown.
-        level: The interval's confidence.
+        margin: The largest difference that does not matter, in the metric's units.
+        rows: The number of test rows, 0 if unknown.
+        level: The confidence level of the interval.
 
     Raises:
         ValueError: An arm has no finite value.
@@ -170,10 +177,11 @@ def compare_family(
     margin: float = 0.005,
     rows: int = 0,
 ) -> tuple[Verdict, ...]:
-    """Verdicts on several differences, whose intervals have the levels of Holm's step-down procedure.
+    """Returns the verdicts on several differences, with the levels of Holm's step-down procedure.
 
-    The k-th smallest p of m is tested at (1 - LEVEL) / (m - k + 1), and all after the first that is not
-    decided at its level. Differences without an error have no test and are not counted.
+    The k-th smallest of m p-values is tested at (1 - LEVEL) / (m - k + 1); after the first that is not
+    significant, all further ones are tested at its level. Each interval has the level of its test.
+    Differences without a standard error have no test and do not count in m.
     """
     risk = 1 - LEVEL
     known = sorted((i for i, each in enumerate(pairs) if each.p is not None), key=lambda i: pairs[i].p or 0.0)
@@ -229,7 +237,7 @@ def _verdict(
 def _decider(
     found: Difference, trained: Sequence[ArmSummary], margin: float, rows: int, level: float
 ) -> Decider | None:
-    """What brings half the width to the difference, or to within the margin."""
+    """The cheapest number of seeds, searches or rows with which the interval would decide, if undecided."""
     return cheapest_decider(
         found.errors,
         target=max(abs(found.value), margin - abs(found.value)),

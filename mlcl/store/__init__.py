@@ -1,4 +1,4 @@
-"""The database of a home: which runs, sweeps and tables there are, and what their commands have done."""
+"""The database of a home, with its runs, sweeps and tables, and the events of their commands."""
 
 from mlcl.store.database import BACKUP, DATABASE, Database
 from mlcl.store.runs import (

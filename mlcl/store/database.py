@@ -31,29 +31,29 @@ from mlcl.files import new_file
 
 DATABASE, BACKUP = "home.db", "home.db.backup"
 KINDS = ("runs", "sweeps", "tables")
-"""The folders of a home that have a folder per run, sweep and table."""
+"""The folders of a home, in which each run, sweep or table has a folder of its own."""
 VERSION = 1
-"""The version of the tables, in SQLite's `user_version`."""
+"""The version of the database schema, stored in SQLite's `user_version`."""
 SCHEMA = """
 CREATE TABLE runs (number INTEGER PRIMARY KEY AUTOINCREMENT, content TEXT, digest TEXT);
 CREATE TABLE events (number INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER, content TEXT, digest TEXT);
 CREATE INDEX events_of_run ON events (run, number);
 """
 SYNCHRONOUS = "FULL"
-"""A transaction that was committed survives a power cut."""
+"""SQLite's `synchronous` setting with which a committed transaction survives a power cut."""
 PATIENCE = 60.0
-"""Seconds that a transaction waits for those of other commands."""
+"""The number of seconds that a transaction waits for transactions of other commands."""
 CURE = "`mlcl doctor --fix`, which takes the backup of the last command, or a copy of the file"
 
 
 def digest(before: str, text: str) -> str:
-    """The digest of a text that also covers the texts before it, whose digest is `before`."""
+    """Returns the digest of `text` chained to `before`, the digest of the texts before it."""
     # A flipped bit may make bytes of a text, which the format turns into another text.
     return hashlib.sha256(f"{before}{text}".encode()).hexdigest()[:16]
 
 
 class Database:
-    """The database of a home. It holds no connection: each call opens one.
+    """The database of a home. Each call opens a connection of its own and closes it.
 
     Raises UserError where the file is damaged or was written by a later mlcl, MachineError where other
     commands keep it locked for a minute, and OSError where the disk is full or does not answer.
@@ -63,7 +63,7 @@ class Database:
         self.home, self.file = home, home / DATABASE
 
     def create(self) -> None:
-        """Makes the file where there is none. Raises UserError for a database of a later mlcl."""
+        """Creates the file where there is none. Raises UserError for a database written by a later mlcl."""
         self.home.mkdir(parents=True, exist_ok=True)
         with self._connected("rwc") as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -75,7 +75,7 @@ class Database:
         self.check_version()
 
     def check_version(self) -> None:
-        """Raises UserError for a database of a later mlcl."""
+        """Raises UserError for a database that was written by a later mlcl."""
         if not self.file.exists():
             return
         with self._connected("rw") as connection:
@@ -92,7 +92,7 @@ class Database:
     def check(self) -> None:
         """Reads the whole file. Raises UserError if a page, a row or a digest is damaged.
 
-        Raises it also if the file is missing while there are folders of runs, whose states are lost with it.
+        It also raises if the file is missing although there are folders of runs, whose states are then lost.
         """
         if not self.file.exists():
             if (left := self._left_folder()) is not None:
@@ -111,9 +111,9 @@ class Database:
             self.events(run)
 
     def _has_tables(self, connection: sqlite3.Connection) -> bool:
-        """Whether the file has its tables: the first command may be making them, or was killed before.
+        """Whether the file has tables; it has none before or while the first command creates them.
 
-        Raises UserError if there are folders of runs: then the tables are lost.
+        Raises UserError if there are none although folders of runs exist: then the tables are lost.
         """
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             return True
@@ -126,7 +126,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """A context for writes: all are on the disk when it ends without an error, else none is."""
+        """Opens a context for writes: all are on the disk when it ends, or none if it raises an exception."""
         with self._connected("rw") as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -138,7 +138,7 @@ class Database:
                     connection.execute("ROLLBACK")
 
     def runs(self) -> dict[int, dict[str, Any]]:
-        """The rows of all runs, sweeps and tables by their number, in the order in which they were made."""
+        """Returns the fields of all runs, sweeps and tables, keyed by number, in the order of creation."""
         if not self.file.exists():
             return {}
         with self._connected("rw") as connection:
@@ -153,7 +153,7 @@ class Database:
         return {number: self._run(number, content, sum) for number, content, sum in rows}
 
     def events(self, run: int) -> tuple[list[dict[str, Any]], str]:
-        """The events of a sweep or table in order, and the digest of the last one."""
+        """Returns the events of a sweep or table, by its number, in order, and the digest of the last one."""
         with self._connected("rw") as connection:
             connection.execute("BEGIN")
             known = connection.execute("SELECT content, digest FROM runs WHERE number = ?", (run,)).fetchone()
@@ -173,7 +173,7 @@ class Database:
         return [json.loads(content) for content, _ in rows], last
 
     def back_up(self) -> None:
-        """Replaces the backup by the present content, whole or not at all."""
+        """Replaces the backup file by a copy of the present content, atomically."""
         if not self.file.exists():
             return
         with new_file(self.home / BACKUP) as partial:
@@ -219,20 +219,23 @@ class Database:
 
 
 class Transaction:
-    """Writes that are stored together or not at all. A change of a damaged row raises UserError."""
+    """Writes to the database that are stored together or not at all.
+
+    A change of a damaged row raises UserError.
+    """
 
     def __init__(self, database: Database, connection: sqlite3.Connection) -> None:
         self._database, self._connection = database, connection
 
     def add_run(self, fields: Mapping[str, Any]) -> int:
-        """Adds a run, sweep or table; returns its number, which is above all others."""
+        """Adds a run, sweep or table with these fields; returns its number, the largest so far."""
         self._connection.execute("INSERT INTO runs (content) VALUES (NULL)")
         number = int(self._connection.execute("SELECT last_insert_rowid()").fetchone()[0])
         self._write(number, {**fields, "last_event": ""})
         return number
 
     def change_run(self, number: int, **fields: Any) -> None:
-        """Replaces fields of a run."""
+        """Replaces the given fields of the run, sweep or table with this number."""
         self._write(number, {**self._row(number), **fields})
 
     def add_event(self, run: int, content: str, after: str) -> str:
@@ -248,7 +251,7 @@ class Transaction:
         return sum
 
     def commit(self) -> None:
-        """Ends the transaction: all of it is on the disk."""
+        """Commits the transaction: all of its writes are on the disk when this returns."""
         self._connection.execute("COMMIT")
 
     def _row(self, number: int) -> dict[str, Any]:

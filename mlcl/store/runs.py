@@ -1,4 +1,4 @@
-"""The runs, sweeps and tables of a home: a folder each, and a row in the home's database."""
+"""The runs, sweeps and tables of a home: each has a folder, and a row in the home's database."""
 
 from __future__ import annotations
 
@@ -27,22 +27,26 @@ class State(StrEnum):
 
 
 LOCK = ".lock"
-"""In such a folder: held by the process that works in it."""
+"""The lock file in the folder of a run, sweep or table, held by the process that works in it."""
 RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
-"""States of runs that are gone on with; RUNNING without a living process was killed."""
+"""The states of runs that can be resumed. A run that is RUNNING without a living process was killed."""
 
 
 def new_id() -> str:
-    """A new id of the form `mlcl-<UTC time>-<random>`, which sorts by time."""
+    """Returns a new id of the form `mlcl-<UTC time>-<random>`; ids sort by time."""
     return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, sweep or table.
+    """The record of one run, sweep or table in the home's database.
 
-    `id` is the folder's name and a tag in MLflow, `log` the id of its log, `name` what the user calls a sweep
-    or a table. `number` counts the records of a home as they were made, whatever the clock said.
+    Attributes:
+        number: The position of the record in the order in which the home's records were made, from 1.
+        kind: `runs`, `sweeps` or `tables`.
+        id: The name of its folder, and a tag of its run in MLflow.
+        name: The user's name for a sweep or table, else empty.
+        log: The id of its log.
     """
 
     number: int
@@ -66,18 +70,21 @@ class RunFolder:
 
     @property
     def home(self) -> Path:
-        """The home that it is in."""
+        """The home that contains the folder."""
         return self.path.parents[1]
 
     @property
     def record(self) -> RunRecord | None:
-        """The record; None before the first command has written it."""
+        """The record in the home's database; None before the first command has written it."""
         return _records(self.home).get((self.path.parent.name, self.path.name))
 
     def open(
         self, *, experiment: str, job_hash: str, fingerprint: str, log: str, uri: str, name: str = ""
     ) -> RunRecord:
-        """Writes a record with the state RUNNING; an existing one keeps its number and time of creation."""
+        """Writes the record with the state RUNNING and returns it; creates the folder.
+
+        An existing record keeps its number and time of creation.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         before, database = self.record, Database(self.home)
         database.create()
@@ -102,7 +109,7 @@ class RunFolder:
         return record
 
     def set_state(self, state: State) -> None:
-        """Changes the state in the record."""
+        """Writes the state to the record, which must exist."""
         record = self.record
         assert record is not None
         with Database(self.home).transaction() as write:
@@ -110,17 +117,17 @@ class RunFolder:
 
     @contextmanager
     def owned(self, patience: float = 0.0) -> Iterator[bool]:
-        """Holds the folder for this process while the context is open, after a wait of up to `patience` s.
+        """Locks the folder for this process while the context is open, after a wait of up to `patience` s.
 
-        Yields False where another process holds it. The lock ends with its process, so a killed run never
-        blocks the next one.
+        Yields whether it has the lock: False where another process holds it. The lock ends with its process,
+        so that a killed run never blocks the next one.
         """
         with locked(self.path / LOCK, patience) as mine:
             yield mine
 
     @property
     def is_owned(self) -> bool:
-        """Whether a process holds the folder."""
+        """Whether a process holds the folder's lock."""
         return is_locked(self.path / LOCK)
 
 
@@ -131,19 +138,22 @@ class RunFolders:
         self.home, self.root = home, home / kind
 
     def new(self, id: str | None = None) -> RunFolder:
-        """A folder with the id `id`, or a new id if one has it or it is None. It is made when written to."""
+        """Returns a folder with the id `id`, or with a new id if `id` is None or taken.
+
+        The folder is created on disk only when its record is written.
+        """
         path = self.root / (id or new_id())
         return RunFolder(self.root / new_id() if path.exists() else path)
 
     def find(self, id: str | None) -> RunFolder | None:
-        """The folder of this id, if it has a record."""
+        """Returns the folder with this id; None where it has no record."""
         folder = None if id is None else RunFolder(self.root / id)
         return folder if folder is not None and folder.record is not None else None
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
-        """The latest run of a job on its data, if it was interrupted and no process holds it.
+        """Returns the latest run of a job on this data that no process holds, if it can be resumed.
 
-        Returns None if a later run of the job has ended by itself.
+        None if that run has ended by itself, or there is none.
         """
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):
@@ -154,16 +164,16 @@ class RunFolders:
         return None
 
     def named(self, name: str) -> RunFolder | None:
-        """The latest one of this name."""
+        """Returns the latest folder of this kind with this name; None where there is none."""
         return next((folder for folder, record in self.records() if record.name == name), None)
 
     def records(self) -> Iterator[tuple[RunFolder, RunRecord]]:
-        """All that have a record and a folder, the latest first."""
+        """Yields the folders of this kind that exist and have a record, with the record, latest first."""
         return (found for found in home_records(self.home) if found[1].kind == self.root.name)
 
 
 def home_records(home: Path) -> Iterator[tuple[RunFolder, RunRecord]]:
-    """The runs, sweeps and tables of a home whose folders are there, the latest first."""
+    """Yields the runs, sweeps and tables of a home whose folders exist, with their records, latest first."""
     for record in sorted(_records(home).values(), key=lambda record: record.number, reverse=True):
         folder = RunFolder(home / record.kind / record.id)
         if folder.path.is_dir():

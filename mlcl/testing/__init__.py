@@ -1,7 +1,7 @@
-"""Suites of tests for authors of plugins, run by pytest; every built-in plugin passes them too.
+"""Suites of tests for authors of plugins, run by pytest; all built-in plugins pass them, too.
 
-`losses`, `encoders`, `metrics` and `sources` each have a class of tests. An author inherits it, says which
-plugin to test, and for losses and metrics writes the plugin once more, slowly.
+The modules `losses`, `encoders`, `metrics` and `sources` each have a class of tests. An author derives from
+it, names the plugin to test, and for losses and metrics adds a slow reference implementation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ORIGIN = "a test"
 
 @contextmanager
 def registered(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None]:
-    """Registers the plugins that these modules declare, and removes them at the end."""
+    """Registers the plugins that these modules declare, and removes them when the context ends."""
     for module in modules:
         registry.add(import_module(module), ORIGIN)
     try:
@@ -30,9 +30,9 @@ def registered(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None
 
 
 class PluginTestCase:
-    """The base of all suites: during each test `registry` has the plugins that `modules` declare.
+    """The base class of all suites. During each test `registry` has the plugins that `modules` declare.
 
-    `modules` are needed for plugins that no installed package declares.
+    `modules` is needed only for plugins that no installed package declares.
     """
 
     registry: ClassVar[Registry[Any]]

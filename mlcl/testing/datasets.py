@@ -1,4 +1,4 @@
-"""Small data sets with a multi-label space `tags`, which a model learns in seconds."""
+"""Writes small data sets with a multi-label space `tags`, which a model learns in seconds."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ COLOURS = ((220, 30, 30), (30, 220, 30), (30, 30, 220))
 SIDE = 10
 TAGS = LabelSpace(kind="multi_label", classes=(*WORDS, "odd"))
 DIM = 6
-"""The size of a vector."""
+"""The number of elements of a vector."""
 
 
 def small_dataset(folder: Path, modality: Modality) -> Path:
-    """Writes texts of one to six words, images of one colour or vectors, with noise, into `folder`.
+    """Writes a data set of noisy texts of one to six words, images of one colour, or vectors to `folder`.
 
-    The first word, the colour or the largest number gives one tag; every second row has another one.
+    The first word, the colour or the largest number of a row determines one of its tags; every second row
+    also has the tag `odd`. Returns `folder`.
     """
     rng = np.random.default_rng(0)
     make = {"text": _text, "image": _image, "vectors": _vector}[modality]

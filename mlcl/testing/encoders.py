@@ -1,4 +1,4 @@
-"""The tests that every encoder passes. The author of an encoder writes:
+"""The test suite of encoders. The author of an encoder writes:
 
     from mlcl.testing.encoders import EncoderTestCase
 
@@ -44,7 +44,7 @@ from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 
 ROWS = 8
-"""Rows of a batch."""
+"""The number of rows in a batch."""
 CPU = Context(torch.device("cpu"))
 MakeJob = Callable[..., JobConfig]
 OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
@@ -56,29 +56,29 @@ OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
 
 
 class EncoderTestCase(PluginTestCase):
-    """The tests; a subclass sets `sections`, each a job's section of an encoder."""
+    """The tests of encoders. A subclass sets `sections`; each is the `encoder` section of a job."""
 
     registry = ENCODERS
     sections: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises tests by section."""
+        """Parametrises tests by the encoder's section."""
         if "written" in metafunc.fixturenames:
             metafunc.parametrize("written", self.sections, ids=lambda section: section["name"])
 
     @pytest.fixture
     def section(self, written: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The section. A subclass may add values that are only known during a test."""
+        """The encoder's section of the job. A subclass may add values that are only known during a test."""
         return written
 
     @pytest.fixture
     def encoder(self, section: Mapping[str, Any]) -> Encoder:
-        """The encoder's declaration."""
+        """The declaration of the encoder."""
         return ENCODERS[section["name"]]
 
     @pytest.fixture(autouse=True)
     def one_thread(self) -> Iterator[None]:
-        """Sets one thread: sums depend on their number, and small networks are slower with several."""
+        """Sets torch to one thread: sums depend on the number, and small networks are slower with several."""
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         yield
@@ -86,7 +86,10 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.fixture
     def make_job(self, section: Mapping[str, Any], encoder: Encoder, tmp_path: Path) -> MakeJob:
-        """Makes a job that trains the encoder on a small data set, with overrides."""
+        """A function that makes a job, which trains the encoder on a small data set.
+
+        Its positional arguments are overrides `KEY=VALUE`, its keywords are keys of the section `train`.
+        """
         modality = encoder.reads(encoder.section.model_validate(section))
         data = small_dataset(tmp_path / "data", modality)
         return lambda *overrides, **train: load_job(
@@ -95,13 +98,13 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.fixture
     def model(self, make_job: MakeJob, tmp_path: Path) -> tuple[ContrastiveModel, JobData]:
-        """The model at the start of a run, and the job with its data."""
+        """The untrained model, and the job with its data."""
         job_data = JobData.of(make_job(), tmp_path / "home")
         torch.manual_seed(0)
         return build_model(job_data), job_data
 
     def test_output(self, encoder: Encoder, model: tuple[ContrastiveModel, JobData]) -> None:
-        """(B, dim), or (B, dim + L) where the encoder has logits of its own, float32 and finite."""
+        """Tests that the output is finite float32: (B, dim), or (B, dim + L) with logits of L labels."""
         module, inputs = model[0].encoder.eval(), _inputs(model[1], torch.float32)
         output = module(**inputs)
         labels = int(getattr(module, "label_logits", 0))
@@ -114,7 +117,7 @@ class EncoderTestCase(PluginTestCase):
     def test_padding_and_the_rest_of_a_batch_never_change_an_output(
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
-        """A row's output is the same alone and in a batch, whatever ids the padding has."""
+        """Tests that a row's output is the same alone and in a batch, whatever ids the padding has."""
         module, inputs = model[0].encoder.double().eval(), _inputs(model[1], torch.float64)
         together = module(**inputs)
         if "attention_mask" in inputs:
@@ -132,7 +135,7 @@ class EncoderTestCase(PluginTestCase):
     def test_micro_batches_give_the_gradient_of_the_whole_batch(
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
-        """In float64, without dropout."""
+        """Tests value and gradient with micro-batches against one batch, in float64 without dropout."""
         module, batch = model[0].double().eval(), _batch(model[1], torch.float64)
         found = []
         for size in (ROWS, 3):
@@ -146,7 +149,7 @@ class EncoderTestCase(PluginTestCase):
     def test_the_second_pass_of_a_micro_batch_repeats_the_first(
         self, model: tuple[ContrastiveModel, JobData]
     ) -> None:
-        """With its dropout, to the bit."""
+        """Tests that both passes of a micro-batch use the same dropout and give equal outputs."""
         module, outputs = model[0].train(), {False: list[Tensor](), True: list[Tensor]()}
         module.encoder.register_forward_hook(
             lambda _module, _inputs, z: outputs[torch.is_grad_enabled()].append(z.detach())
@@ -156,7 +159,7 @@ class EncoderTestCase(PluginTestCase):
         assert torch.equal(torch.cat(outputs[False]), torch.cat(outputs[True]))
 
     def test_steps_reduce_the_objective(self, model: tuple[ContrastiveModel, JobData]) -> None:
-        """On one batch."""
+        """Tests that twenty steps of Adam on one batch reduce the objective."""
         module, batch = model[0].train(), _batch(model[1], torch.float32)
         optimizer, values = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], 0.02), []
         for _ in range(20):
@@ -166,7 +169,7 @@ class EncoderTestCase(PluginTestCase):
         assert values[-1] < 0.97 * values[0]
 
     def test_training(self, make_job: MakeJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Trained parameters are float32, change and are saved; the others stay and are not saved."""
+        """Tests that trained parameters are float32, change and are saved, and that the others do not."""
         built = []
 
         def watch(*args: Any) -> ContrastiveModel:
@@ -189,7 +192,10 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.mark.usefixtures("one_rank")
     def test_every_trained_parameter_takes_part_in_each_step(self, make_job: MakeJob, tmp_path: Path) -> None:
-        """With a contrastive head alone, as before a linear probe: else DDP refuses the next step."""
+        """Tests that each trained parameter gets a gradient if the objective is one contrastive head alone.
+
+        Otherwise DDP would refuse the next step.
+        """
         job = make_job("objective.classifier.weight=0", "objective.heads.tags.weight=1")
         job_data = JobData.of(job, tmp_path / "home")
         model = build_model(job_data)
@@ -203,7 +209,7 @@ class EncoderTestCase(PluginTestCase):
 
     @pytest.fixture
     def one_rank(self, tmp_path: Path) -> Iterator[None]:
-        """A process group of this process alone, in which DDP checks a module as in several."""
+        """A process group with only this process, in which DDP checks a module as it does with several."""
         dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rank'}", rank=0, world_size=1)
         yield
         dist.destroy_process_group()
@@ -211,7 +217,10 @@ class EncoderTestCase(PluginTestCase):
     def test_a_stopped_run_goes_on_to_the_same_bits(
         self, encoder: Encoder, make_job: MakeJob, tmp_path: Path
     ) -> None:
-        """After a stop within an epoch, with micro-batches, and texts in half precision."""
+        """Tests that a run that was stopped within an epoch and resumed equals an uninterrupted one.
+
+        It trains with micro-batches, and texts in half precision.
+        """
         # On a CPU convolutions in half precision are many times slower.
         precision = "bf16" if encoder.modality == "text" or encoder.frozen else "float32"
         job = make_job(epochs=2, batch_size=12, micro_batch_size=6, precision=precision)
@@ -230,7 +239,7 @@ class EncoderTestCase(PluginTestCase):
         assert {n: whole.metrics[n] for n in same} == {n: resumed.metrics[n] for n in same}
 
     def test_an_exported_model_equals_the_evaluation(self, make_job: MakeJob, tmp_path: Path) -> None:
-        """The folder alone gives the run's metrics and probabilities, to the last bit."""
+        """Tests that the exported folder alone gives the run's metrics and probabilities, to the last bit."""
         job_data = JobData.of(make_job(), tmp_path / "home")
         metrics = _run(job_data.job, tmp_path, "run").metrics
         write_export(tmp_path / "model", tmp_path / "run", job_data, {"name": "a run"})
@@ -277,7 +286,7 @@ def _weights(run: Path) -> dict[str, Tensor]:
 
 
 def _batch(job_data: JobData, dtype: torch.dtype) -> Batch:
-    """ROWS samples in two views."""
+    """A batch of `ROWS` samples with two views of each."""
     batch = job_data.rows(job_data.train).batch(torch.arange(ROWS), 2, CPU.device)
     return replace(batch, inputs=_converted(batch.inputs, dtype))
 

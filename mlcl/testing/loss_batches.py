@@ -1,4 +1,4 @@
-"""Batches with the edge cases of every kind of label, and the cases in which a loss is tested."""
+"""Builds batches with the edge cases of every kind of label, and the cases in which a loss is tested."""
 
 from __future__ import annotations
 
@@ -15,18 +15,25 @@ from mlcl.losses.labels import Labels
 from mlcl.losses.spec import Allowed, LevelNumbers
 
 Case = tuple[str, dict[str, Any]]
-"""A loss by name, and options."""
+"""The name of a loss, and its options."""
 Path = tuple[int, ...]
-"""The class at each level, the coarsest first; -1 is unknown."""
+"""A path in a class hierarchy: the class at each level, the coarsest first; -1 is unknown."""
 PATHS: list[Path] = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), (1, 2, 3), (1, -1, -1)]
-"""Paths that are unknown from the root, from the middle and at the end; two of them are equal."""
+"""Paths that are unknown from the root, the middle or the last level on, or fully known; two are equal."""
 
 
 @dataclass(frozen=True)
 class LossBatch:
-    """A batch with several views of each sample, as tensors and as plain Python for a slow definition.
+    """A batch of B rows (several views of each sample), with every kind of label as plain Python objects.
 
-    `paths` has one path or one set of paths a row.
+    Attributes:
+        z: The embeddings, (B, dim) float64.
+        sets: The set of labels of each row.
+        classes: The class of each row, -1 for unknown.
+        ratings: The ratings of each row.
+        paths: The path, or the set of paths, of each row.
+        samples: The sample that each row is a view of.
+        width: The number of labels in the space of `sets`.
     """
 
     z: Tensor
@@ -38,7 +45,7 @@ class LossBatch:
     width: int
 
     def labels(self, loss: str) -> Labels | None:
-        """The labels that the loss takes; None for a loss that reads samples alone."""
+        """Returns the labels in the form that the loss takes; None for a loss that uses only sample ids."""
         kind, plain = LOSSES[loss].labels, self.plain(loss)
         if kind == "multi_label":
             return LabelRows.from_lists([sorted(labels) for labels in self.sets], self.width)
@@ -49,11 +56,14 @@ class LossBatch:
         return torch.tensor(plain, dtype=torch.float32 if kind == "ratings" else torch.int64)
 
     def sample_ids(self) -> Tensor:
-        """The sample of each row (B,)."""
+        """Returns the id of the sample of each row, (B,) int64."""
         return torch.tensor(self.samples)
 
     def plain(self, loss: str) -> list[Any]:
-        """The label of each row: a class, a frozenset of labels or paths, ratings, or a sample."""
+        """Returns the label of each row as the loss uses it, in plain Python.
+
+        It is a class, a frozenset of labels, a list of ratings, a path, a frozenset of paths, or a sample id.
+        """
         found: dict[str, list[Any]] = {
             "class": self.classes,
             "multi_label": self.sets,
@@ -72,9 +82,9 @@ def loss_batch(
     seed: int = 0,
     several_paths: bool = False,
 ) -> LossBatch:
-    """Random rows; sample 0 has no labels, sample 1 labels that no other sample has.
+    """Returns a random batch. Sample 0 has no labels, and sample 1 a label that no other sample has.
 
-    With `several_paths` a row has up to three of PATHS.
+    With `several_paths` each row has a set of up to three of `PATHS`, else one path.
     """
     g = torch.Generator().manual_seed(seed)
     sets = [frozenset(torch.randperm(width - 1, generator=g)[: 1 + n % 3].tolist()) for n in range(samples)]
@@ -99,7 +109,7 @@ def loss_batch(
 
 
 def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
-    """The nodes of each row's paths: their beginnings, up to the first unknown label."""
+    """Returns the nodes on each row's paths as labels of each level, up to the first unknown class."""
     rows = [{path[:end] for path in row for end in range(1, known_levels(path) + 1)} for row in paths]
     nodes = sorted(set().union(*rows))
     levels = []
@@ -111,26 +121,26 @@ def node_rows(paths: Sequence[frozenset[Path]]) -> LabelRows:
 
 
 def known_levels(path: Path) -> int:
-    """The number of levels before the first unknown one."""
+    """Returns the number of levels of a path before the first unknown one."""
     return next((level for level, label in enumerate(path) if label < 0), len(path))
 
 
 def take(labels: Labels | None, rows: Tensor) -> Labels | None:
-    """The labels of some rows."""
+    """Returns the labels of the rows with these indices; None for None."""
     return None if labels is None else labels[rows]
 
 
 def cases_of(names: Iterable[str], more: Iterable[Case] = ()) -> list[Case]:
-    """Cases of each loss: its defaults, and each option changed alone, where the loss allows that.
+    """Returns the cases of each loss: its defaults, and each option changed alone to each allowed value.
 
-    `more` are further cases, such as two options that go together.
+    `more` are further cases, such as two options that only make sense together.
     """
     found = [(name, options) for name in names for options in _single_changes(LOSSES[name])]
     return found + [case for case in more if case not in found]
 
 
 def case_id(case: Case) -> str:
-    """The name of a case among a test's parameters."""
+    """Returns the id of a case for pytest: `LOSS-OPTION=VALUE`."""
     name, options = case
     return "-".join([name, *(f"{key}={value}" for key, value in options.items())])
 

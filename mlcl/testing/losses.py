@@ -1,4 +1,4 @@
-"""The tests that every loss passes. The author of a loss writes its weights once more, slowly:
+"""The test suite of losses. The author of a loss writes its weights once more, in plain Python:
 
     from mlcl.testing.losses import LossTestCase
 
@@ -32,16 +32,16 @@ from mlcl.testing.loss_batches import Case, LossBatch, case_id, cases_of, loss_b
 from mlcl.testing.ranks import run_ranks
 
 SPLIT = (9, 5)
-"""Rows of each of two processes."""
+"""The number of rows in each of the two processes of the distributed test."""
 TAU = 0.3
-"""Their temperature."""
+"""The temperature in the distributed test."""
 
 
 class LossTestCase(PluginTestCase):
-    """The tests; a subclass sets `names`, and defines `weights` or `definition`.
+    """The tests of losses. A subclass sets `names`, and defines `weights` or `definition`.
 
-    Each loss is tested with its defaults and with every option changed; `more` are further cases. With
-    `several_paths`, losses of paths are tested with several paths a row instead of one.
+    Each loss is tested with its defaults and with each option changed; `more` are further cases. With
+    `several_paths`, losses on paths are tested with several paths per row instead of one.
     """
 
     registry = LOSSES
@@ -50,12 +50,12 @@ class LossTestCase(PluginTestCase):
     several_paths: ClassVar[bool] = False
 
     def weights(self, labels: Sequence[Any], i: int, **options: Any) -> Mapping[int, float]:
-        """The weights W_ip of row i by the definition, for every row p with a weight.
+        """Returns the weights W_ip of the anchor i by the loss's definition, keyed by row p; others are 0.
 
         Args:
-            labels: The label of each row: a class (-1: missing), a frozenset of labels or paths, a list of
-                ratings, a path, or a sample's number.
-            i: The anchor.
+            labels: The label of each row: a class (-1 is unknown), a frozenset of labels or paths, a list of
+                ratings, a path, or a sample id.
+            i: The index of the anchor.
             options: The options of the loss.
         """
         raise NotImplementedError("a subclass defines weights or definition")
@@ -63,7 +63,11 @@ class LossTestCase(PluginTestCase):
     def definition(
         self, name: str, z: Sequence[Sequence[float]], labels: Sequence[Any], tau: float, **options: Any
     ) -> list[float] | float:
-        """The anchors' terms L_i, or their mean for a loss that is only defined for the whole batch."""
+        """Returns the terms L_i of all anchors by the loss's definition.
+
+        For a loss that is only defined for the whole batch it returns a float, the value of the reduction
+        `mean`.
+        """
         kind = LOSSES[name].similarity
         return [
             -math.fsum(
@@ -74,11 +78,11 @@ class LossTestCase(PluginTestCase):
         ]
 
     def is_differentiable(self, _name: str, _options: Mapping[str, Any]) -> bool:
-        """Whether the gradient is the derivative of the value; False for a loss that detaches something."""
+        """Whether the gradient is the derivative of the value; a loss that detaches a part returns False."""
         return True
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises tests by case, and tests of engines also by engine."""
+        """Parametrises tests by case, and those that take an `engine` also by engine."""
         with registered(LOSSES, self.modules):
             cases = cases_of(self.names, self.more)
             engines = {name: engines_of(name) for name in self.names}
@@ -91,20 +95,20 @@ class LossTestCase(PluginTestCase):
 
     @pytest.fixture(autouse=True)
     def _small_tiles(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Sets tiles of four rows, so that a small batch has inner, outer and incomplete ones."""
+        """Sets tiles of four rows, so that a small batch has inner, outer and incomplete tiles."""
         monkeypatch.setattr(tiling, "TILE", 4)
         monkeypatch.setattr(tiling, "DEVICE_TILE", 4)
 
     @pytest.fixture
     def batch(self) -> LossBatch:
-        """The batch of most tests."""
+        """The batch that most tests use."""
         return self._batch()
 
     @pytest.mark.parametrize("tau", [0.002, 1.3])
     def test_the_mean_equals_the_definition(
         self, case: Case, engine: Engine, tau: float, batch: LossBatch
     ) -> None:
-        """In every engine, to the precision of float64."""
+        """Tests the mean against the definition, in every engine, to the precision of float64."""
         name, options = case
         expected = self._defined(case, batch, tau)
         expected = expected if isinstance(expected, float) else math.fsum(expected) / len(batch.z)
@@ -113,7 +117,7 @@ class LossTestCase(PluginTestCase):
         assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
     def test_the_terms_equal_the_definition(self, case: Case, batch: LossBatch) -> None:
-        """Anchor by anchor, where the loss is defined so."""
+        """Tests each anchor's term against the definition, unless the loss is defined for the whole batch."""
         name, options = case
         expected = self._defined(case, batch, 0.2)
         if isinstance(expected, float):
@@ -122,7 +126,7 @@ class LossTestCase(PluginTestCase):
         assert terms.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
     def test_the_gradient_is_that_of_the_value(self, case: Case) -> None:
-        """By finite differences, of the dense engine; the others are compared with it in another test."""
+        """Tests the dense engine's gradient by finite differences; `test_engines_agree` tests the others."""
         name, options = case
         if not self.is_differentiable(name, options):
             pytest.skip("the loss detaches a part of itself")
@@ -132,7 +136,7 @@ class LossTestCase(PluginTestCase):
         assert torch.autograd.gradcheck(lambda z: call(loss, batch, z), (z,))
 
     def test_engines_agree(self, case: Case, engine: Engine) -> None:
-        """In value and gradient, including the gradient of a learned temperature."""
+        """Tests that engines agree in value and gradient, including that of a learned temperature."""
         batch = self._batch(samples=11)
         for tau in (0.001, 0.3):
             found, expected = (
@@ -142,7 +146,7 @@ class LossTestCase(PluginTestCase):
             assert_equal(found, expected, 1e-11)
 
     def test_the_order_of_rows_is_irrelevant(self, case: Case, engine: Engine, batch: LossBatch) -> None:
-        """Rows are a set."""
+        """Tests that a permutation of the rows does not change the value."""
         name, options = case
         reductions: dict[Engine, Reduction] = {"dense": "sum", "tiled": "mean", "auto": "mean_valid"}
         loss = build_loss(name, temperature=0.3, reduction=reductions[engine], engine=engine, **options)
@@ -151,7 +155,7 @@ class LossTestCase(PluginTestCase):
         assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
 
     def test_the_reductions_agree(self, case: Case, batch: LossBatch) -> None:
-        """The sum and both means follow from the terms."""
+        """Tests that the sum and both means follow from the terms."""
         name, options = case
         losses = {
             reduction: build_loss(name, reduction=reduction, **options) for reduction in get_args(Reduction)
@@ -169,14 +173,14 @@ class LossTestCase(PluginTestCase):
     def test_identical_rows_give_a_finite_gradient(
         self, case: Case, engine: Engine, tau: float, batch: LossBatch
     ) -> None:
-        """In float32, also the gradient of a learned temperature."""
+        """Tests that equal embeddings give a finite value and finite gradients in float32."""
         identical = replace(batch, z=batch.z[:1].repeat(len(batch.z), 1).float())
         for part in value_and_gradients(case, identical, engine, tau):
             assert part.isfinite().all()
 
     @pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
     def test_one_row_alone_is_zero(self, case: Case, reduction: Reduction) -> None:
-        """It has no candidates; every parameter still gets a gradient, of 0."""
+        """Tests that a batch of one row, which has no candidates, gives the value 0 and gradients of 0."""
         name, options = case
         batch, one = self._batch(samples=2, views=1), torch.tensor([0])
         z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
@@ -189,7 +193,7 @@ class LossTestCase(PluginTestCase):
         assert temperature.log_tau.grad == 0
 
     def test_two_processes_equal_one(self) -> None:
-        """In value and gradient; all cases in one group of processes (gloo)."""
+        """Tests value and gradient in two processes against one process; all cases share a gloo group."""
         batch, cases = self._batch(), cases_of(self.names, self.more)
         ranks = run_ranks(_on_rank, (cases, batch, self.modules), len(SPLIT))
         for number, case in enumerate(cases):
@@ -210,12 +214,12 @@ class LossTestCase(PluginTestCase):
 
 
 def engines_of(name: str) -> list[Engine]:
-    """The engines of a loss; `tiled` needs a closed form."""
+    """Returns the engines that a loss supports; `tiled` needs a closed form."""
     return ["dense", "auto"] if LOSSES[name].closed is None else ["dense", "tiled", "auto"]
 
 
 def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
-    """The loss of a batch with these embeddings."""
+    """Returns the loss of a batch with the embeddings `z` in place of its own."""
     name = loss.spec.name
     value: Tensor = loss(z, batch.labels(name), batch.sample_ids())
     return value
@@ -224,7 +228,10 @@ def call(loss: ContrastiveLoss, batch: LossBatch, z: Tensor) -> Tensor:
 def value_and_gradients(
     case: Case, batch: LossBatch, engine: Engine, tau: float, rows: Tensor | None = None, **how: Any
 ) -> list[Tensor]:
-    """The value, and the gradients of embeddings and of the temperature's logarithm; of all rows or some."""
+    """Returns the value, and its gradients by the embeddings and by the logarithm of the temperature.
+
+    `rows` are the indices of the rows to use, by default all; `how` are further options of `build_loss`.
+    """
     name, options = case
     temperature = LearnedTemperature(tau).double()
     loss = build_loss(name, temperature=temperature, engine=engine, **how, **options)
@@ -240,7 +247,7 @@ def value_and_gradients(
 def _on_rank(
     rank: int, cases: Sequence[Case], batch: LossBatch, modules: Sequence[str]
 ) -> list[list[Tensor]]:
-    """The values and gradients of the cases in one process, which has `SPLIT[rank]` rows."""
+    """The values and gradients of all cases in one process, which has `SPLIT[rank]` rows."""
     tiling.TILE = 4
     rows = torch.split(torch.arange(sum(SPLIT)), list(SPLIT))[rank]
     with registered(LOSSES, modules):
@@ -248,21 +255,24 @@ def _on_rank(
 
 
 def assert_equal(found: Iterable[Tensor], expected: Iterable[Tensor], tolerance: float) -> None:
-    """Asserts that tensors are equal to this share of their largest number, or of 1 where that is less."""
+    """Asserts that tensors differ by at most `tolerance` times their largest absolute value, or times 1.
+
+    The larger of the two counts; each number may also differ by `tolerance` times itself.
+    """
     for one, other in zip(found, expected, strict=True):
         scale = max(1.0, float(other.abs().max()))
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale)
 
 
 def similarity(a: Sequence[float], b: Sequence[float], kind: str = "dot") -> float:
-    """The dot product, or minus the Euclidean distance."""
+    """Returns the dot product of two vectors, or minus their Euclidean distance if `kind` is not `dot`."""
     if kind == "dot":
         return math.fsum(x * y for x, y in zip(a, b, strict=True))
     return -math.sqrt(math.fsum((x - y) ** 2 for x, y in zip(a, b, strict=True)))
 
 
 def log_probability(z: Sequence[Sequence[float]], i: int, p: int, tau: float, kind: str = "dot") -> float:
-    """log p_ip = s_ip / tau - log sum_{a != i} exp(s_ia / tau)."""
+    """Returns log p_ip = s_ip / tau - log sum_{a != i} exp(s_ia / tau) of the embeddings z."""
     logits = [similarity(z[i], z[a], kind) / tau for a in range(len(z)) if a != i]
     top = max(logits)
     return similarity(z[i], z[p], kind) / tau - top - math.log(math.fsum(math.exp(x - top) for x in logits))

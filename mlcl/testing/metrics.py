@@ -1,4 +1,4 @@
-"""The tests that every metric passes. The author of a metric writes it once more, as a loop:
+"""The test suite of metrics. The author of a metric writes it once more, as a plain loop:
 
     from mlcl.testing.metrics import MetricTestCase
 
@@ -50,12 +50,12 @@ ROWS, LABELS, CLASSES, ASPECTS = 40, 16, 6, ("taste", "look", "feel")
 KS, LAMBDAS, TEMPERATURES = (1, 3), (0.0, 0.25, 0.5, 1.0), (0.1, 1.0)
 NUMBERS = np.arange(LABELS)
 FACTS = LabelFacts(band=NUMBERS % 3, path=np.stack([NUMBERS // 4, NUMBERS // 2, NUMBERS], axis=1))
-"""Facts about the labels: neighbouring ones are in different bands, and may have one parent. Classes have the
-facts of the first labels."""
+"""The frequency band of each label, and its path in a hierarchy. Neighbouring labels are in different bands
+and may have one parent. For classes, the bands and paths of the first labels are used."""
 
 
 class MetricTestCase(PluginTestCase):
-    """The tests of a metric of predictions; a subclass sets `names` and defines `loop`."""
+    """The tests of metrics of predictions. A subclass sets `names` and defines `loop`."""
 
     registry = METRICS
     names: ClassVar[Sequence[str]] = ()
@@ -63,19 +63,19 @@ class MetricTestCase(PluginTestCase):
     def loop(
         self, name: str, probabilities: list[list[float]], targets: list[Any], threshold: float
     ) -> float:
-        """The metric's value, computed slowly.
+        """Returns the metric's value, computed by a slow reference implementation.
 
         Args:
             name: The name of the metric.
-            probabilities: The probabilities of each row.
-            targets: The class of each row, or its set of labels; none is missing. `FACTS` has facts about the
-                labels.
-            threshold: Labels are predicted from this probability on.
+            probabilities: The probabilities of each row, one for each class or label.
+            targets: The class of each row, or its set of labels; no row is without a known target. `FACTS`
+                has the bands and paths of the labels.
+            threshold: A label is predicted if its probability is at least this.
         """
         raise NotImplementedError("a subclass says what the metric is")
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises tests by metric and task."""
+        """Parametrises tests by the name of the metric and the tasks that it supports."""
         with registered(METRICS, self.modules):
             names = [name for name in self.names if not isinstance(METRICS[name], EmbeddingMetric)]
             both = [(name, task) for name in names for task in METRICS[name].tasks]
@@ -85,7 +85,10 @@ class MetricTestCase(PluginTestCase):
     @pytest.mark.parametrize("tied", [False, True])
     @pytest.mark.parametrize("seed", range(3))
     def test_the_value_equals_the_loop(self, name: str, task: Task, seed: int, tied: bool) -> None:
-        """With missing targets, labels that never or always occur, and rows without any label."""
+        """Tests the value against `loop`.
+
+        The data has missing targets, labels that never or always occur, and rows without any label.
+        """
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
             found = _values(name, task, p, targets, threshold)
@@ -94,14 +97,14 @@ class MetricTestCase(PluginTestCase):
             )
 
     def test_a_metric_that_ranks_reads_no_threshold(self, name: str, task: Task) -> None:
-        """Its value does not depend on the predicted labels."""
+        """Tests that the value of a ranking metric does not depend on the threshold."""
         if task == "multi_label" and METRICS[name].ranks:
             p, targets = scene(task, 0, tied=False)
             values = [_values(name, task, p, targets, t)[name] for t in (0.1, 0.9)]
             assert values[0] == pytest.approx(values[1], nan_ok=True)
 
     def test_the_order_of_rows_is_irrelevant(self, name: str, task: Task) -> None:
-        """Rows are a set."""
+        """Tests that a permutation of the rows does not change the value."""
         p, targets = scene(task, 0, tied=False)
         order = torch.randperm(len(p), generator=torch.Generator().manual_seed(1))
         again = _values(name, task, p[order], targets[order])
@@ -109,7 +112,7 @@ class MetricTestCase(PluginTestCase):
         assert again[name] == pytest.approx(found[name], rel=1e-12, nan_ok=True)
 
     def test_it_is_among_the_metrics_of_its_group_with_the_same_value(self, name: str, task: Task) -> None:
-        """Each aspect has a value of its own where the metric says so."""
+        """Tests that the metric is evaluated with its group, with one value per aspect if it declares so."""
         p, targets = scene(task, 0, tied=False)
         group = METRICS[name].group
         names = metric_names(task, _aspects(task), p.shape[1], [group])
@@ -122,7 +125,7 @@ class MetricTestCase(PluginTestCase):
             assert (f"{name}_{ASPECTS[0]}" in found) == METRICS[name].per_aspect
 
     def test_a_perfect_prediction_is_not_worse_than_a_random_one(self, name: str, task: Task) -> None:
-        """By the metric's own mode."""
+        """Tests a perfect against a random prediction, according to the metric's mode."""
         p, targets = scene(task, 0, tied=False)
         perfect = _perfect(p, targets)
         best = _values(name, task, perfect, targets)[name]
@@ -130,7 +133,10 @@ class MetricTestCase(PluginTestCase):
         assert best >= random if METRICS[name].mode == "max" else best <= random
 
     def test_an_unknown_entry_has_no_part_in_the_value(self, name: str, task: Task) -> None:
-        """Another probability there changes nothing; a metric that is not masked has no value."""
+        """Tests that the probability of an unknown label does not change the value.
+
+        A metric that does not support unknown labels must be NaN.
+        """
         if task == "multi_label":
             p, targets = scene(task, 0, tied=False)
             assert isinstance(targets, LabelRows)
@@ -145,7 +151,10 @@ class MetricTestCase(PluginTestCase):
     def test_without_a_block_of_rows_it_is_the_value_of_the_others(
         self, name: str, task: Task, tied: bool, unknown: bool
     ) -> None:
-        """Every block; labels also with unknown entries."""
+        """Tests each jackknife value, which leaves out a block of rows, against the value of the other rows.
+
+        Multi-label targets are also tested with unknown labels.
+        """
         p, targets = scene(task, 0, tied)
         if unknown and isinstance(targets, LabelRows):
             targets = _masked(targets)[0]
@@ -161,7 +170,10 @@ class MetricTestCase(PluginTestCase):
     def test_the_search_after_training_equals_one_setting_after_the_other(
         self, name: str, task: Task, tied: bool, unknown: bool
     ) -> None:
-        """Every (k, lambda, temperature), to the last bit; labels also with unknown entries."""
+        """Tests `search` against the metric at every single (k, lambda, temperature), to the last bit.
+
+        Multi-label targets are also tested with unknown labels.
+        """
         p, targets = scene(task, 0, tied)
         train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
         if unknown:
@@ -205,7 +217,10 @@ def _values(name: str, task: Task, p: Tensor, targets: Targets, threshold: float
 
 
 def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
-    """Probabilities and targets of a task; `tied` probabilities are eighths, so that many are equal."""
+    """Returns random probabilities and targets of a task.
+
+    `tied` probabilities are rounded to eighths, so that many are equal.
+    """
     g = torch.Generator().manual_seed(seed)
     shape = {
         "single": (ROWS, CLASSES),
@@ -225,7 +240,7 @@ def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
 
 
 def _masked(rows: LabelRows) -> tuple[LabelRows, Tensor]:
-    """The rows with a fifth of their absent labels unknown, and which entries these are (N, L)."""
+    """The rows with a fifth of their absent labels made unknown, and a mask of these entries, (N, L) bool."""
     absent = rows.dense() == 0
     unknown = absent & (torch.rand(absent.shape, generator=torch.Generator().manual_seed(1)) < 0.2)
     return replace(rows, unknown=LabelRows.from_dense(unknown)), unknown

@@ -1,4 +1,4 @@
-"""The processes of a test with several ranks."""
+"""Runs a function in several processes of one process group, for tests with several ranks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PATIENCE = timedelta(seconds=1200)
 
 
 def run_ranks(function: Callable[..., Any], args: tuple[Any, ...], world: int) -> list[Any]:
-    """Calls `function(rank, *args)` in the gloo group of `world` processes; returns each rank's answer.
+    """Calls `function(rank, *args)` in a gloo group of `world` processes; returns the results in rank order.
 
-    An error of any rank is raised here. The processes are forked from a server that has imported torch (with
-    `torch._dynamo`, which the first optimiser imports) and mlcl: spawned processes would each import them
-    again. Other processes import the function by its module.
+    An exception of any rank is raised here. The processes are forked from a server that has imported torch
+    (with `torch._dynamo`, which the first optimiser imports) and mlcl: spawned processes would each import
+    them again. `function` must be importable from its module.
     """
     multiprocessing.set_forkserver_preload([__name__, "mlcl.training.experiment", "torch._dynamo"])
     with TemporaryDirectory() as folder:

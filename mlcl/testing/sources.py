@@ -1,4 +1,4 @@
-"""The tests that every data source passes. The author of a source writes:
+"""The test suite of data sources. The author of a source writes:
 
     from mlcl.testing.sources import SourceTestCase, Wart
 
@@ -10,8 +10,8 @@
             Wart({"labels.txt": None}, "labels.txt"),
         )
 
-`files` are a small distribution in its real form. `modules` registers a source that is in no installed
-package.
+`files` has the files of a small version of the data in their original format. `modules` registers a source
+that is in no installed package.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from mlcl.errors import UserError
 from mlcl.testing import PluginTestCase
 
 Content = str | bytes | None
-"""The content of a file; None for no such file."""
+"""The content of a file; None stands for a file that does not exist."""
 
 
 @dataclass(frozen=True)
 class Wart:
-    """Wrong files or options, and a part of the error's line."""
+    """A fault of the input: files (None removes one) or options that are wrong, and the expected error.
+
+    `message` must be part of the error's line.
+    """
 
     files: Mapping[str, Content]
     message: str
@@ -43,10 +46,10 @@ class Wart:
 
 
 class SourceTestCase(PluginTestCase):
-    """The tests; a subclass sets `name`, and `files` for a source that reads some.
+    """The tests of a data source. A subclass sets `name`, and `files` if the source reads files.
 
-    `path` is the option of this name, relative to the folder with the files; `options` are the others.
-    `touched` are the files whose change changes the data, by default all.
+    `path` is the source's option `path`, relative to the folder with the files; `options` has its other
+    options. `touched` names the files whose change must change the source's state, by default all.
     """
 
     registry = SOURCES
@@ -58,13 +61,13 @@ class SourceTestCase(PluginTestCase):
     warts: ClassVar[Sequence[Wart]] = ()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrises a test by wart."""
+        """Parametrises tests that take a `wart` by `warts`."""
         if "wart" in metafunc.fixturenames:
             metafunc.parametrize("wart", self.warts, ids=[wart.message for wart in self.warts])
 
     @pytest.fixture
     def source(self) -> Source[Any]:
-        """Its declaration."""
+        """The declaration of the source."""
         return SOURCES[self.name]
 
     @pytest.fixture
@@ -77,11 +80,11 @@ class SourceTestCase(PluginTestCase):
 
     @pytest.fixture
     def settings(self, source: Source[Any], given: Path) -> dict[str, Any]:
-        """The options as in a job. A subclass may add options that depend on the folder."""
+        """The source's options as a job has them. A subclass may add options that depend on the folder."""
         return {**({"path": str(given / self.path)} if source.needs_input else {}), **self.options}
 
     def test_it_says_what_it_is(self, source: Source[Any]) -> None:
-        """Title, licence and version; a source that reads files names them by `path`."""
+        """Tests that the source has title, licence and version, and an option `path` if it reads files."""
         assert source.title
         assert source.licence
         assert source.full_version()
@@ -90,7 +93,7 @@ class SourceTestCase(PluginTestCase):
     def test_what_it_writes_is_sound(
         self, source: Source[Any], settings: Mapping[str, Any], tmp_path: Path
     ) -> None:
-        """The check of a data set passes, and the same options give the same rows."""
+        """Tests that the written data set is valid, and that the same options give the same rows."""
         folders = [tmp_path / "one", tmp_path / "two"]
         for folder in folders:
             source.write(folder, source.options(**settings), 0)
@@ -100,7 +103,7 @@ class SourceTestCase(PluginTestCase):
         assert one.licence
 
     def test_it_is_prepared_once(self, settings: Mapping[str, Any], tmp_path: Path) -> None:
-        """A second call finds the folder of the first."""
+        """Tests that a second call of `prepare` returns the folder of the first."""
         assert prepare(self.name, tmp_path / "home", settings) == prepare(
             self.name, tmp_path / "home", settings
         )
@@ -108,7 +111,7 @@ class SourceTestCase(PluginTestCase):
     def test_its_state_changes_with_each_file(
         self, source: Source[Any], given: Path, settings: Mapping[str, Any]
     ) -> None:
-        """The state is plain data, and equal where nothing has changed."""
+        """Tests that the state is JSON, changes with each file, and stays equal where nothing has changed."""
         if source.state is None:
             pytest.skip("reads no files")
         options = source.options(**settings)
@@ -120,7 +123,7 @@ class SourceTestCase(PluginTestCase):
             assert json.dumps(source.state(options)) != before, name
 
     def test_an_unknown_option_is_named(self, settings: Mapping[str, Any], tmp_path: Path) -> None:
-        """Before anything is written."""
+        """Tests that an unknown option raises an error that names it, before anything is written."""
         with pytest.raises(UserError, match="unknown key") as caught:
             prepare(self.name, tmp_path / "home", {**settings, "no_such_option": 1})
         assert caught.value.key == "data.options.no_such_option"
@@ -129,7 +132,7 @@ class SourceTestCase(PluginTestCase):
     def test_every_wart_gives_its_one_line(
         self, wart: Wart, given: Path, settings: Mapping[str, Any], tmp_path: Path
     ) -> None:
-        """No data set is left behind."""
+        """Tests that each wart raises an error with its message, and leaves no data set behind."""
         put(given, wart.files)
         with pytest.raises(UserError) as caught:
             prepare(self.name, tmp_path / "home", {**settings, **wart.options})
@@ -138,7 +141,7 @@ class SourceTestCase(PluginTestCase):
 
 
 def put(folder: Path, files: Mapping[str, Content]) -> None:
-    """Writes files, or removes those without content."""
+    """Writes files to a folder, and removes those whose content is None."""
     for name, content in files.items():
         file = folder / name
         if content is None:

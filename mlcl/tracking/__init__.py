@@ -1,7 +1,7 @@
-"""Runs are logged to files, which a thread of the command delivers to MLflow.
+"""Logs runs to files, which a background thread of the command sends to MLflow.
 
-A `RunLog` writes the files; `Delivery` sends them to a `Tracker`. Only these two need MLflow: `Tracker` is
-imported at its first use, so that the process of a training never imports it.
+A `RunLog` writes the files; `Delivery` sends them to a `Tracker`. Only `Delivery` and `Tracker` need MLflow:
+`Tracker` is imported at its first use, so that the process of a training never imports MLflow.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The cursor of a log: how much of it has been delivered, in a file beside the log."""
+"""The cursor of a log: a file beside the log that says how much of it has been sent to MLflow."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from mlcl.tracking.uri import stored_uri
 
 CURSOR = "cursor.json"
 LOCK = "delivery.lock"
-"""Held by the one process that delivers the log."""
+"""The lock file in a log's folder, held by the one process that sends the log to MLflow."""
 
 
 @dataclass
 class Cursor:
-    """The part of a log that is in MLflow.
+    """The progress of sending a log to MLflow.
 
-    `offset`: bytes of the log that were delivered. `ended`: they end with a final state. `run_id`: the run,
-    of `experiment_id`. `creating`: a request to create the run was sent and its answer is unknown. `twice`:
-    two such requests were sent, so that there may be two runs. `undeliverable`: why MLflow refused the rest,
-    or empty.
+    Attributes:
+        offset: The number of the log's bytes that have been sent.
+        ended: Whether the sent part ends with a final state.
+        run_id: The id of the log's run in MLflow, None until it is created.
+        creating: Whether a request to create the run was sent whose answer is not known.
+        twice: Whether two such requests were sent, so that there may be two runs.
+        undeliverable: Why MLflow refused the rest of the log, or an empty text.
+        experiment_id: The id of the run's experiment.
     """
 
     offset: int = 0
@@ -37,7 +41,7 @@ class Cursor:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The cursor in a log's folder; a new one where there is none."""
+        """Reads the cursor from a log's folder; returns a new one where there is none."""
         try:
             return cls(**json.loads((folder / CURSOR).read_text()))
         except FileNotFoundError:
@@ -52,9 +56,14 @@ class Cursor:
 
 @dataclass(frozen=True)
 class UndeliveredLog:
-    """A log and the number of its undelivered `entries`; `uri` is the store that it is for.
+    """A log with entries that have not been sent to MLflow.
 
-    `refusal` says why MLflow refused them, or is empty; `locked`: a process is delivering it.
+    Attributes:
+        id: The id of the log.
+        entries: The number of entries that have not been sent.
+        uri: The URI of the tracking store that the log is for.
+        refusal: Why MLflow refused the entries; empty if it did not.
+        locked: Whether a process is sending the log at present.
     """
 
     id: str
@@ -65,7 +74,7 @@ class UndeliveredLog:
 
 
 def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]:
-    """The undelivered logs under `home`, of one store or of all, ordered by id."""
+    """Returns the undelivered logs under `home`, ordered by id; with `uri` only those for this store."""
     found = []
     for folder in sorted(path for path in (home / "logs").glob("*") if path.is_dir()):
         cursor = Cursor.read(folder)
@@ -76,14 +85,14 @@ def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]
 
 
 def delivered_logs(home: Path, uri: str) -> list[str]:
-    """The ids of the logs under `home` that have a run in this store, as far as the cursors know."""
+    """Returns the ids of the logs under `home` whose cursors say that they have a run in this store."""
     present = stored_uri(uri, home)
     folders = (path for path in sorted((home / "logs").glob("*")) if Cursor.read(path).run_id is not None)
     return [path.name for path in folders if first_entry(path / LOG).get("uri") == present]
 
 
 def pending_entries(folder: Path, cursor: Cursor) -> int:
-    """The number of entries behind the cursor."""
+    """Returns the number of entries of a log that have not been sent to MLflow."""
     log = folder / LOG
     if not log.exists() or log.stat().st_size <= cursor.offset:
         return 0
@@ -91,11 +100,14 @@ def pending_entries(folder: Path, cursor: Cursor) -> int:
 
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
-    """Whether a log may be started or continued: it is new or for this store, which has not refused it."""
+    """Whether a log can be started or continued for the store `uri`.
+
+    It cannot if it exists for another store, or MLflow has refused it.
+    """
     folder, present = log_folder(home, id), stored_uri(uri, home)
     return first_entry(folder / LOG).get("uri", present) == present and not Cursor.read(folder).undeliverable
 
 
 def run_id_of(home: Path, id: str) -> str | None:
-    """The id of a log's run in MLflow; None where the run has not been created yet."""
+    """Returns the id of a log's run in MLflow; None where the run has not been created yet."""
     return Cursor.read(log_folder(home, id)).run_id

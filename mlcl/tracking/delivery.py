@@ -1,4 +1,4 @@
-"""Sends logs to MLflow, from one thread of a command."""
+"""Sends logs to MLflow from a background thread of a command."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from mlcl.tracking.sender import Refused, Sender, refusal
 from mlcl.tracking.tracker import Tracker
 
 POLL = 0.5
-"""Seconds between two reads of the logs."""
+"""The number of seconds between two reads of the logs."""
 MAX_PAUSE = 5.0
-"""Longest pause, in seconds, between two tries while MLflow does not answer."""
+"""The longest pause between two attempts while MLflow does not answer, in seconds."""
 JOIN_SECONDS = 5.0
-"""Seconds that the last request may take after the command has ended."""
+"""The number of seconds that the last request may take after the command has ended."""
 ANNOUNCE_AFTER = 2
-"""Failures in a row after which an outage is announced: a busy store may refuse a single request."""
+"""The number of consecutive failures after which the user is told: a busy store may refuse one request."""
 
 
 @dataclass
 class _QueuedLog:
-    """A log to deliver. It has a sender while this process holds its lock."""
+    """A log to send. It has a sender while this process holds the log's lock."""
 
     id: str
     folder: Path
     earlier: bool
-    """Whether it is of an earlier command: such a log does not grow."""
+    """Whether an earlier command wrote the log, so that it does not grow any more."""
     failures: int = 0
     elsewhere: bool = False
-    """Another process delivers it."""
+    """Whether another process sends the log or its parent."""
     end: int = -1
-    """Its size when its lock was released: a log that grows behind its end goes on."""
+    """The log's size when it was sent and its lock released, else -1. If it grows later, the rest is sent."""
     sender: Sender | None = None
     lock: ExitStack = field(default_factory=ExitStack)
 
@@ -58,16 +58,17 @@ class _QueuedLog:
 
 
 class Delivery:
-    """Delivers logs in the background while the context is open; `drain` waits until all are delivered.
+    """Sends logs to MLflow in a background thread while the context is open.
 
-    One process at a time delivers a log. A later command delivers what is left at the end.
+    `drain` waits until all are sent. Only one process at a time sends a log. Entries that are not sent when
+    the context ends are sent by a later command. `announce` is called with messages for the user.
     """
 
     def __init__(self, tracker: Tracker, announce: Callable[[str], None] = lambda _: None) -> None:
         self._tracker, self._home, self._announce = tracker, tracker.home, announce
         self._logs: dict[str, _QueuedLog] = {}
         self._scans: list[bool] = []
-        """Searches for undelivered logs, each with or without refused ones."""
+        """The requested scans for undelivered logs: one item each, True to include refused logs."""
         self._failures, self._failing_since = 0, 0.0
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
@@ -82,17 +83,17 @@ class Delivery:
         self._thread.join(JOIN_SECONDS)
 
     def add(self, id: str) -> None:
-        """Delivers a log of this command, now and as it grows."""
+        """Adds a log of this command: it is sent now, and further as it grows."""
         self._add(id, earlier=False)
         self._wake.set()
 
     def add_undelivered(self, *, refused: bool = False) -> None:
-        """Delivers the logs of earlier commands for this store; with `refused` also those MLflow refused."""
+        """Adds the logs of earlier commands for this store; with `refused` also those that MLflow refused."""
         self._scans.append(refused)
         self._wake.set()
 
     def _add(self, id: str, *, earlier: bool) -> None:
-        """Adds a log behind those that it is nested in: their runs must be there first."""
+        """Adds a log after the logs of its parents: MLflow needs the parent runs first."""
         folder = log_folder(self._home, id)
         parent = first_entry(folder / LOG).get("parent")
         if parent and parent not in self._logs and run_id_of(self._home, parent) is None:
@@ -101,11 +102,11 @@ class Delivery:
         log.earlier = log.earlier and earlier
 
     def run_id(self, id: str) -> str | None:
-        """The id of the log's run in MLflow; None until the run is created."""
+        """Returns the id of the log's run in MLflow; None until the run is created."""
         return run_id_of(self._home, id)
 
     def wait_run_id(self, id: str, timeout: float) -> str | None:
-        """The id of the log's run in MLflow, after a wait of up to `timeout` seconds."""
+        """Waits up to `timeout` seconds for the log's run in MLflow; returns its id or None."""
         end = time.monotonic() + timeout
         self._wake.set()
         while (found := self.run_id(id)) is None and time.monotonic() < end and self._thread.is_alive():
@@ -113,10 +114,10 @@ class Delivery:
         return found
 
     def drain(self, patience: float = 10.0, stop: Callable[[], bool] = lambda: False) -> int:
-        """Waits until everything is delivered; returns the number of logs that are not.
+        """Waits until all logs are sent; returns the number of logs that are not.
 
-        Gives up when MLflow has not answered for `patience` seconds. After `stop` has returned True, gives
-        up at the first failure, and in any case after `patience` seconds.
+        It gives up when MLflow has not answered for `patience` seconds. Once `stop` has returned True, it
+        gives up at the first failure, and in any case after `patience` seconds.
         """
         began, asked = time.monotonic(), None
         self._wake.set()
@@ -131,7 +132,7 @@ class Delivery:
         return self.pending()
 
     def pending(self) -> int:
-        """The number of logs with undelivered entries that no other process delivers."""
+        """Returns the number of logs with entries that are not sent, without those other processes send."""
         waiting = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
         return sum(pending_entries(log.folder, Cursor.read(log.folder)) > 0 for log in waiting)
 
@@ -149,9 +150,10 @@ class Delivery:
         self.release()
 
     def deliver(self) -> None:
-        """Delivers each log in turn, until the context ends. Raises what MLflow raises.
+        """Sends the new entries of each log in turn, until the context ends.
 
-        A log that fails ends the round and comes later in the next. A log that MLflow refuses is put aside.
+        A log whose sending fails ends the round with MLflow's exception, and comes later in the next round. A
+        log that MLflow refuses for good is marked and left out from then on.
         """
         while self._scans:
             self._forget_lost_runs()
@@ -180,7 +182,7 @@ class Delivery:
                 log.release()
 
     def _forget_lost_runs(self) -> None:
-        """Resets the cursors of logs whose runs went with a store that was deleted: they are sent again."""
+        """Resets the cursors of logs whose runs were lost with a deleted store: they are sent again."""
         for id in lost_logs(self._home, self._tracker.uri, self._tracker.client):
             folder = log_folder(self._home, id)
             with locked(folder / LOCK) as mine:
@@ -190,9 +192,9 @@ class Delivery:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
-        """The log's sender; None while another process has its lock, or its parent has no run yet.
+        """The log's sender; None while another process has the log's lock, or its parent has no run yet.
 
-        Raises Refused where the parent will have none.
+        Raises Refused where the parent will never have a run.
         """
         if log.sender is None:
             log.elsewhere = not log.lock.enter_context(locked(log.folder / LOCK))
@@ -210,7 +212,7 @@ class Delivery:
         return None
 
     def _put_aside(self, log: _QueuedLog, reason: str) -> None:
-        """Marks a log that MLflow refuses, and goes on with the others."""
+        """Marks a log that MLflow refuses as undeliverable, removes it from the queue and tells the user."""
         if log.sender is not None:
             log.sender.cursor.undeliverable = reason
             log.sender.cursor.write(log.folder)
@@ -219,7 +221,7 @@ class Delivery:
         self._announce(f"MLflow does not take the log {log.id} ({reason}); it is kept")
 
     def release(self) -> None:
-        """Lets other processes deliver the logs."""
+        """Releases the locks of all logs, so that other processes can send them."""
         for log in self._logs.values():
             log.release()
 
@@ -231,16 +233,17 @@ class Delivery:
             self._announce(f"MLflow does not answer ({reason}); logs are kept and delivered later")
 
     def _answered(self) -> None:
-        """Ends an outage: an entry was delivered. One request is no proof, the next one may always fail."""
+        """Resets the count of failures after an entry was sent, and announces the end of an outage."""
         if self._failures >= ANNOUNCE_AFTER:
             self._announce("MLflow answers again; logs are being delivered")
         self._failures = 0
 
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
-    """The ids of the logs that were delivered to a store of this address which was deleted or replaced.
+    """Returns the ids of the logs that were sent to a store at this URI that has since been lost.
 
-    Such a store has no run of mlcl at all, not even a deleted one; else there are none.
+    A store counts as lost (deleted or replaced) if it has no run of mlcl at all, not even a deleted one. For
+    any other store the list is empty.
     """
     every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
@@ -249,7 +252,7 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
 
 
 def has_run(client: MlflowClient, run_id: str) -> bool:
-    """Whether MLflow has a run, if only a deleted one. Raises MlflowException where it does not say."""
+    """Whether MLflow has a run, possibly a deleted one. Raises MlflowException for any other error."""
     try:
         client.get_run(run_id)
     except MlflowException as error:
@@ -260,10 +263,10 @@ def has_run(client: MlflowClient, run_id: str) -> bool:
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
-    """Delivers every log of the home that is for the store `uri`, also logs that it has refused before.
+    """Sends every log of the home for the store `uri` to MLflow, including logs that it refused before.
 
-    Returns the number of logs that stay undelivered. `announce` gets notes for the user. Raises UserError
-    where the store does not answer.
+    Returns the number of logs that stay undelivered. `announce` is called with messages for the user. Raises
+    UserError where the store does not answer.
     """
     with Delivery(Tracker(home, uri), announce) as delivery:
         delivery.add_undelivered(refused=True)

@@ -1,4 +1,4 @@
-"""Starts the logs of jobs: parameters, provenance, fingerprints and the resolved job."""
+"""Starts the logs of runs of jobs, with parameters, provenance, fingerprints and the resolved job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from mlcl.training.run_files import JOB
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Starts the logs of a command under `home` for the store `uri`; `deliver` sends one to MLflow."""
+    """Starts the logs of a command's runs under `home`, for the tracking store `uri`.
+
+    `source` is the provenance of the command; `deliver` is a function that sends a log, by its id, to MLflow.
+    """
 
     home: Path
     uri: str
@@ -31,7 +34,7 @@ class JobLogs:
 
     @property
     def stored_uri(self) -> str:
-        """The URI of the store for records; a file in the home is relative to it, so that a home can move."""
+        """The URI of the store as records have it: relative to the home for a file in the home."""
         return stored_uri(self.uri, self.home)
 
     def start(
@@ -72,19 +75,22 @@ class JobLogs:
         )
 
     def usable(self, name: str) -> str:
-        """The id for a run's log: its name, with a number if that log is for another store or was refused."""
+        """Returns the id for the log of the run `name`: the name, or `NAME-2`, `NAME-3` and so on.
+
+        A number is added if the log without it is for another store or was refused.
+        """
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 
 
 def _notes(data: DatasetInfo) -> dict[str, str]:
-    """The tag of the notes of a data set; the last ones are left out where it would be too long."""
+    """The tag with the notes of a data set; the last notes are left out where it would be too long."""
     lengths = accumulate(len(json.dumps(note)) for note in data.notes)
     kept = [note for note, length in zip(data.notes, lengths, strict=True) if length <= MAX_NOTES]
     return {Tag.DATA_NOTES: json.dumps(kept)} if kept else {}
 
 
 def _lower_is_better() -> str:
-    """All metrics that are better where they are lower, for readers, who load no metric."""
+    """The names of all metrics that are better lower, as JSON, so that readers need not load the metrics."""
     lower = [metric for metric in registry("metrics").values() if metric.mode == "min"]
     return json.dumps([name for m in lower for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))])

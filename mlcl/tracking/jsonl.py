@@ -1,4 +1,4 @@
-"""Files of JSON lines that are appended to, and that stay readable after a kill."""
+"""Reads and appends to files of JSON lines, which stay readable after a writer was killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ Entry = Mapping[str, Any]
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Whole lines from `offset` (bytes), each with the offset behind it. A truncated last line is skipped."""
+    """Yields the complete lines from byte `offset` on, each with the offset of its end.
+
+    A last line without a newline is skipped. Yields nothing where there is no file.
+    """
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -27,7 +30,7 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """The entry of a line; empty for a line that a crash of the machine has damaged."""
+    """Returns the JSON object of a line; an empty dict for a damaged line, as after a crash."""
     try:
         entry = json.loads(line)
     except ValueError:
@@ -36,14 +39,14 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def first_entry(path: Path) -> dict[str, Any]:
-    """The entry of the first line; empty where there is none."""
+    """Returns the JSON object of the first line; an empty dict where there is none."""
     return next((decode(line) for line, _ in read_lines(path)), {})
 
 
 def append(path: Path, entries: Iterable[Entry]) -> None:
-    """Appends the entries, behind the last whole line: a killed writer may have left a part of one.
+    """Appends the entries, after removing a partial last line that a killed writer may have left.
 
-    Raises OSError where they cannot be written. Lines that were written whole stay: they may be read.
+    Raises OSError where they cannot be written; complete lines that were written before the error stay.
     """
     lines = b"".join(
         json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n" for entry in entries

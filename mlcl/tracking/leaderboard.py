@@ -1,4 +1,4 @@
-"""The description of an experiment in MLflow: its sweeps with their best scores."""
+"""Writes the description of an experiment in MLflow: a table of its sweeps with their best scores."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from mlcl.tracking.shared_view import view_path
 from mlcl.tracking.tracker import Tracker
 
 HEADING = "## Sweeps of this experiment"
-"""Begins every description that is written here; any other one is a user's and stays."""
+"""The first line of each description written here; one that begins otherwise is a user's and is kept."""
 MOST = 10
-"""Most sweeps that are listed for a metric."""
+"""The largest number of sweeps that are listed for a metric."""
 MOST_SWEEPS = 200
-"""The latest sweeps that are looked at."""
+"""The number of latest sweeps that are considered."""
 
 
 def describe_experiment(tracker: Tracker, name: str) -> None:
-    """Sets the description of an experiment, unless a user wrote one. Raises MlflowException."""
+    """Sets the description of the experiment `name`, unless a user wrote one.
+
+    Raises MlflowException where MLflow does not answer or refuses it.
+    """
     experiment = tracker.client.get_experiment_by_name(name)
     if experiment is None or not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
         return
@@ -35,7 +38,7 @@ def describe_experiment(tracker: Tracker, name: str) -> None:
 
 
 def _table(metric: str, mode: str, sweeps: list[Run]) -> str:
-    """The sweeps with one metric, best first."""
+    """A Markdown table of the sweeps with this metric, best first."""
     ranked = sorted(sweeps, key=lambda run: run.data.metrics[SCORE], reverse=mode == "max")[:MOST]
     rows = [
         (

@@ -1,6 +1,6 @@
-"""The log of a run and the listener that fills it: a folder of files, written without a server or MLflow.
+"""The log of a run, a folder of files written without a server or MLflow, and a listener that fills it.
 
-`Delivery` sends it.
+`Delivery` sends the log to MLflow.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mlcl.training.events import Event, Listener
 LOG, TEXTS = "log.jsonl", "files"
 MEGABYTE = 2**20
 METRICS = b'{"kind":"metrics"'
-"""Begins a line with metrics. Most lines do, and only steps are read from them."""
+"""The beginning of a line with metrics: most lines are such, and are recognised without parsing."""
 
 
 def log_folder(home: Path, id: str) -> Path:
-    """The folder of a log."""
+    """Returns the folder of the log `id` under the home."""
     return home / "logs" / id
 
 
 class RunLog:
-    """A log and its writer. Entries that other processes append later are not noticed.
+    """Writes the log of a run. Entries that other processes append after it was opened are not noticed.
 
-    A training's log is written by the command that hands the training out, then by the training's process,
-    then by the command again. An entry survives the end of the process once its call has returned; after
-    `flush`, a power cut. Entries that a resumed or repeated command would write again are left out.
+    A training's log is written by the command that starts the training, then by the training's process, then
+    by the command again. Once a call has returned, its entry survives the end of the process; after `flush`
+    also a power cut. Entries that a resumed or repeated command would write a second time are left out.
     """
 
     def __init__(self, home: Path, id: str) -> None:
@@ -47,7 +47,7 @@ class RunLog:
         self._folder = log_folder(home, id)
         self._path = self._folder / LOG
         self.state, self.reason = State.RUNNING, ""
-        """The last state that was written, for MLflow: the home's database has the present one."""
+        """The last state in the log, for MLflow; the present state of a run is in the home's database."""
         self._params: set[str] = set()
         self._is_started = False
         for line, _ in read_lines(self._path):
@@ -70,10 +70,11 @@ class RunLog:
         source: Provenance | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> Self:
-        """Starts a new log, or attaches to one that was started before, which stays as it is.
+        """Starts a new log, or attaches to one that was started before, whose entries stay as they are.
 
-        `owner` is the id of the run, sweep or table whose command sets the state, `parent` the id of the log
-        that this one is nested in, `uri` the store that it is for. `texts` are text artifacts by name.
+        `uri` is the tracking store to which it will be sent, `owner` the id of the run, sweep or table whose
+        command sets the state, `parent` the id of the log whose run will be the parent run in MLflow. `texts`
+        are text artifacts, keyed by name.
         """
         log = cls(home, id)
         if log._is_started:
@@ -102,7 +103,7 @@ class RunLog:
 
     @classmethod
     def attach(cls, home: Path, id: str) -> Self:
-        """Attaches to a log that was started here or elsewhere. Raises UserError where there is none."""
+        """Attaches to a log that this or another process started. Raises UserError where there is none."""
         log = cls.find(home, id)
         if log is None:
             found = log_folder(home, id) / LOG
@@ -117,27 +118,33 @@ class RunLog:
         return log if log._is_started else None
 
     def params(self, params: Mapping[str, str]) -> None:
-        """Logs parameters. One that the log has keeps its value."""
+        """Logs parameters. A parameter that the log already has keeps its value."""
         values = {name: value for name, value in params.items() if name not in self._params}
         if values:
             self._append({"kind": "params", "values": values})
 
     def metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs metrics at a step. A resumed run repeats steps, which are left out up to the metric's last."""
+        """Logs metrics at a step, except those that the log already has at this or a later step.
+
+        A resumed run repeats the steps after its checkpoint.
+        """
         values = {name: _number(value) for name, value in metrics.items() if self._steps.get(name, -1) < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
             self._steps.update(dict.fromkeys(values, step))
 
     def final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs the last metrics at a step; one without earlier steps at step 0, where MLflow draws a bar."""
+        """Logs final metrics at a step. A metric without earlier steps is logged at step 0 instead.
+
+        MLflow draws a metric with step 0 only as a bar.
+        """
         curves = {name for name, last in self._steps.items() if last > 0}
         self.metrics({name: value for name, value in metrics.items() if name in curves}, step)
         self.metrics({name: value for name, value in metrics.items() if name not in curves}, 0)
 
     @cached_property
     def _steps(self) -> dict[str, int]:
-        """The last step of each metric."""
+        """The last step of each metric in the log, keyed by the metric's name."""
         steps: dict[str, int] = {}
         for line, _ in read_lines(self._path):
             if line.startswith(METRICS) and (entry := decode(line)):
@@ -149,11 +156,11 @@ class RunLog:
         self._append({"kind": "tags", "values": dict(tags)})
 
     def artifacts(self, paths: Sequence[Path]) -> None:
-        """Logs files or folders, which are read when they are delivered."""
+        """Logs files or folders as artifacts. Their content is read only when they are sent to MLflow."""
         self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
 
     def _relative(self, path: Path) -> str:
-        """A path below the home without it, so that the home can be moved."""
+        """The path relative to the home if it is inside of it, so that the home can be moved."""
         root, path = self.home.resolve(), path.resolve()
         return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
@@ -162,13 +169,13 @@ class RunLog:
         self._append({"kind": "text", "file": self._store_text(text), "name": name})
 
     def view(self, key: str, view: Mapping[str, Any]) -> None:
-        """Logs a shared view of MLflow's pages, see `mlcl.tracking.shared_view`, for the run's experiment."""
+        """Logs a shared view of MLflow's pages for the run's experiment, see `mlcl.tracking.shared_view`."""
         self._append({"kind": "view", "key": key, "view": dict(view)})
 
     def set_state(self, state: State, reason: str = "") -> None:
-        """Logs a state for MLflow, unless it is the last one, and flushes.
+        """Logs a state with its reason for MLflow, unless the log ends with it, and flushes.
 
-        The end of a run also removes partial files of killed writers.
+        A state other than RUNNING also removes partial files of killed writers.
         """
         reason = reason[:MAX_REASON]
         if (state, reason) != (self.state, self.reason):
@@ -180,7 +187,7 @@ class RunLog:
         self.flush()
 
     def flush(self) -> None:
-        """Waits until all entries are on the disk. Never waits for a network."""
+        """Waits until all entries are on the disk. It never waits for the network."""
         sync(self._path)
 
     def _store_text(self, text: str) -> str:
@@ -212,17 +219,17 @@ def _now() -> int:
 
 
 def _number(value: Any) -> float | str:
-    """JSON has no NaN and no infinity: these are kept as text, which `float` reads back."""
+    """The value as a float, or as text if it is NaN or infinite, which JSON lacks; `float` reads it back."""
     number = float(value)
     return number if math.isfinite(number) else repr(number)
 
 
 def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: bool = False) -> Listener:
-    """A listener that logs the metrics of every event at its step, the last ones as `RunLog.final_metrics`.
+    """Returns a listener that logs the metrics of every training event and then calls the listener `then`.
 
-    With `system` also load and memory of the machine. It flushes before a checkpoint is written: a resumed
-    run repeats the steps behind its checkpoint only, so no metric is lost by a kill. After that it calls the
-    listener `then`.
+    The metrics of the event `end` are logged with `RunLog.final_metrics`. With `system`, load and memory of
+    the machine are logged, too. The log is flushed before a checkpoint is written: a resumed run repeats only
+    the steps after its checkpoint, so that a kill loses no metric.
     """
 
     def listen(event: Event) -> None:
@@ -238,10 +245,10 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
 
 
 def system_metrics() -> dict[str, float]:
-    """Load and memory of the processor and of this process's GPU, under MLflow's names for system metrics.
+    """Returns load and memory of the machine and this process's GPU, under MLflow's system metric names.
 
-    Percentages and megabytes, of everything that runs there; loads are since the last call. A GPU's load
-    needs the package nvidia-ml-py and is left out without it.
+    Values are percentages and megabytes over all processes; loads are averages since the last call. A GPU's
+    load needs the package nvidia-ml-py and is left out without it.
     """
     import psutil
     import torch  # slow to import

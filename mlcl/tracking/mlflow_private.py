@@ -1,7 +1,7 @@
-"""The private parts of MLflow that mlcl uses. Read against MLflow 3.17: look here first when it is upgraded.
+"""All uses of MLflow's private interfaces, written for MLflow 3.17: check them when MLflow is upgraded.
 
-`shared_view.py` has one more, the views of MLflow's pages, and `mlcl/results/stores.py` reads MLflow's SQLite
-file without MLflow.
+Two more are `shared_view.py`, with the views of MLflow's pages, and `mlcl/results/stores.py`, which reads
+MLflow's SQLite file without MLflow.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ COLUMNS = (
     ("model_versions", "source"),
     ("model_versions", "storage_location"),
 )
-"""Where MLflow's tables have addresses of artifacts."""
+"""The (table, column) pairs of MLflow's database that have addresses of artifacts."""
 HOME_TABLE = "mlcl_home"
-"""A table of ours in the store, with the address of its home. A user of MLflow could change a tag."""
+"""The table that mlcl adds to the store, with the address of its home. (Users could change a tag.)"""
 
 
 def make_tables(file: Path | None, artifacts: str) -> None:
-    """Makes the file of a store with MLflow's tables, whole or not at all: MLflow refuses half of them.
+    """Creates the SQLite file of a store with MLflow's tables, atomically: MLflow refuses a partial file.
 
-    `artifacts`: the URI at which its default experiment keeps them. The caller must hold the lock of the
-    home's store: two first commands at once would both make the tables.
+    Does nothing if `file` is None or has content. `artifacts` is the artifact URI of the default experiment.
+    The caller must hold the lock of the home's store, so that no two commands create the tables.
     """
     if file is None or (file.exists() and file.stat().st_size):  # the check before makes an empty file
         return
@@ -49,10 +49,10 @@ def make_tables(file: Path | None, artifacts: str) -> None:
 
 
 def relocate_artifacts(uri: str, home: Path) -> None:
-    """Corrects the addresses of artifacts, which are whole paths, in the store of a home that was moved.
+    """Corrects the artifact addresses, which are absolute, in the store of a home that was moved.
 
-    Only of a store that is a file in this home, and only addresses below the home's earlier path. The caller
-    must hold the lock of the home's store.
+    It changes only a store that is an SQLite file in this home, and only addresses below the home's earlier
+    path. The caller must hold the lock of the home's store.
     """
     file, here = sqlite_file(uri), home.as_uri()
     if file is None or not file.is_relative_to(home) or not file.is_file() or not file.stat().st_size:
@@ -75,17 +75,17 @@ def relocate_artifacts(uri: str, home: Path) -> None:
 
 
 def last_points(run: Run) -> list[Metric]:
-    """The last point of each metric of a run, with time and step, without a request for each."""
+    """Returns the last point of each metric of a run, with time and step, without a request for each."""
     points: list[Metric] = run.data._metric_objs
     return points
 
 
 def artifact_store(uri: str, tracking_uri: str) -> ArtifactRepository:
-    """The store of a run's artifacts, which can delete some: MLflow's client cannot."""
+    """Returns the repository at an artifact URI, which can delete artifacts, unlike MLflow's client."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
     return get_artifact_repository(uri, tracking_uri=tracking_uri)
 
 
 VERSIONS_TAG = "mlflow.modelVersions"
-"""The tag of a logged model with its versions: a server sets it, a store that is a file does not."""
+"""The tag of a logged model with its registered versions. A server sets it, an SQLite store does not."""

@@ -1,4 +1,4 @@
-"""The names of tags, parameters, metrics and artifacts in MLflow. Stores hold them: none may change."""
+"""The names of tags, parameters, metrics and artifacts in MLflow. Stores hold them, so none may change."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from enum import StrEnum
 from mlcl.store import State
 
 MAX_PARAM = 6000
-"""Longest parameter value, in characters, that MLflow's stores keep."""
+"""The length in characters of the longest parameter value that MLflow's stores keep."""
 MAX_REASON = 5000
-"""Longest reason, in characters, that is kept: MLflow takes slightly longer tags."""
+"""The length in characters to which a state's reason is cut: MLflow allows slightly longer tags."""
 MAX_NOTES = 4000
-"""Longest notes of a data set, in characters of all of them, that are kept in a tag."""
+"""The total length in characters of the notes of a data set that are kept in a tag."""
 
 
 class Tag(StrEnum):
-    """The tags of a run."""
+    """The names of a run's tags in MLflow."""
 
     # What a run is.
     KIND = "mlcl.kind"  # run (where the tag is missing), sweep, trial, confirmation, table or cell
@@ -79,23 +79,23 @@ class Tag(StrEnum):
 
 
 VERSION_TAG = "mlcl.version."
-"""Begins the tag with a package's version; the name follows. Runs of earlier releases have several."""
+"""The prefix of tags with a package's version, before its name. Runs of earlier releases have several."""
 
 
 def count_tag(state: str) -> str:
-    """The tag with the number of a sweep's trials that are in a state."""
+    """Returns the name of the tag with the number of a sweep's trials in this state."""
     return f"mlcl.sweep.{state.lower()}"
 
 
 # Parameters.
 LOG10 = "log10."
-"""Begins the name of a parameter that is the logarithm of the one named behind it."""
+"""The prefix of a parameter that is the decimal logarithm of the parameter named after it."""
 CLASSIFIER_WEIGHT = "objective.classifier.weight_value"
-"""The classifier's weight as a number: what the heads leave of 1, or what the job says."""
+"""The parameter with the classifier's weight: the job's value, or 1 minus the weights of the heads."""
 GAMMA = "gamma"
-"""The weight of all heads together, which is 1 less the classifier's: the papers' mix of the losses."""
+"""The parameter with the weight of all heads together, 1 minus the classifier's: gamma in the papers."""
 MIX = (CLASSIFIER_WEIGHT, "alpha.classifier", GAMMA)
-"""The parameters of the mix, which follow from the heads' weights."""
+"""The parameters that follow from the weights of the heads."""
 SHORT = {
     r"objective\.heads\.(.+)\.temperature(\.\d+)?": r"tau.\1\2",
     r"objective\.heads\.([^.]+)\.weight": r"alpha.\1",
@@ -103,35 +103,36 @@ SHORT = {
     r"evaluation\.knn\.(k|lambda)": r"\1",
     r"evaluation\.knn\.temperature": "tau",
 }
-"""Keys, and the papers' short names, under which MLflow's pages show their values with four digits."""
+"""Patterns of job keys, with the papers' short names. A parameter with the short name has the key's value
+rounded to four digits, for MLflow's pages."""
 SWEEP_SCORE, SWEEP_MODE = "sweep.score", "sweep.mode"
-"""The metric that a sweep ranks trials by, and max or min."""
+"""The parameters of a sweep with the metric by which it ranks trials, and with max or min."""
 
 # Metrics.
 SCORE = "score"
-"""The figure that a sweep ranks its trainings by."""
+"""The metric of a training with the value by which its sweep ranks it."""
 RUNG = "rung/"
-"""Begins the name of a trial's figure at the largest epoch that all trials reached: `rung/10/accuracy`."""
+"""The prefix of a trial's metric at the largest epoch that all trials reached: `rung/10/accuracy`."""
 SWEEP_BEST = "sweep/best"
-"""The best score so far, by the number of trials that have ended."""
+"""The metric of a sweep with the best score so far; its step is the number of trials that have ended."""
 
 # Artifacts.
 BEST_SETTINGS = "best_settings.json"
-"""The settings of a sweep's best trial."""
+"""The artifact with the settings of a sweep's best trial."""
 DIFF = "provenance/uncommitted.diff"
-"""The uncommitted changes."""
+"""The artifact with the uncommitted changes of the code."""
 PACKAGES = "provenance/packages.txt"
-"""All installed packages with their versions, one a line."""
+"""The artifact with all installed packages and their versions, one per line."""
 SWEEP_JSON = "sweep.json"
-"""The model of a sweep."""
+"""The artifact with the result of a sweep (`SweepResult`)."""
 TABLE_JSON, TABLE_MARKDOWN, TABLE_LATEX = "table.json", "table.md", "table.tex"
-"""The model of a table, and its figures in two more forms."""
+"""The artifacts with the result of a table (`TableResult`), and its figures as Markdown and LaTeX."""
 TABLE_TRIALS = "trials.parquet"
-"""The trials, races and fresh seeds of a table's tuned cells."""
+"""The artifact with the trials, races and fresh seeds of a table's tuned cells."""
 
 
 def space_file(generation: int) -> str:
-    """The artifact with a sweep's space, by the space's number."""
+    """Returns the name of the artifact with a sweep's space; `generation` numbers its spaces from 0."""
     return "space.yaml" if generation == 0 else f"space-{generation}.yaml"
 
 
@@ -143,4 +144,4 @@ MLFLOW_STATUS = {
     State.BUDGET: "KILLED",
     State.STOPPED: "KILLED",
 }
-"""MLflow knows fewer states; the tag `mlcl.state` has the exact one."""
+"""MLflow's status of a run for each state. MLflow has fewer; the tag `mlcl.state` has the exact state."""

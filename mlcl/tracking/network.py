@@ -1,4 +1,4 @@
-"""Quick requests to servers and databases: whether they answer."""
+"""Checks quickly whether servers and databases answer."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from mlcl.errors import UserError
 from mlcl.tracking.uri import KEY, shown, sqlite_file, without_login
 
 TIMEOUT = 10.0
-"""Seconds that an answer may take."""
+"""The number of seconds that an answer may take."""
 POSTGRESQL_PORT = 5432
 MOST_BYTES = 2**24
-"""Most bytes of an answer that are read."""
+"""The largest number of bytes that are read of an answer."""
 # For servers on this machine: a proxy would connect to its own loopback address.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Status and text of an answer; without an answer, status 0 and the reason."""
+    """The HTTP status and body of an answer; if there was no answer, status 0 and the reason as text."""
 
     status: int
     text: str
 
 
 def get(url: str, headers: Mapping[str, str] | None = None) -> Answer:
-    """Sends a GET request, once."""
+    """Sends a GET request once, without retries, and returns the answer. It raises no error."""
     try:
         open_url = _DIRECT.open if urlsplit(url).hostname == "127.0.0.1" else urllib.request.urlopen
         request = urllib.request.Request(url, headers=dict(headers or {}))
@@ -48,12 +48,15 @@ def get(url: str, headers: Mapping[str, str] | None = None) -> Answer:
 
 
 def basic_auth(user: str, password: str) -> dict[str, str]:
-    """The header of a request with user and password."""
+    """Returns the header of HTTP basic authentication for a user and password."""
     return {"Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
 
 
 def unreachable_reason(uri: str) -> str:
-    """The reason why no server answers at a URI; empty if one does. Files and Unix sockets are not asked."""
+    """Returns why the server or database at a URI does not answer; empty if it does.
+
+    For files and Unix sockets nothing is checked and the result is empty.
+    """
     try:
         parts = urlsplit(uri)
         if parts.scheme in ("http", "https"):
@@ -68,13 +71,13 @@ def unreachable_reason(uri: str) -> str:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT` or `ray://HOST:PORT`; an empty host where the address has no port."""
+    """Returns host and port of `HOST:PORT` or `ray://HOST:PORT`; ('', 0) for an address without a port."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     return (host, int(port)) if port.isdigit() else ("", 0)
 
 
 def connection_error(host: str, port: int) -> str:
-    """The reason why a port accepts no connection; empty if it accepts one."""
+    """Returns why a port accepts no TCP connection; empty if it accepts one."""
     try:
         socket.create_connection((host, port), timeout=TIMEOUT).close()
     except OSError as error:
@@ -83,7 +86,10 @@ def connection_error(host: str, port: int) -> str:
 
 
 def check_reachable(uri: str, home: Path) -> None:
-    """Raises UserError where `home` cannot be written, or the store at `uri` does not answer or suit."""
+    """Raises UserError where `home` cannot be written, or the store at `uri` does not answer.
+
+    It also raises for a kind of store that is not supported, such as a folder of files. Creates `home`.
+    """
     if "://" not in uri or uri.startswith("file:"):
         # A file store would keep a point twice that was sent twice.
         raise UserError(
@@ -108,7 +114,7 @@ def check_reachable(uri: str, home: Path) -> None:
 
 
 def check_sqlite(path: Path) -> None:
-    """Raises UserError where the file is no usable SQLite database."""
+    """Raises UserError where the file at `path` is no usable SQLite database."""
     try:
         with closing(sqlite3.connect(path, timeout=TIMEOUT)) as connection:
             connection.execute("PRAGMA schema_version")

@@ -1,4 +1,4 @@
-"""A job as MLflow parameters, named so that MLflow's pages compare runs without editing."""
+"""Turns a job into MLflow parameters, with short and log-scaled ones for the charts of MLflow's pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT, GAMMA, LOG10, MAX_PARAM, SHOR
 
 
 def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
-    """The job's dotted keys as parameters, without `free` keys, whose values are chosen after training."""
+    """Returns the job's dotted keys as MLflow parameters, with derived ones; see `log_parameters`.
+
+    The keys in `free`, whose values are chosen after training, are left out.
+    """
     params = log_parameters(_settings(job, free))
     weight = job.objective.classifier_weight
     mix = {GAMMA: f"{1 - round(weight, 12):.4g}"} if job.objective.heads else {}
@@ -20,7 +23,7 @@ def params_of(job: JobConfig, free: Collection[str] = ()) -> dict[str, str]:
 
 
 def typed_params(job: JobConfig, free: Collection[str] = ()) -> dict[str, Any]:
-    """The parameters of `params_of` that are not derived from others, as numbers, truth values and texts."""
+    """Returns the parameters of `params_of` without derived ones, as numbers, booleans and strings."""
     return plain_parameters(_settings(job, free))
 
 
@@ -33,10 +36,10 @@ def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
 
 
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Returns MLflow parameters of dotted keys.
+    """Returns dotted keys as MLflow parameters: the keys of `plain_parameters`, and derived ones.
 
-    Besides a key there are its list items, a short alias, and `log10.NAME` where a space draws it on a log
-    scale. MLflow's parallel coordinates and contour plots have linear axes only.
+    Derived are a short alias (see `SHORT`) and, for temperatures and learning rates, the logarithm as
+    `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes only.
     """
     params: dict[str, str] = {}
     for name, value in plain_parameters(settings).items():
@@ -45,9 +48,10 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys and each item of a list, without what is None or empty. A list is given as text.
+    """Returns the keys whose value is neither None nor {}, and a key `KEY.INDEX` for each item of a list.
 
-    The lists of the evaluation are grids, whose items are left out: they would only fill MLflow's menus.
+    Numbers and booleans stay as they are; lists and other values become text. Items of lists under
+    `evaluation.` are left out: these are grids, which would only fill MLflow's menus.
     """
     plain: dict[str, Any] = {}
     for key, value in settings.items():
@@ -64,18 +68,18 @@ def _plain(value: Any) -> Any:
 
 
 def without_derived(params: Mapping[str, str]) -> dict[str, str]:
-    """Logged parameters without those that are derived from others: short names and logarithms."""
+    """Returns logged parameters without the derived ones, that is short names and logarithms."""
     return {name: text for name, text in params.items() if not _DERIVED.match(name)}
 
 
 def axis(key: str) -> str:
-    """The parameter for the axis of a chart: under the short name of a key, and as log10 if log-scaled."""
+    """Returns the parameter that shows a key on a chart's axis: its short name, as log10 if log-scaled."""
     name = short_name(key) or key
     return f"{LOG10}{name}" if _is_log_scaled(key) else name
 
 
 def short_name(key: str) -> str | None:
-    """The short name of a key; None for most."""
+    """Returns the short name of a key by `SHORT`; None for a key without one."""
     found = (re.sub(pattern, name, key) for pattern, name in SHORT.items() if re.fullmatch(pattern, key))
     return next(found, None)
 
@@ -98,7 +102,7 @@ def _is_log_scaled(key: str) -> bool:
 
 
 def param_text(value: Any) -> str:
-    """The value as the text that MLflow stores."""
+    """Returns the value as the text that MLflow stores, cut to `MAX_PARAM` characters."""
     if isinstance(value, float):
         return repr(value)  # the shortest text that reads back as the same number
     return str(value)[:MAX_PARAM]

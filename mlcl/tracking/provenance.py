@@ -1,4 +1,4 @@
-"""The provenance of a result: code, uncommitted changes, library versions, machine."""
+"""Collects the provenance of a result: code, uncommitted changes, library versions, machine."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ from mlcl.tracking.names import VERSION_TAG, Tag
 LIBRARIES = ("torch", "ray", "optuna", "mlflow-skinny", "numpy", "faiss-cpu", "transformers")
 OF_GIT = (Tag.COMMIT, Tag.DIRTY)
 SUBMITTED = "MLCL_JOB"
-"""Environment variable with the id of the cluster job that the command runs as."""
+"""The environment variable with the id of the cluster job that runs this command."""
 CARRIED = ".mlcl-source.json"
-"""File in an uploaded working directory, which has no git: the provenance where it was uploaded."""
+"""The file in an uploaded working directory, which has no git, with the commit and diff of its origin."""
 MAX_DIFF = 2_000_000
-"""Most characters of a diff that are kept; a larger one is cut, with a line that says so."""
+"""The length in characters to which a diff is cut; a cut diff ends with the line `[cut]`."""
 
 
 def submitted_id() -> str | None:
-    """The id of the cluster job that runs this command, which its run, sweep or table takes as id."""
+    """Returns the id of the cluster job that runs this command, None outside of one.
+
+    The run, sweep or table of the command takes this id.
+    """
     return os.environ.get(SUBMITTED) or None
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """The tags of a run, and two texts: the uncommitted changes, and the installed `packages`."""
+    """The provenance of a run: its tags, the `diff` of uncommitted changes, and the installed `packages`."""
 
     tags: dict[str, str]
     diff: str
@@ -40,9 +43,10 @@ class Provenance:
 
 
 def code() -> str:
-    """This package's version, commit, and a digest of uncommitted changes: `0.1.0 1a2b3c4d5e6f +89abcdef`.
+    """Returns this package's version, commit and digest of changes, as `0.1.0 1a2b3c4d5e6f +89abcdef`.
 
-    The changes are the package's own: its diff, and its files that git neither tracks nor ignores.
+    The digest covers the uncommitted diff of the package's folder, and its untracked files that git does not
+    ignore; it is left out where nothing was changed.
     """
     folder = Path(__file__).parents[1]
     commit, diff = _git(folder, "rev-parse", "HEAD"), _git(folder, "diff", "HEAD", "--", ".")
@@ -56,7 +60,7 @@ def code() -> str:
 
 
 def _untracked(folder: Path) -> Iterator[bytes]:
-    """The name of each untracked file below the folder, and the digest of its content."""
+    """Yields the name of each untracked file below the folder, and the digest of its content."""
     names = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", ".") or ""
     for name in sorted(filter(None, names.split("\0"))):
         yield f"\0{name}\0".encode()
@@ -66,9 +70,9 @@ def _untracked(folder: Path) -> Iterator[bytes]:
 
 
 def provenance(*folders: Path) -> Provenance:
-    """The provenance of this process, and of the first of `folders` that is in a git checkout.
+    """Collects the provenance of this process, with the commit of the first folder in a git checkout.
 
-    Default folders: the working folder, which has the jobs, then the folder of this package.
+    The default folders are the working directory, which has the jobs, and the folder of this package.
     """
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
@@ -96,7 +100,7 @@ def provenance(*folders: Path) -> Provenance:
 
 
 def _carried(folders: tuple[Path, ...]) -> Provenance:
-    """The commit and the diff that were uploaded with a job; empty where there are none."""
+    """The commit and diff that were uploaded with a cluster job; an empty provenance where there are none."""
     for folder in folders:
         try:
             tree = json.loads((folder / CARRIED).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Exported models as models of MLflow: the exported folder, code that loads it, and links to its run."""
+"""Logs exported models as models of MLflow: the exported folder, code to load it, and links to its run."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from mlcl.training.export import Index
 
 CODE = Path(__file__).with_name("pyfunc_code.py")
 NAME = "exported"
-"""The name of the model among those of its run."""
+"""The name of an exported model among the logged models of its run."""
 EVALUATED = ("val/", "test/")
-"""Parts of the names of metrics that a model is judged by."""
+"""A metric whose name contains one of these is linked to the model."""
 KINDS: Mapping[str, Any] = {
     "text": DataType.string,
     "image": DataType.binary,
     "vectors": Array(DataType.double),
 }
-"""MLflow's type of what a model reads, by modality."""
+"""MLflow's type of a model's input column, keyed by modality."""
 NEEDED = ("mlcl", "torch", "numpy", "pandas", "pyarrow", "pydantic", "faiss-cpu", "safetensors", "tokenizers")
 
 logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
@@ -52,9 +52,9 @@ logging.getLogger("mlflow.pyfunc").setLevel(logging.WARNING)
 def register_export(
     tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str, name: str, alias: str
 ) -> str:
-    """Registers an exported folder, and sets `alias` to the version; a line for the user.
+    """Registers an exported folder as a version of the model `name`, and sets `alias` to the version.
 
-    Raises UserError where MLflow does not take it.
+    Returns a line for the user. Raises UserError where MLflow refuses it or does not answer.
     """
     try:
         tracker.make_model(name)  # a name that MLflow refuses leaves no files behind
@@ -68,10 +68,10 @@ def register_export(
 
 
 def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> LoggedModel:
-    """Logs an exported folder as the run's model, unless it has one.
+    """Logs an exported folder as the model of a run, unless the run has one, and returns the logged model.
 
-    MLflow's own `log_model` would set the run RUNNING. Raises UserError or MlflowException where MLflow does
-    not take it.
+    MLflow's own `log_model` would set the run's status to RUNNING. Raises UserError or MlflowException where
+    MLflow refuses it or does not answer.
     """
 
     def save(model: LoggedModel) -> Path:
@@ -96,7 +96,7 @@ def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encode
 
 
 def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
-    """The run's exported model; None where it has none that is complete."""
+    """Returns the exported model of a run; None where it has no completely logged one."""
     found = client.search_logged_models(
         [run.info.experiment_id], f"source_run_id = '{run.info.run_id}' AND name = '{NAME}'"
     )
@@ -104,10 +104,10 @@ def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
 
 
 def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path]) -> LoggedModel:
-    """The run's exported model, linked to the run's metrics, parameters and data set.
+    """Returns the exported model of a run, linked to the run's metrics, parameters and data set.
 
-    It is logged where the run has none, from the files that `save` writes. A log that is interrupted leaves
-    no model. Raises MlflowException or OSError where MLflow does not take it.
+    If the run has none, the folder that `save` writes is logged. If that is interrupted or fails, the partial
+    model is deleted. Raises MlflowException or OSError where MLflow refuses it or does not answer.
     """
     found = find_model(client, run)
     if found is not None:
@@ -126,7 +126,7 @@ def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path
 
 
 def _linked_metrics(run: Run, model: LoggedModel) -> list[Metric]:
-    """The run's last metrics, which MLflow has, again: now with the model and the data set."""
+    """The last point of each evaluation metric of the run, to be logged again with model and data set."""
     data = next((each.dataset for each in run.inputs.dataset_inputs), None)
     return [
         Metric(

@@ -1,4 +1,4 @@
-"""Registered models in MLflow: versions made of exported models, and the aliases that name them."""
+"""Registers exported models in MLflow as versions of registered models, and sets aliases of versions."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from mlcl.training.export.model_writer import describe
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
 ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")
 MAX_DESCRIPTION = 5000
-"""Longest description, in characters, that MLflow's store keeps."""
+"""The length in characters to which a version's description is cut, for MLflow's store."""
 BEST = "best"
-"""The alias of a sweep's best model: it moves to a new version unless the present one is as good."""
+"""The alias of a sweep's best model. It moves to a new version unless its present version is as good."""
 LONGEST = 60
-"""Longest value of a key, in characters, that a version keeps; of a longer one it keeps a digest."""
+"""The length in characters above which a version's tag has a digest of a job value instead of the value."""
 NEUTRAL = ("train.threads", "tracking.system_metrics")
-"""Keys that two jobs may differ in and still be compared."""
+"""The job keys that do not matter when the jobs of two versions are compared."""
 
 
 def check_name(name: str, alias: str) -> None:
-    """Raises UserError for a name or an alias that MLflow or a URI cannot have."""
+    """Raises UserError for a model name or an alias that is not valid in MLflow or in a `models:/` URI."""
     if not name.strip() or set(name) & set("/:@"):
         raise UserError("no name of a model", key="--register", found=name, allowed="a name without / : @")
     if ALIAS.fullmatch(alias) is None:
@@ -48,9 +48,10 @@ def check_name(name: str, alias: str) -> None:
 
 
 def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
-    """Registers a run's logged model as a version of the model `name`, once a run; returns the version.
+    """Registers a run's logged model as a version of the model `name`, and returns the version.
 
-    The version's description is that of the index, and `more`. Raises MlflowException.
+    If the run's model is a version of `name` already, that version is returned. The description of a new
+    version is that of the index, followed by `more`. Raises MlflowException.
     """
     run_id, source = str(model.source_run_id), str(model.artifact_location)
     versions = tracker.versions(run_id, source)
@@ -69,9 +70,9 @@ def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: s
 
 
 def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
-    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` to a folder below `to`.
+    """Downloads the exported folder of `models:/NAME@ALIAS` or `models:/NAME/VERSION` and returns its path.
 
-    Raises UserError where there is none, and for a version that is not an export.
+    The folder is below `to`. Raises UserError where there is no such version or it is no exported model.
     """
     parts = URI.fullmatch(uri)
     if parts is None:
@@ -95,9 +96,9 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a version: a `metric` with its `mode`, max or min.
+    """The score of a registered version: the `value` of a `metric`, whose `mode` is max or min.
 
-    `job` has the dotted keys of the job that the search began with, `searched` those that it set.
+    `job` has the dotted keys of the job with which the search began, `searched` the keys that it varied.
     """
 
     metric: str
@@ -107,7 +108,7 @@ class Score:
     searched: Sequence[str]
 
     def tags(self) -> dict[str, str]:
-        """The tags of a version with this score."""
+        """Returns the tags that record this score at a version."""
         job = {key: _short(value) for key, value in self.job.items() if key not in NEUTRAL}
         return {
             "metric": self.metric,
@@ -117,7 +118,7 @@ class Score:
         }
 
     def difference(self, held: Mapping[str, str]) -> str:
-        """The reason why the score is not comparable with a version's (tags `held`); empty if it is."""
+        """Returns why the score cannot be compared with that of a version with the tags `held`, or ''."""
         if "job" not in held:
             return "its job is not known"
         if held["metric"] != self.metric:
@@ -142,10 +143,11 @@ class Score:
 
 
 def move_best(tracker: Tracker, name: str, version: str, score: Score) -> str:
-    """Gives a version its score, and the alias unless its present version is as good; a line for the user.
+    """Tags a version with its score, and moves the alias `best` to it unless the present best is as good.
 
-    Versions compare by the same metric of the same job but for what was searched; where they do not, the
-    alias moves and the line says why. Raises MlflowException.
+    Returns a line for the user. Two versions can be compared if they have the same metric and their jobs
+    differ only in searched keys; if they cannot, the alias moves and the line says why. Raises
+    MlflowException.
     """
     client = tracker.client
     try:

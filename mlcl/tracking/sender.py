@@ -1,4 +1,4 @@
-"""Sends a log into a run of MLflow, every entry once, also after an earlier sender was killed.
+"""Sends a log to a run of MLflow so that each entry counts once, also after an earlier sender was killed.
 
 An entry that may have been sent before is sent again, which changes nothing: MLflow identifies a point by its
 time, step and value, and replaces parameters, tags and artifacts. Only the run must not be created twice.
@@ -25,7 +25,7 @@ from mlcl.tracking.shared_view import view_note, view_tag, view_text
 from mlcl.tracking.tracker import Tracker
 
 POINTS = 1000
-"""Metric points after which a request is sent. MLflow's client splits larger entries."""
+"""The number of metric points that are sent in one request. MLflow's client splits larger entries."""
 REFUSED = {
     "ALREADY_EXISTS",
     "BAD_REQUEST",
@@ -36,16 +36,16 @@ REFUSED = {
     "RESOURCE_CONFLICT",
     "RESOURCE_DOES_NOT_EXIST",
 }
-"""MLflow's error codes for a request that can never succeed, as one for a deleted run or for another user's
+"""MLflow's error codes for requests that can never succeed, for example for a deleted run or another user's
 experiment. A wrong password is not among them."""
 
 
 class Refused(Exception):  # noqa: N818
-    """Raised if a log can never be delivered."""
+    """Raised if a log can never be sent."""
 
 
 def refusal(error: Exception) -> str | None:
-    """The reason why a request can never succeed; None if it may succeed later."""
+    """Returns why a request that raised `error` can never succeed; None if it may succeed later."""
     final = isinstance(error, (Refused, UserError))
     if isinstance(error, MlflowException):
         final = error.error_code in REFUSED
@@ -64,13 +64,16 @@ class Sender:
 
     @property
     def parent(self) -> str | None:
-        """The id of the log whose run must exist before this one is created; None where there is none."""
+        """The id of the log whose run must exist before this log's run is created.
+
+        None if there is no parent or this log's run exists already.
+        """
         if self.cursor.run_id is not None:
             return None
         return first_entry(self.folder / LOG).get("parent")
 
     def deliver(self) -> Iterator[None]:
-        """Sends the entries after the cursor, and yields after each request; one request takes many metrics.
+        """Sends the entries after the cursor, and yields after each; consecutive metrics are sent together.
 
         An entry of an unknown kind is skipped.
         """
@@ -153,7 +156,7 @@ class Sender:
         self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in values.items()])
 
     def _data(self, tags: Mapping[str, str]) -> None:
-        """The data set as an input of the run: its name, fingerprint and rows."""
+        """Logs the data set as an input of the run, with its name, fingerprint and numbers of rows."""
         if Tag.ROWS not in tags:
             return
         rows = json.loads(tags[Tag.ROWS])
@@ -176,7 +179,7 @@ class Sender:
         self._client.log_text(self.cursor.run_id, text, name)
 
     def _view(self, key: str, view: Mapping[str, Any]) -> None:
-        """Keeps the view in the experiment, and its links as the run's description, unless there is one."""
+        """Sets the view as a tag of the experiment, and its links as the run's description if it has none."""
         run = self._client.get_run(self.cursor.run_id)
         experiment = str(run.info.experiment_id)
         self._client.set_experiment_tag(experiment, view_tag(key), view_text(view, run.info.run_id))
@@ -184,7 +187,7 @@ class Sender:
             self._tags({Tag.NOTE: view_note(experiment, key)})
 
     def _state(self, state: State, reason: str | None, time: int) -> None:
-        """Sets tags and status; `reason` is None where there is none and was none before."""
+        """Sets the run's status and tags; the tag of the reason is not changed if `reason` is None."""
         run_id = self.cursor.run_id
         tags: dict[str, str] = {Tag.STATE: state.value}
         self._tags(tags if reason is None else {**tags, Tag.REASON: reason})
@@ -201,7 +204,10 @@ class Sender:
 
 
 def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
-    """Batches of entries with the offset behind each: metrics by the request, all other entries alone."""
+    """Yields batches of entries, each with the offset of its end in the log.
+
+    A batch has consecutive entries of metrics for one request, or a single entry of another kind.
+    """
     together: list[Any] = []
     points = end = 0
     for line, after in read_lines(path, offset):

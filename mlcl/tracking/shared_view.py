@@ -1,7 +1,7 @@
-"""A view of a sweep's or a table's trainings in MLflow's pages, behind one link: a sorted table, and charts.
+"""Builds shared views of MLflow's pages: a sorted table and charts of a sweep's or table's trainings.
 
-MLflow keeps a shared view as a tag of the experiment. Its form is not documented: this is that of MLflow
-3.17.2, and tests/browser holds it.
+MLflow stores a shared view as a tag of the experiment, and opens it by a link. The format is undocumented:
+this is the format of MLflow 3.17.2, which tests/browser checks.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from mlcl.tracking.params import axis, short_name
 from mlcl.tracking.uri import pages_address
 
 CLASSIC = "workflowType=machine_learning"
-"""Opens MLflow's pages for training; without it they show those for language models."""
+"""The query option that opens MLflow's pages for model training; by default it opens those for LLMs."""
 NOTE_BEGIN = "[All runs, best first]("
-"""Begins the description of a run that has a view."""
+"""The beginning of the description of a run that has a view."""
 MOST_AXES = 8
-"""Most axes of the parallel coordinates, and most columns of the table."""
+"""The largest number of axes of the parallel coordinates plot, and of parameter columns of the table."""
 MOST_CHARTS = 6
-"""Most charts of one kind."""
+"""The largest number of charts of one kind."""
 THE_PARENT = "THE-PARENT-RUN-ID"
-"""The placeholder in a view for the id of its own run, which MLflow gives at the delivery."""
+"""The placeholder in a view for the MLflow id of its own run, which is known only when the log is sent."""
 SECTION = "mlcl"
 RUNS = 100
 
 
 def view_tag(key: str) -> str:
-    """The tag of the experiment that holds the view."""
+    """Returns the name of the experiment's tag that stores the view `key`."""
     return f"mlflow.sharedViewState.{key}"
 
 
 def view_path(experiment_id: str, key: str, *, charts: bool = False) -> str:
-    """The path of a view below the address of MLflow's pages; `charts` opens its charts, not its table."""
+    """Returns the path of a view (its table, or with `charts` its charts) below MLflow's address."""
     path = f"#/experiments/{experiment_id}/runs?{CLASSIC}&viewStateShareKey={key}"
     return f"{path}&compareRunsMode=CHART" if charts else path
 
 
 def view_note(experiment_id: str, key: str) -> str:
-    """Links to a view for the description of a run, Markdown."""
+    """Returns Markdown links to the table and the charts of a view, for the description of a run."""
     table, charts = view_path(experiment_id, key), view_path(experiment_id, key, charts=True)
     return f"{NOTE_BEGIN}{table}), and [in charts]({charts})."
 
 
 def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
-    """The addresses of a log's view, `runs` and `charts`; none before its run is in the store `uri`."""
+    """Returns the URLs of a log's view, keyed by `runs` and `charts`; empty before its run is in MLflow."""
     experiment = Cursor.read(log_folder(home, id)).experiment_id
     if experiment is None:
         return {}
@@ -64,11 +64,11 @@ def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
 def trials_view(
     owner: str, keys: Sequence[str], metric: str, mode: str, shared_metric: str | None = None
 ) -> dict[str, Any]:
-    """A view of the search trials of the sweep `owner`, best first, with the searched `keys` as columns.
+    """Returns a view of the search trials of the sweep `owner`, best first.
 
-    Temperatures and weights come first. `shared_metric`, at the largest epoch that all trials reached, is a
-    column, too. The charts are parallel coordinates, a contour of a temperature and a weight, the curves of
-    `metric` by epoch, and the score over each axis.
+    The columns are the score, the state, `shared_metric` (the metric at the largest epoch that all trials
+    reached), and the searched `keys`, those of the objective first. The charts are parallel coordinates, a
+    contour plot of a temperature and a weight, curves of `metric` over steps, and the score over each key.
     """
     keys = sorted(keys, key=lambda key: not key.startswith("objective."))[:MOST_AXES]
     axes = [axis(key) for key in keys]
@@ -83,10 +83,10 @@ def trials_view(
 
 
 def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, Any]:
-    """A view of the trainings nested in a table's run, best first by the first of `metrics`.
+    """Returns a view of the trainings nested in a table's run, ordered by the first of `metrics`, best first.
 
-    The values of `metrics` say whether more is better, `keys` are what the cells differ in. The charts are a
-    bar for each training and metric.
+    `metrics` maps names to whether larger values are better; `keys` are the job keys in which the cells
+    differ. There is one bar chart for each metric, with one bar for each training.
     """
     first, *others = metrics
     return _view(
@@ -115,7 +115,7 @@ def _view(
     higher: bool,
     title: str,
 ) -> dict[str, Any]:
-    """The runs that match `where`, ordered by the metric, with that and other columns, and charts."""
+    """A view of the runs that match `where`, ordered by the metric, with columns and charts."""
     return {
         **_FIXED,
         "searchFilter": where,
@@ -133,7 +133,7 @@ def _view(
 
 
 def view_text(view: Mapping[str, Any], parent: str) -> str:
-    """The view as MLflow keeps it; the runs nested in the run `parent` are shown."""
+    """Returns the view as the text of MLflow's tag; the runs nested in the run `parent` are expanded."""
     text = json.dumps({**view, "runsExpanded": {parent: True}}, separators=(",", ":"))
     return text.replace(THE_PARENT, parent)
 

@@ -1,4 +1,4 @@
-"""The MLflow server or store that runs are delivered to: experiments, models, and artifacts of runs."""
+"""Opens the MLflow server or store to which runs are sent, and manages its experiments and artifacts."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_s
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
 LOCK = ".tracking.lock"
-"""In a home: held while its store is opened."""
+"""The lock file in a home, held while its store is opened."""
 
 
 class Tracker:
-    """An MLflow tracking server or store.
+    """An open MLflow tracking server or store, with its `client`.
 
-    `uri` defaults to MLFLOW_TRACKING_URI, else to an SQLite file under `home`. Raises UserError where it
-    does not answer or `home` cannot be written.
+    `uri` defaults to MLFLOW_TRACKING_URI, else to an SQLite file under `home`, which is created. Raises
+    UserError where the store does not answer or `home` cannot be written.
     """
 
     def __init__(self, home: Path, uri: str | None = None) -> None:
@@ -62,7 +62,7 @@ class Tracker:
 
     @classmethod
     def existing(cls, home: Path, uri: str | None = None) -> Self:
-        """A store to read from. Raises UserError where there is none yet, and creates none."""
+        """Opens a store that exists already. Raises UserError where its SQLite file does not exist."""
         file = sqlite_file(uri or tracking_uri(home))
         if file is not None and not file.is_file():
             raise UserError(
@@ -74,17 +74,17 @@ class Tracker:
         return cls(home, uri)
 
     def safe(self, text: str) -> str:
-        """The text without the password of the URI."""
+        """Returns the text with the password of the store's URI hidden."""
         return text.replace(self.uri, self.shown)
 
     def reason(self, error: Exception) -> str:
-        """The first line of an error, without the password of the URI."""
+        """Returns the first line of an error, with the password of the store's URI hidden."""
         return self.safe(str(error)).splitlines()[0]
 
     def experiment(self, name: str) -> str:
-        """The id of an experiment, which is created where it is new; two processes at once get the same id.
+        """Returns the id of an experiment, which is created if it does not exist.
 
-        Raises UserError for a deleted experiment.
+        Two processes that create it at once get the same id. Raises UserError for a deleted experiment.
         """
         found = self.client.get_experiment_by_name(name)
         if found is None:
@@ -108,7 +108,7 @@ class Tracker:
             self.client.get_registered_model(name)  # raises the error where it does not exist
 
     def versions(self, run_id: str, source: str) -> dict[str, str]:
-        """The model versions made from these artifacts of a run, by the name of the registered model."""
+        """Returns the model versions made of the artifacts `source` of a run, keyed by the model's name."""
         found = self.client.search_model_versions(f"run_id = '{run_id}'")
         return {str(v.name): str(v.version) for v in found if v.source == source}
 
@@ -116,8 +116,8 @@ class Tracker:
 def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str) -> None:
     """Logs the content of `folder` as the run's artifact `artifact` and removes the artifact's other files.
 
-    They stay where the store does not allow deletion. An interrupt leaves nothing of the artifact. Raises
-    UserError where the store does not take the new files.
+    The other files stay where the store does not allow deletion. After a KeyboardInterrupt the whole artifact
+    is removed. Raises UserError where the store refuses the new files.
     """
     client = tracker.client
     repository = artifact_store(client.get_run(run_id).info.artifact_uri, tracker.uri)

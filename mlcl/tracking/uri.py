@@ -9,29 +9,29 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 LOCAL = "http://127.0.0.1:5000"
-"""Where `mlflow ui` serves its pages, by default."""
+"""The default address of `mlflow ui`."""
 KEY = "MLFLOW_TRACKING_URI"
 SECRET = re.compile(r"((?:[a-z]*password|passwd|pwd|secret|token)=)[^&]*", re.IGNORECASE)
-"""Matches a password among the options of a URL."""
+"""Matches a password among the query options of a URL."""
 IN_HOME = "sqlite:///HOME/"
-"""Begins the URI of a file in the home, as it is kept there."""
+"""The prefix with which records store the URI of an SQLite file inside the home."""
 
 
 def tracking_uri(home: Path) -> str:
-    """The URI of the store for runs under `home`: MLFLOW_TRACKING_URI, else an SQLite file under `home`."""
+    """Returns the URI of the store for runs under `home`: MLFLOW_TRACKING_URI, else an SQLite file there."""
     return os.environ.get(KEY) or f"sqlite:///{home.resolve()}/mlflow.db"
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of an SQLite store; None for other stores."""
+    """Returns the path of the file of an SQLite store; None for other stores."""
     path = uri.removeprefix("sqlite:///").partition("?")[0]
     return Path(path) if uri.startswith("sqlite:///") else None
 
 
 def shown(uri: str) -> str:
-    """The URI with its password hidden, to be printed and stored; a path as it is.
+    """Returns the URI with its password hidden, to be printed and stored; a plain path is not changed.
 
-    The password of a database may have an `@` or a slash.
+    It also finds a database's password that contains an `@` or a slash.
     """
     scheme, mark, rest = uri.partition("://")
     user, at, host = rest.rpartition("@")
@@ -42,7 +42,10 @@ def shown(uri: str) -> str:
 
 
 def stored_uri(uri: str, home: Path) -> str:
-    """The URI as logs and ledgers keep it: a file in the home relative to it, for a home may be moved."""
+    """Returns the URI as logs and ledgers store it, without password.
+
+    An SQLite file in the home is stored relative to it, so that the home can be moved.
+    """
     file, root = sqlite_file(uri), home.resolve()
     if file is not None and file.is_relative_to(root):
         return f"{IN_HOME}{file.relative_to(root)}"
@@ -50,27 +53,30 @@ def stored_uri(uri: str, home: Path) -> str:
 
 
 def driver_error(error: Exception, password: str | None) -> str:
-    """The first line of a database driver's error, without SQLAlchemy's SQL and links, and the password."""
+    """Returns the first line of a database driver's error, without SQLAlchemy's SQL and the password."""
     cause = getattr(error, "orig", None) or error
     line = str(cause).strip().partition("\n")[0] or type(cause).__name__
     return line.replace(str(password), "***") if password else line
 
 
 def without_login(uri: str) -> str:
-    """The address of a server without user, password and trailing slash."""
+    """Returns the URI of a server without user, password and trailing slash."""
     parts = urlsplit(uri)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
 
 
 def pages_address(uri: str) -> str:
-    """The address of MLflow's pages for a store, without user and password: for a file, of `mlflow ui`."""
+    """Returns the address of MLflow's web pages for a store, without user and password.
+
+    For a store that is no server it is the default address of `mlflow ui`.
+    """
     if not uri.startswith(("http://", "https://")):
         return LOCAL
     return without_login(urlunsplit(urlsplit(uri)._replace(query="", fragment="")))
 
 
 def dashboard(uri: str) -> str:
-    """The command or address that opens MLflow's pages on this store."""
+    """Returns the instruction to open MLflow's web pages on this store: `mlflow ui ...` or `open URL`."""
     if not uri.startswith("sqlite:"):
         return f"open {shown(uri)}"
     return f"mlflow ui --backend-store-uri {shlex.quote(uri)}"

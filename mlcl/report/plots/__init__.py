@@ -1,1 +1,1 @@
-"""The plots of a report, drawn by matplotlib."""
+"""The plots of reports, drawn with matplotlib."""

@@ -1,4 +1,4 @@
-"""A plot of a report with its data; lines and points on two axes, drawn by matplotlib without a display."""
+"""The plots of reports with their data, and charts of lines and points, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from numpy.typing import ArrayLike
 from mlcl.report.plots import style
 
 _MARKS = 12
-"""Most markers on a line: more would hide its dashes."""
+"""The largest number of markers on a line: more would hide its dashes."""
 _WIDE = 50
-"""The ratio of a logarithmic axis' ends from which on only powers of ten are labelled."""
+"""The ratio of the ends of a logarithmic axis from which only powers of ten are labelled."""
 _PLACE = re.compile(r' (?:d|x|y)="[^"]*"')
 _DIGITS = re.compile(r"(\.\d{2})\d+")
-"""Matches the digits of coordinates that are too small to be seen: they are half of a file."""
+"""Matches decimals of coordinates in an SVG, of which all after the second are dropped to halve the file."""
 _INDENT = re.compile(r"\n +")
 
 
@@ -33,8 +33,8 @@ _INDENT = re.compile(r"\n +")
 class Plot:
     """A plot of a report.
 
-    `name` is the stem of its files, `title` and `caption` are plain text, `table` has the data. Each call of
-    `figure` draws it with matplotlib.
+    `name` is the stem of its file names, `title` and `caption` are plain text, `table` has its data. Each
+    call of `figure` draws it anew as a figure of matplotlib.
     """
 
     name: str
@@ -45,21 +45,24 @@ class Plot:
 
 
 PlotCollection = tuple[list[Plot], list[tuple[str, str]]]
-"""Plots, and the (name, reason) of each that was skipped."""
+"""A list of plots, and a list with the (name, reason) of each plot that was skipped."""
 
 
 class PlotSkipped(Exception):  # noqa: N818
-    """A plot has nothing to show, for the reason given."""
+    """Raised if a plot has nothing to show; the message is the reason."""
 
 
 def require_change(values: Iterable[float]) -> None:
-    """Raises PlotSkipped where all values are the same: a constant needs no plot."""
+    """Raises PlotSkipped where all values are equal: a constant needs no plot."""
     if len(set(values)) < 2:
         raise PlotSkipped("its values are all the same")
 
 
 def build_plots(builders: Mapping[str, Callable[[], Plot | list[Plot]]]) -> PlotCollection:
-    """Calls the builders in their order; one that raises PlotSkipped is recorded with the reason."""
+    """Calls the builders, keyed by name, in order, and returns their plots.
+
+    The name of a builder that raises PlotSkipped is returned with the reason.
+    """
     plots: list[Plot] = []
     skipped = []
     for name, make in builders.items():
@@ -87,9 +90,9 @@ def series(
     deviation: ArrayLike | None = None,
     texts: Iterable[str] | None = None,
 ) -> pd.DataFrame:
-    """The rows of a line, or of points, with one entry in the legend; `texts` are labels of points.
+    """Returns the frame of a series (a line or points) for `chart_plot`; `texts` has a label for each point.
 
-    `deviation` is drawn to each side of y: as the band of a line, or as the error bars of points.
+    `deviation` is drawn to both sides of y, as the band of a line or as error bars of points.
     """
     rows = pd.DataFrame({"series": name, "x": np.asarray(x), "y": np.asarray(y, float)})
     if deviation is not None:
@@ -107,9 +110,9 @@ def chart_plot(
     y: Axis,
     points: Collection[str] = (),
 ) -> Plot:
-    """A plot of the rows of `series` as lines, of those named in `points` as points.
+    """Returns a plot of frames made by `series`; the series named in `points` are drawn as points, not lines.
 
-    The columns of its table are series, x and y by their labels, and low, high, text as needed.
+    The columns of the plot's table are `series`, the labels of x and y, and `low`, `high`, `text` if given.
     """
     table = pd.concat(rows, ignore_index=True)
     kept = [column for column in ("series", "x", "y", "low", "high", "text") if column in table]
@@ -118,7 +121,7 @@ def chart_plot(
 
 
 def draw(table: pd.DataFrame, x: Axis, y: Axis, points: Collection[str]) -> Figure:
-    """Draws the table of a chart, without the texts of points."""
+    """Draws the table of a chart as a figure, without the texts of points."""
     with style.matplotlib_style():
         figure = Figure()
         axes = figure.add_subplot()
@@ -168,7 +171,7 @@ def legend(figure: Figure, axes: Axes) -> None:
 
 
 def to_svg(figure: Figure) -> str:
-    """The figure as SVG; the same figure gives the same file."""
+    """Returns the figure as SVG; equal figures give equal text."""
     file = StringIO()
     with style.matplotlib_style():
         figure.savefig(file, format="svg", metadata={"Date": None})

@@ -1,8 +1,8 @@
-"""Plots of comparisons: the verdicts of a sweep, and methods by their average ranks.
+"""Plots of comparisons: a forest plot of a sweep's verdicts, and a diagram of the average ranks of methods.
 
-The forest plot has the difference of each verdict, with its interval. The
-average-rank diagram has methods on a line by average rank, and bars over those that do not differ: J. Demsar,
-Statistical comparisons of classifiers over multiple data sets, JMLR 7, 2006, figure 1.
+The forest plot has the difference of each verdict, with its interval. The rank diagram has methods on a line
+at their average rank, and bars that join methods that do not differ: J. Demsar, Statistical comparisons of
+classifiers over multiple data sets, JMLR 7, 2006, figure 1.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from mlcl.report.plots.charts import Plot
 from mlcl.significance.verdict import Answer, Verdict
 
 _ROW, _REST = 0.34, 1.1
-"""Height of a row and of all else, in inches."""
+"""The height of a row, and of the rest of the plot, in inches."""
 
 
 def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
-    """The plot of a sweep's verdicts. Its table has a row for each: pair, difference, ends, answer."""
+    """Returns the forest plot of a sweep's verdicts, at least one.
+
+    The plot's table has one row for each verdict: the pair, the difference, its interval and the answer.
+    """
     rows = [
         (
             f"{its.treated.label} against {its.reference.label}",
@@ -47,7 +50,7 @@ def forest_plot(verdicts: Sequence[Verdict]) -> Plot:
 
 
 _TICKS = 5
-"""Most numbers under an axis that long names leave half of the width."""
+"""The largest number of tick labels, since long names may leave only half of the width for the axis."""
 
 
 def _draw(table: pd.DataFrame, verdict: Verdict) -> Figure:
@@ -70,14 +73,17 @@ def _draw(table: pd.DataFrame, verdict: Verdict) -> Figure:
 _BAR = 0.5
 """The distance between two bars, in heights of a name."""
 _AXIS = 3.2
-"""The width of the axis in inches."""
+"""The width of the axis of ranks in inches."""
 _INCHES = 0.075
-"""The width of a letter of a name."""
+"""The estimated width of one character of a name in inches."""
 
 
 @dataclass(frozen=True)
 class RankDiagram:
-    """Methods with their average ranks; `groups` are sets of positions of methods that do not differ."""
+    """The names of methods and their average ranks.
+
+    Each of `groups` has the positions in `names` of methods that do not differ significantly.
+    """
 
     names: tuple[str, ...]
     ranks: tuple[float, ...]
@@ -86,7 +92,7 @@ class RankDiagram:
 
 
 def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot:
-    """The diagram as a plot. Its table has the average rank of each method, the best first."""
+    """Returns the diagram as a plot, whose table has the average rank of each method, best first."""
     table = pd.DataFrame({"method": diagram.names, "average rank": diagram.ranks})
     return Plot(
         name,
@@ -98,7 +104,7 @@ def rank_plot(name: str, title: str, caption: str, diagram: RankDiagram) -> Plot
 
 
 def _draw_ranks(diagram: RankDiagram) -> Figure:
-    """Draws with x as minus the average rank, and y as the height above the axis in heights of a name."""
+    """Draws the diagram; x is minus the average rank, y the height above the axis in heights of a name."""
     k, order = len(diagram.names), sorted(range(len(diagram.names)), key=lambda place: diagram.ranks[place])
     below = _BAR * (len(diagram.groups) + 1)
     top, bottom = 2.2, -below - (k - 1)

@@ -1,6 +1,5 @@
-"""The rows of a split that a plot shows, grouped by class, and their texts.
+"""Chooses the rows of a split that a plot shows, grouped by a few classes, and describes them as text.
 
-The classes are few, so that a reader can distinguish their marks.
 Shapes: N rows, C classes of the classifier.
 """
 
@@ -20,14 +19,14 @@ from mlcl.labels import LabelRows
 from mlcl.training.job_data import JobData
 
 HANDFUL = 5
-"""Classes of a plot."""
+"""The number of classes that a plot shows by default."""
 SEVERAL = "several of these"
 NONE = "no label"
 
 
 @dataclass(frozen=True, eq=False)
 class RowGroup:
-    """Rows of a class: its name, the position of its colour, and the indices of the rows in the split."""
+    """The rows of a class: its name, the index of its colour, and the indices of the rows in the split."""
 
     name: str
     colour: int
@@ -35,12 +34,13 @@ class RowGroup:
 
 
 def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> tuple[RowGroup, ...]:
-    """The rows of `classes`, or of up to `HANDFUL` chosen classes where none is named.
+    """Returns the groups of rows of `classes`; if it is empty, of up to `HANDFUL` frequent classes.
 
-    Single label: the most frequent classes; in a hierarchy those of the largest superclass and one of
-    another, with a colour for each superclass. Several labels: the rows with exactly one of the most frequent
-    labels, and the rows with several of them. Aspects: the ratings of `overall`, or else of the first aspect.
-    Other rows are in no group. Raises UserError for an unknown class.
+    For single-label tasks these are the most frequent classes; in a hierarchy those of the largest superclass
+    and at least one of another, with one colour for each superclass. For multi-label tasks a group has the
+    rows with exactly one of the most frequent labels, and a last group those with several of them. For
+    aspects, groups are the ratings (all that occur) of `overall`, or else of the first aspect. Other rows are
+    in no group. Raises UserError for an unknown class.
     """
     name = picture_labels(job_data)
     space = job_data.dataset.info.space(name)
@@ -63,7 +63,7 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
 
 
 def picture_labels(job_data: JobData) -> str:
-    """The label space by which rows are grouped: the classifier's, or one aspect of it."""
+    """Returns the name of the label space that groups the rows: the classifier's, or one aspect of it."""
     name = job_data.job.objective.classifier.labels
     aspects = job_data.dataset.info.space(name).aspects
     if not aspects:
@@ -73,7 +73,7 @@ def picture_labels(job_data: JobData) -> str:
 
 
 def sample(job_data: JobData, split: Split, groups: Sequence[RowGroup], cap: int, seed: int) -> Array:
-    """The groups' rows, ascending; of more than `cap` a stratified sample of that size."""
+    """Returns the row indices of all groups, ascending; if more than `cap`, a stratified sample of `cap`."""
     rows = np.unique(np.concatenate([group.rows for group in groups] or [np.empty(0, np.int64)]))
     if len(rows) <= cap:
         return rows
@@ -94,14 +94,14 @@ def _index(name: str, classes: Sequence[str]) -> int:
 
 
 def _frequent(class_N: Array, n_classes: int) -> list[int]:
-    """The classes that occur, from the most frequent on; of equals the first comes first."""
+    """The classes that occur, most frequent first; equally frequent ones in their order."""
     count_C = np.bincount(class_N[class_N >= 0], minlength=n_classes)
     order = np.argsort(-count_C, kind="stable")
     return [int(c) for c in order if count_C[c]]
 
 
 def _relatives(class_N: Array, parent_C: Array) -> list[int]:
-    """The most frequent classes of the largest superclass, then the most frequent ones of others."""
+    """Up to `HANDFUL` frequent classes: those of the largest superclass, then those of others."""
     occurring = _frequent(class_N, len(parent_C))
     known_N = class_N[class_N >= 0]
     largest = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
@@ -114,7 +114,7 @@ def _relatives(class_N: Array, parent_C: Array) -> list[int]:
 def _by_class(
     class_N: Array, chosen: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
 ) -> tuple[RowGroup, ...]:
-    """A group for each of `chosen`; default: each with a colour of its own."""
+    """A group for each of the classes `chosen`; by default each has a colour of its own."""
     return tuple(
         RowGroup(names[c], colour, np.flatnonzero(class_N == c))
         for c, colour in zip(chosen, colours or range(len(chosen)), strict=True)
@@ -146,13 +146,13 @@ def _by_label(labels: LabelRows, names: Sequence[str], wanted: Sequence[int]) ->
 
 
 def row_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
-    """The id and the labels of each row: `id7: class`, `id7: a, b`, `id7: rooms 3, value 4`."""
+    """Returns id and labels of each of the rows: `id7: class`, `id7: a, b` or `id7: rooms 3, value 4`."""
     ids = split.ids
     return [f"{ids[row]}: {text}" for row, text in zip(rows, label_texts(job_data, split, rows), strict=True)]
 
 
 def label_texts(job_data: JobData, split: Split, rows: Array) -> list[str]:
-    """The labels of each row that are to be predicted."""
+    """Returns the target labels of each of the rows as text, such as `a, b` or `rooms 3, value 4`."""
     space = job_data.dataset.info.space(job_data.job.objective.classifier.labels)
     targets = job_data.targets(split)
     index = torch.from_numpy(rows)

@@ -1,4 +1,4 @@
-"""Plots of kNN metrics, computed from the embeddings that runs logged.
+"""Plots of k-NN metrics, computed from the embeddings that runs logged.
 
 Curves over k, lambda and tau, and heat maps over k and lambda (kNN-MLTC Figure 2); the labels that rows share
 with their neighbours (kNN-MLTC Table 6). Shapes: S seeds, K values of k.
@@ -38,28 +38,31 @@ SHOWN = {
     "lambda": ("lambda", Axis("lambda (share of the neighbours in the prediction)")),
     "temperature": ("tau", Axis("tau (temperature of the neighbours' weights)", log=True)),
 }
-"""The short name of each axis, and the axis."""
+"""The short name and the plot axis of each of `AXES`."""
 _MAP = 2.6
-"""Height of a setting's map in inches."""
+"""The height of a setting's heat map in inches."""
 _NAMES = 11
-"""Most values that are written on an axis."""
+"""The largest number of tick labels on an axis of a heat map."""
 OVERLAP = "neighbour_overlap"
 BEST, OWN = "best on validation", "the job's own"
-"""The names of the series of points in a plot of curves."""
+"""The names of the two series of points in a plot of curves."""
 CURVES = 2
-"""Most settings whose curves are drawn in one plot: each has two lines."""
+"""The largest number of settings whose curves are drawn in one plot: each has two lines."""
 
 
 def neighbour_plots(
     folders: Mapping[str, Sequence[Path]], job_data_of: Callable[[Path], JobData]
 ) -> tuple[list[Plot], list[tuple[str, str]], dict[str, str]]:
-    """The metric by k, lambda and tau, and the labels that rows share with their neighbours.
+    """Draws the metric over k, lambda and tau, and the fraction of labels shared with the neighbours.
 
-    Plots, reasons of those that are missing, and the best (k, lambda, tau) of each setting in words.
+    Args:
+        folders: For each setting the folders of its runs, or of their artifacts, one for each seed.
+        job_data_of: A function that returns the data of the run in a folder. All runs must have the same data
+            set and as many rows. Test metrics are drawn if the first run has evaluated the test split.
 
-    `folders`: the folders of each setting's runs, or of their artifacts, one for each seed. `job_data_of`
-    gives the data of the run in a folder; all runs must have as many rows of the same data set. Metrics on
-    test are drawn where the first run has read the test split. Nothing is trained.
+    Returns:
+        The plots, the (name, reason) of those not drawn, and for each setting the best (k, lambda, tau) in
+        words. Nothing is trained.
     """
     ks: list[int] = []
     tables: dict[str, list[Array]] = {}
@@ -99,9 +102,10 @@ def _curves(scores: Mapping[str, KnnScores], jobs: Mapping[str, JobConfig]) -> d
 
 
 def overlap_plot(shares: Mapping[str, Sequence[Sequence[float]]], ks: Sequence[int], split: str) -> Plot:
-    """Plots `shares` (S, K) of each setting in a split by k. Raises PlotSkipped where no row has a label.
+    """Returns a plot of the fraction of the neighbours' labels that a row has itself, over k.
 
-    Source: kNN-MLTC Table 6.
+    Source: kNN-MLTC Table 6. `shares` has the fractions (S, K) of each setting, means over the rows of
+    `split`; `ks` has the K values of k. Raises PlotSkipped where no neighbour has a label.
     """
     if not any(np.isfinite(share).any() for share in shares.values()):
         raise PlotSkipped("no neighbour has a label")
@@ -123,7 +127,10 @@ def _overlap(setting: str, share_SK: Array, ks: Sequence[int]) -> pd.DataFrame:
 
 
 def curve_plot(axis: str, scores: Mapping[str, KnnScores], metric: str) -> Plot:
-    """The metric over one axis, the others at their best. Raises PlotSkipped where the grid has one value."""
+    """Returns a plot of the metric over one of `AXES`, with the other axes at the best on validation.
+
+    Raises PlotSkipped where every grid has only one value of this axis, or the metric is constant.
+    """
     if all(len(each.along(axis)) < 2 for each in scores.values()):
         raise PlotSkipped(f"the grid has one {SHOWN[axis][0]} alone")
     rows = [
@@ -151,14 +158,14 @@ def _line(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
 
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Points on validation and on test."""
+    """A series with the validation and test metric of these points of the grid."""
     points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
     points = points.dropna(subset="value")
     return series(name, points[axis], points["value"], texts=_texts(points))
 
 
 def best_words(scores: KnnScores) -> str:
-    """The best point of the grid: `k 50, lambda 0.3, tau 1`."""
+    """Returns the best point of the grid in words: `k 50, lambda 0.3, tau 1`."""
     return _texts(scores.points.loc[[scores.best]])[0]
 
 
@@ -191,7 +198,10 @@ def _caption(axis: str, scores: Mapping[str, KnnScores]) -> str:
 
 
 def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
-    """A map for each setting on validation, tau at its best. Raises PlotSkipped for a single k or lambda."""
+    """Returns a plot with a heat map over k and lambda for each setting, on validation with tau at its best.
+
+    Raises PlotSkipped where a grid has only one k or one lambda, or the metric is constant.
+    """
     error = standard_error(list(scores.values()))
     maps = {setting: _plane(each, metric, error) for setting, each in scores.items()}
     if any(plane["k"].nunique() < 2 or plane["lambda"].nunique() < 2 for plane in maps.values()):
@@ -208,7 +218,7 @@ def heat_plot(scores: Mapping[str, KnnScores], metric: str) -> Plot:
 
 
 def standard_error(scores: list[KnnScores]) -> float:
-    """The standard error of a mean over seeds, its variance pooled over all points; 0 for one seed."""
+    """Returns the standard error of a mean over seeds, pooled over settings and points; 0 for one seed."""
     variances = [
         np.square(each.points["val_sd"].dropna()).mean() / each.seeds for each in scores if each.seeds > 1
     ]
@@ -216,7 +226,10 @@ def standard_error(scores: list[KnnScores]) -> float:
 
 
 def _plane(scores: KnnScores, metric: str, error: float) -> pd.DataFrame:
-    """The points of the grid at the best tau: k, lambda, the metric, and whether it is near the best."""
+    """The grid's points at the best tau: k, lambda, the metric, and whether it is `near` or the `best`.
+
+    A point is near if its metric is at most `error` from that of the best.
+    """
     best = scores.points.loc[scores.best]
     points = scores.points[scores.points["in_grid"] & (scores.points["temperature"] == best["temperature"])]
     plane = points[["k", "lambda"]].assign(**{metric: points["val"]}).drop_duplicates(["k", "lambda"])

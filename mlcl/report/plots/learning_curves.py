@@ -1,4 +1,4 @@
-"""Curves over the steps of trainings: the mean over the seeds of each setting, with a band."""
+"""Plots of metrics over training steps: the mean over the seeds of each setting, with a band."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BAND = (
 
 
 def confirmation_plots(data: SweepData) -> PlotCollection:
-    """The curves of the confirmed settings, or of the best trial where there are none."""
+    """Draws the training curves of the confirmed settings, or of the best trial if there are none."""
     return build_plots(
         {
             "learning": lambda: learning_plot(data.pruned_by, curve_runs(data), data.history),
@@ -38,7 +38,10 @@ def confirmation_plots(data: SweepData) -> PlotCollection:
 
 
 def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: Histories) -> Plot:
-    """The metric at each validation. Raises PlotSkipped where there are fewer than two."""
+    """Returns a plot of the metric at each validation; `settings` has the run ids of each setting.
+
+    Raises PlotSkipped where there are fewer than two validations or the metric is constant.
+    """
     # A metric with kNN is known only at the end; the same metric of the model is drawn instead.
     metric = metric.removeprefix("knn/")
     curves = [_curve(history, setting, ids, metric) for setting, ids in settings.items()]
@@ -46,7 +49,7 @@ def learning_plot(metric: str, settings: Mapping[str, Sequence[str]], history: H
 
 
 def temperature_plot(data: SweepData) -> Plot:
-    """The temperature of each head. Raises PlotSkipped where all are constant."""
+    """Returns a plot of each head's temperature over steps. Raises PlotSkipped where all are constant."""
     curves = _by_head(data, curve_runs(data), "temperature")
     if all(curve["y"].nunique() == 1 for curve in curves):
         raise PlotSkipped("every temperature is constant during training")
@@ -54,7 +57,10 @@ def temperature_plot(data: SweepData) -> Plot:
 
 
 def positives_plot(data: SweepData) -> Plot:
-    """The positives per anchor of each head. Raises PlotSkipped where they were not logged."""
+    """Returns a plot of each head's positives per anchor over steps, for one setting.
+
+    Raises PlotSkipped where they were not logged or are constant.
+    """
     # One setting is enough: the number depends on the batches, hardly on the settings.
     *_, (setting, run_ids) = curve_runs(data).items()
     curves = _by_head(data, {setting: run_ids}, "positives_per_anchor")
@@ -63,14 +69,17 @@ def positives_plot(data: SweepData) -> Plot:
 
 
 def curve_runs(data: SweepData) -> dict[str, list[str]]:
-    """The ids of the complete runs of each confirmed setting; without one, that of the best trial."""
+    """Returns the run ids of each setting to draw, see `SweepData.complete_runs`.
+
+    Raises PlotSkipped where no training is complete.
+    """
     if not data.complete_runs:
         raise PlotSkipped("no training is complete")
     return data.complete_runs
 
 
 def mean_curve(name: str, histories: Sequence[History]) -> pd.DataFrame:
-    """Mean and standard deviation over runs at the steps that all have."""
+    """Returns a series with mean and standard deviation over runs, at the steps that all runs have."""
     runs = [dict(history) for history in histories]
     steps = sorted(set.intersection(*map(set, runs))) if runs else []
     values = np.array([[run[step] for step in steps] for run in runs], float).reshape(len(runs), len(steps))

@@ -1,4 +1,4 @@
-"""Panels with clouds of points that differ in kind."""
+"""Draws panels with scatter plots, in which the kind of a point determines its mark."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot, legend
 
 COLUMNS = 2
-"""Most panels in a row: more would be too small on a phone."""
+"""The largest number of panels in a row: more would be too small on a phone."""
 _TITLE, _NAME = 30, 62
-"""Most letters in a line of a panel's title, and in an entry of the legend."""
+"""The largest number of characters in a line of a panel's title, and in an entry of the legend."""
 _CROWD = 400
-"""The number of points of a panel from which on they are drawn smaller."""
+"""The number of points in a panel from which they are drawn smaller."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark of points of a kind: positions in the lists of colours and markers of `style`.
+    """The mark of the points of one kind: indices into the colours and markers of `style`.
 
-    A mark that `stands_out` is drawn larger.
+    A mark that `stands_out` is drawn larger and on top.
     """
 
     colour: int
@@ -35,12 +35,12 @@ class Mark:
 
     @property
     def hollow(self) -> bool:
-        """True for every second mark: small filled circles, squares and diamonds look alike."""
+        """Whether the mark is hollow: every second one is, since small filled marks look alike."""
         return self.marker % 2 == 1 and not self.stands_out
 
 
 def points(panel: str, kind: str, texts: Sequence[str], points_N2: Sequence[Sequence[float]]) -> pd.DataFrame:
-    """The rows of points (N, 2) of one kind in a panel; `texts` are their labels."""
+    """Returns a frame of the points (N, 2) of one kind in a panel; `texts` describes each point."""
     x_y = pd.DataFrame(list(points_N2), columns=["x", "y"], dtype=float)
     return x_y.assign(panel=panel, kind=kind, point=list(texts))[["panel", "kind", "point", "x", "y"]]
 
@@ -48,9 +48,10 @@ def points(panel: str, kind: str, texts: Sequence[str], points_N2: Sequence[Sequ
 def panel_plot(
     name: str, title: str, caption: str, rows: Iterable[pd.DataFrame], marks: Mapping[str, Mark]
 ) -> Plot:
-    """A plot of the rows of `points`, with a mark and an entry in the legend for each kind that has any.
+    """Returns a plot of frames made by `points`, with a legend entry for each kind that has points.
 
-    More points of a kind are drawn under fewer, which they would hide.
+    `marks` has the mark of each kind. Kinds with fewer points are drawn above kinds with more, which would
+    hide them.
     """
     table = pd.concat(rows, ignore_index=True)
     shown = {kind: mark for kind, mark in marks.items() if (table["kind"] == kind).any()}

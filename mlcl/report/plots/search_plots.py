@@ -1,6 +1,6 @@
-"""Plots of a search: its score by trial, its Pareto front, and the score over one key of the job.
+"""Plots of a search: the score over trials, the Pareto front, and the score over one key of the job.
 
-The score over a key is drawn stage by stage, so that only trials of equally many epochs are compared.
+The score over a key has one panel for each stage, so that only trials after equally many epochs are compared.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 _PREFIXES = ("objective.heads.", "objective.")
 MOST = 3
-"""Most stages before the last one."""
+"""The largest number of stages before the last one, which has the final scores."""
 _PANEL = 2.6
-"""Height of a stage's panel in inches."""
+"""The height of a stage's panel in inches."""
 _MARKS = {"pruned": ("o", 26), "complete": ("o", 30), "best": ("*", 190)}
-"""Marker and size of the trials in each state, in the order of drawing."""
+"""The marker and its size for trials in each state, in the order in which they are drawn."""
 
 
 def search_plots(data: SweepData) -> PlotCollection:
-    """All plots of the search."""
+    """Draws all plots of a sweep's search."""
     builders: dict[str, Callable[[SweepData], Plot | list[Plot]]] = {
         "history": history_plot,
         "pareto": pareto_plots,
@@ -55,7 +55,10 @@ def search_plots(data: SweepData) -> PlotCollection:
 
 
 def history_plot(data: SweepData) -> Plot:
-    """The final scores by trial. Raises PlotSkipped where no two complete trials differ."""
+    """Returns a plot of the final scores over the trials' numbers, with the best so far.
+
+    Raises PlotSkipped where no trial is complete or all scores are equal.
+    """
     require_complete(data)
     done = data.complete.sort_values("number")
     require_change(done["score"])
@@ -68,7 +71,10 @@ def history_plot(data: SweepData) -> Plot:
 
 
 def pareto_plots(data: SweepData) -> list[Plot]:
-    """The complete trials by each pair of two or three goals. Raises PlotSkipped for fewer or more goals."""
+    """Returns a scatter plot of the complete trials for each pair of the two or three goals.
+
+    Raises PlotSkipped for fewer or more goals, and where no trial is complete.
+    """
     if len(data.goals) not in (2, 3):
         raise PlotSkipped("there is one goal" if len(data.goals) == 1 else "there are more than three goals")
     require_complete(data)
@@ -95,7 +101,10 @@ def _pareto(data: SweepData, name: str, x: str, y: str) -> Plot:
 
 
 def response_plots(data: SweepData) -> list[Plot]:
-    """A plot for each number that varies between complete trials. Raises PlotSkipped for none."""
+    """Returns a plot of the score over each numeric key that differs between complete trials.
+
+    Raises PlotSkipped where there is no such key.
+    """
     require_complete(data)
     complete = data.complete
     keys = [
@@ -109,7 +118,7 @@ def response_plots(data: SweepData) -> list[Plot]:
 
 
 def gamma_plot(data: SweepData) -> Plot:
-    """The score over the weight of all heads. Raises PlotSkipped where it does not vary."""
+    """Returns a plot of the score over the heads' total weight. Raises PlotSkipped if that is constant."""
     require_complete(data)
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:
@@ -118,7 +127,10 @@ def gamma_plot(data: SweepData) -> Plot:
 
 
 def heads_weight(frame: pd.DataFrame) -> pd.Series[float]:
-    """1 minus the classifier's weight; where that is fixed, the sum of the heads' weights."""
+    """Returns the total weight of the heads for each row of a frame of trials.
+
+    It is 1 minus the classifier's weight, or the sum of the heads' weights if the classifier's does not vary.
+    """
     if CLASSIFIER_WEIGHT in frame and frame[CLASSIFIER_WEIGHT].nunique() > 1:
         return 1 - frame[CLASSIFIER_WEIGHT].astype(float)
     return frame[[key for key in frame.columns if head_key(key, "weight")]].astype(float).sum(axis=1)
@@ -154,7 +166,7 @@ def _plot(data: SweepData, name: str, axis: Axis, x: pd.Series[float]) -> Plot:
 
 
 def _points(data: SweepData, x: pd.Series[float], scores: pd.Series[float]) -> pd.DataFrame:
-    """A row for each trial with a score at a stage."""
+    """A frame with a row for each trial that has a score at a stage and a value of x."""
     frame = data.search.loc[scores.index, ["number", "setting", "state"]].assign(x=x, score=scores)
     best = -1 if data.best is None else int(data.best["number"])
     state = frame["state"].str.lower().mask(frame["number"] == best, "best")
@@ -201,13 +213,13 @@ def _draw_stage(axes: Axes, points: pd.DataFrame, axis: Axis) -> None:
 
 
 def short(key: str) -> str:
-    """The key without a prefix of the objective: `section.temperature`, `classifier.weight`, `train.lr`."""
+    """Returns the key without `objective.heads.` or `objective.`, such as `section.temperature`."""
     prefix = next((each for each in _PREFIXES if key.startswith(each)), "")
     return key.removeprefix(prefix)
 
 
 def head_key(key: str, option: str) -> str | None:
-    """The name of the head where the key is that option of a head; otherwise None."""
+    """Returns the name of the head if `key` is this option of a head; else None."""
     prefix, suffix = _PREFIXES[0], f".{option}"
     name = key.removeprefix(prefix).removesuffix(suffix)
     return name if key == f"{prefix}{name}{suffix}" and "." not in name else None
@@ -220,11 +232,11 @@ def require_complete(data: SweepData) -> None:
 
 
 def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
-    """The scores of the trials that reached a stage, by its title; the index is that of `data.search`.
+    """Returns the scores of the trials that reached each stage, keyed by the stage's title.
 
-    The last stage has the final scores of complete trials. Where trials were pruned, the largest validation
-    that all trials reached comes before it, and later ones at which some were pruned, each in the metric that
-    pruned them.
+    The index of the scores is that of `data.search`. The last stage has the final scores of complete trials.
+    If trials were pruned, earlier stages are up to `MOST` of the validations at which trials were pruned,
+    including the first and the last; their scores are of the metric that prunes.
     """
     values = pd.Series([[value for _, value in trial.intermediate] for trial in data.result.trials])
     pruned = data.search[(data.search["state"] == State.PRUNED) & data.search["score"].notna()]
@@ -241,7 +253,7 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
 
 
 def _spread(lengths: set[int]) -> list[int]:
-    """At most `MOST` of them, the smallest and the largest among these."""
+    """At most `MOST` of the lengths, evenly spread and ascending, with the smallest and the largest."""
     ordered = sorted(lengths)
     places = np.linspace(0, len(ordered) - 1, min(MOST, len(ordered))).round().astype(int)
     return [ordered[place] for place in places]

@@ -1,6 +1,6 @@
-"""The style of plots: series differ in colour, marker and dash, for print and for colour-blind readers.
+"""The style of all plots: series differ in colour, marker and dash, for print and colour-blind readers.
 
-The colours are those of Okabe and Ito without their yellow, which is too pale for lines on white.
+The colours are the palette of Okabe and Ito without its yellow, which is too pale for lines on white.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import matplotlib
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[int, ...], ...] = ((), (5, 2), (1, 2), (6, 2, 1, 2), (9, 3), (3, 1, 3, 3))
-"""Lengths of strokes and gaps, in line widths."""
+"""The dash patterns: lengths of strokes and gaps in line widths, () for a solid line."""
 BEST = "#D55E00"
-"""Colour of the best setting."""
+"""The colour of the best setting."""
 MEANINGS = {"complete": "#0072B2", "pruned": "#888888", "best": BEST, "baseline": "#009E73"}
 """The colours of series with these names, in every plot."""
 FONT_SIZE = 11
 LINE_WIDTH = 1.8
 BAND = 0.2
-"""Opacity of a band."""
+"""The opacity of the band around a curve."""
 CLOUD = 150
-"""The number of points from which on they are drawn smaller."""
+"""The number of points of a series from which they are drawn smaller."""
 WIDTH, HEIGHT = 5.6, 3.9
-"""Size of a plot in inches: narrow, so that its letters can be read on a phone."""
+"""The size of a plot in inches: narrow, so that its text can be read on a phone."""
 _RC: Any = {
     "figure.figsize": (WIDTH, HEIGHT),
     "figure.constrained_layout.use": True,
@@ -45,9 +45,9 @@ _RC: Any = {
 
 
 def series_style(position: int, name: str = "") -> dict[str, Any]:
-    """The colour, marker and dash of the series at a position; a name with a meaning has its own colour.
+    """Returns colour, marker and dash of the series at `position`, as arguments of matplotlib's `plot`.
 
-    The lengths of the lists differ, so that styles repeat late.
+    A `name` in `MEANINGS` determines the colour. The lists differ in length, so that styles repeat late.
     """
     dash = DASHES[position % len(DASHES)]
     return {
@@ -58,10 +58,10 @@ def series_style(position: int, name: str = "") -> dict[str, Any]:
 
 
 def matplotlib_style() -> AbstractContextManager[None]:
-    """A context that sets the style for making and saving figures with matplotlib."""
+    """Returns a context in which figures are made and saved in the style of reports."""
     return matplotlib.rc_context(_RC)
 
 
 def as_text(text: str) -> str:
-    """The text escaped for matplotlib, so that nothing is read as a formula."""
+    """Returns the text escaped for matplotlib, so that a dollar sign does not start a formula."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""t-SNE of embeddings: rows by class and superclass, and a row with its nearest training rows.
+"""t-SNE plots of embeddings: rows marked by class, and one row with its nearest training rows.
 
 Shapes: N rows, D embedding, K neighbours.
 """
@@ -29,29 +29,29 @@ from mlcl.training.stored_run import StoredRun
 
 TSNE_NAME, NEIGHBOURHOOD_NAME = "tsne", "tsne_neighbours"
 ROWS = 1000
-"""Most rows of a plot."""
+"""The largest number of rows in a plot."""
 WORDS: dict[Task, tuple[str, str]] = {
     "single": ("class", "classes"),
     "multi_label": ("label", "labels"),
     "aspects": ("rating", "ratings"),
 }
-"""The name of a label in captions by task: singular and plural."""
+"""The words for a label in captions, singular and plural, keyed by task."""
 FEWEST = 4
-"""The fewest rows that can be projected."""
+"""The smallest number of rows that can be projected."""
 NEIGHBOURS = 80
-"""Nearest training rows that are drawn, as in the paper."""
+"""The number of nearest training rows that are drawn, as in the paper."""
 MOST = 5
-"""The number of shared labels from which on neighbours have the same mark."""
+"""The number of shared labels from which all neighbours have the same mark."""
 _STAR = style.MARKERS.index("*")
 _BEST = style.COLOURS.index(style.BEST)
 _COLOURS = [colour for colour in range(len(style.COLOURS)) if colour != _BEST]
 
 
 def project(x_ND: Array, seed: int = 0) -> Array:
-    """t-SNE of embeddings (N, D) as points (N, 2) float32, started from their principal components.
+    """Projects embeddings (N, D) to points (N, 2) float32 by t-SNE, started from their principal components.
 
     The perplexity is 30, or (N - 1) / 3 if that is less. The same embeddings and seed give the same points.
-    Equal embeddings are all at 0.
+    If all embeddings are equal, all points are 0.
 
     Raises ValueError for fewer than `FEWEST` rows and embeddings that are not finite.
     """
@@ -81,10 +81,10 @@ def tsne_plot(
     *,
     seed: int = 0,
 ) -> Plot:
-    """t-SNE of the same rows of a split for each run, a panel for each setting. Source: MLCL Figure 3.
+    """Returns a t-SNE plot of the same rows of a split, with one panel for each run. Source: MLCL Figure 3.
 
-    `classes`: see `row_groups`; of more than `ROWS` rows a sample is drawn. Raises PlotSkipped for too few
-    rows, and UserError for an unknown class.
+    `runs` are keyed by the name of the setting; for `classes` see `row_groups`. Of more than `ROWS` rows a
+    sample is drawn. Raises PlotSkipped for too few rows, and UserError for an unknown class.
     """
     job_data = next(iter(runs.values())).job_data
     whole = job_data.dataset.split(split)
@@ -130,7 +130,11 @@ def _caption(job_data: JobData, rows: str, panels: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A row of a split with its `text`. `names[rank_N]` says what each training row shares with it."""
+    """A row of a split, whose nearest training rows are drawn.
+
+    `text` has its id and labels. `rank_N` has the rank of each training row by the labels that it shares with
+    this row, and `names` the names of the ranks; see `label_overlap`.
+    """
 
     split: str
     row: int
@@ -142,10 +146,11 @@ class Instance:
 def neighbourhood_plot(
     runs: Mapping[str, StoredRun], split: str, instance: str | None = None, *, seed: int = 0
 ) -> Plot:
-    """t-SNE of a split's row and its neighbours, a panel for each setting. Source: kNN-MLTC Figure 3.
+    """Returns a t-SNE plot of a row and its nearest training rows, one panel for each run.
 
-    `instance` is the id of the row; by default `seed` draws one with several labels. Raises PlotSkipped where
-    there are too few training rows or no label, and UserError for an unknown id.
+    Source: kNN-MLTC Figure 3. `runs` are keyed by the name of the setting. `instance` is the id of the row;
+    by default a random row with several labels is chosen. Raises PlotSkipped where there are too few training
+    rows or no label, and UserError for an unknown id.
     """
     run = next(iter(runs.values()))
     row = choose_row(run, split, instance, seed)
@@ -168,7 +173,11 @@ def neighbourhood_plot(
 
 
 def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> int:
-    """The index of the row of id `instance`, or of a random one with several labels, or else with one."""
+    """Returns the index of the row with the id `instance`; if None, of a random row with several labels.
+
+    Where no row has several labels, a row with one label is drawn. Raises PlotSkipped where no row has a
+    label, and UserError for an unknown id.
+    """
     ids = run.split(split).ids
     if instance is not None:
         if instance not in ids:
@@ -183,9 +192,10 @@ def choose_row(run: StoredRun, split: str, instance: str | None, seed: int) -> i
 
 
 def label_overlap(run: StoredRun, split: str, row: int) -> tuple[list[str], Array]:
-    """Ranks training rows by what they share with a row: the names of the ranks, each row's rank (N,).
+    """Ranks training rows by the labels that they share with a row.
 
-    A rank is the number of shared labels or ratings; of single labels, the finest level with the same class.
+    Returns the names of the ranks, and the rank of each training row (N,) int64. A rank is the number of
+    shared labels or ratings; for single-label tasks, the number of the finest level with the same class.
     """
     job_data = run.job_data
     name = job_data.job.objective.classifier.labels
@@ -209,7 +219,7 @@ def _counted(count: int, what: str, or_more: bool) -> str:
 
 
 def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
-    """The number (N,) of the finest level at which a training row has the class of the row; 0 for none."""
+    """The number (N,) of the finest level at which each training row has the class of the row; 0 for none."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):
         class_N, own = _classes(train.labels(level)), _classes(split.labels(level))[row]
