@@ -91,9 +91,6 @@ def sweep(
         print_job(checked, job, overrides or [], as_json=json)
         return
 
-    from mlcl.cli.progress import progress_view
-    from mlcl.service.search.sweep import run_sweep
-
     if control is not None and no_control:
         raise UserError("excludes --no-control", key="--control", found=control)
     plan = sweep_plan(
@@ -116,6 +113,9 @@ def sweep(
     if dry_run:
         _print_plan(plan, home, whole=print_config, as_json=json)
         return
+    from mlcl.cli.progress import progress_view  # Ray and MLflow, which a dry run does without
+    from mlcl.service.search.sweep import run_sweep
+
     with progress_view(as_json=json) as watch:
         report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
     _finish(plan, report, home, as_json=json)
