@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, load_job
+from mlcl.errors import UserError
 
 JobSource = str | Path | Mapping[str, Any] | JobConfig
 """A job file, a mapping with a job's keys, or a loaded job."""
@@ -28,8 +29,11 @@ def silent(_text: str) -> None:
 
 
 def home_of(home: str | Path | None) -> Path:
-    """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`."""
-    return Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
+    """Returns the folder of results: `home`, else MLCL_HOME, else `outputs`. Raises UserError for a file."""
+    found = Path(home if home is not None else os.environ.get("MLCL_HOME", "outputs"))
+    if found.is_file():
+        raise UserError("is a file", key="home", found=found, allowed="a folder, which need not be there")
+    return found
 
 
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:

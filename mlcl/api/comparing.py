@@ -45,7 +45,7 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
 def compare(
     data: Any,
     *,
-    losses: Sequence[str],
+    losses: str | Sequence[str],
     trials: int = 24,
     seeds: int = 6,
     name: str | None = None,
@@ -63,7 +63,7 @@ def compare(
 
     Args:
         data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
-        losses: Names of contrastive losses, see `mlcl losses`; `asl` replaces the classifier's loss.
+        losses: A contrastive loss or several, see `mlcl losses`; `asl` replaces the classifier's loss.
         trials: Search trials of each loss.
         seeds: Fresh seeds of each loss.
         name: The name of the comparison; default: the name of the data.
@@ -95,7 +95,8 @@ def compare(
     title = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
     job = {**made.job, "experiment": title}
     file = folder / FOLDER / f"{title}.yaml"
-    table = comparison_table(title, job, made.space, losses, its, trials, seeds, baselines=baselines)
+    named = [losses] if isinstance(losses, str) else losses
+    table = comparison_table(title, job, made.space, named, its, trials, seeds, baselines=baselines)
     _write(file, job, table)
     plan = TablePlan(load_table(file), file, overrides=overrides or {})
     return Answer(run_table(plan, home=folder, watch=plain_lines(say)), folder)

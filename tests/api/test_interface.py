@@ -131,14 +131,22 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
         ({"trials": 2}, "fewer than searches"),
         ({"label": "topic"}, "no such option; did you mean labels"),
         ({"text": "body"}, "body"),
+        ({"data": {"text": TEXTS, "topic": ["same"] * 120}}, "one class alone"),
+        ({"data": {"text": [], "topic": []}}, "no rows"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_is_trained(tables, how, problem):
     given = {"text": "text", "labels": "topic", "losses": ["supcon"], "home": tables.home, **how}
     with pytest.raises(UserError, match=problem):
-        mlcl.compare({"text": TEXTS, "topic": TOPICS}, **given)
+        mlcl.compare(given.pop("data", {"text": TEXTS, "topic": TOPICS}), **given)
     assert tables.formula.trained == []
     assert not list(tables.home.glob("tables/*"))
+
+
+def test_a_home_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "home").touch()
+    with pytest.raises(UserError, match="key home: is a file"):
+        mlcl.load("x", home=tmp_path / "home")
 
 
 def test_losses_have_the_heads_that_they_read(tmp_path):

@@ -44,6 +44,9 @@ def first_job(
             problem = f"too few rows for {split}: a sweep needs all three splits"
             raise UserError(problem, key="rows", found=rows, allowed=f"{least} or more")
     target = _target(info, description, labels)
+    if info.space(target).n_classes < 2:
+        found = info.space(target).classes
+        raise UserError("one class alone: nothing to learn", key="labels", found=found, allowed="2 or more")
     several, train = info.space(target).kind == "multi_label", info.rows["train"]
     encoder, rule = _encoder(info, description, gpu=gpu)
     heads = _heads(info, target)
