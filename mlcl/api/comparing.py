@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mlcl.api.common import Say, home_of, print_line, silent
+from mlcl.api.common import Say, home_of, print_line
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def compare(
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: Gets lines of progress; None for silence.
+        progress: Gets lines of progress; None for silence. Default: a bar in a notebook, else standard error.
         columns: What the columns are: `text` or `image` (a column), `labels` (a column or several), `kind`
             (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; the rest is recognised.
 
@@ -83,11 +83,11 @@ def compare(
         Cannot tell whether mulsupcon is better than bce: ...
     """
     from mlcl.api.answer import Answer
-    from mlcl.api.progress import plain_lines
+    from mlcl.api.notebook import listener_of
     from mlcl.config.table.schema import load_table
     from mlcl.service.tables import TablePlan, run_table
 
-    folder, say = home_of(home), progress or silent
+    folder = home_of(home)
     its = _user_data(data, columns, folder)
     description = its.description()
     prepared = columns.get("labels") if not its.options else None
@@ -99,7 +99,7 @@ def compare(
     table = comparison_table(title, job, made.space, named, its, trials, seeds, baselines=baselines)
     _write(file, job, table)
     plan = TablePlan(load_table(file), file, overrides=overrides or {})
-    return Answer(run_table(plan, home=folder, watch=plain_lines(say)), folder)
+    return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
 def _user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:

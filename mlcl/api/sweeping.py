@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import yaml
 
-from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent
+from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.errors import UserError
 
@@ -76,7 +76,7 @@ def sweep(
         confirm: How many of a search's best trials race on fresh seeds.
         name: The name of the sweep; default: the names of its files, else its experiment.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: Gets lines of progress; None for silence.
+        progress: Gets lines of progress; None for silence. Default: a bar in a notebook, else standard error.
         options: See `SweepOptions`.
 
     Raises:
@@ -89,14 +89,14 @@ def sweep(
         Cannot tell whether the heads help: ...
     """
     from mlcl.api.answer import Answer
-    from mlcl.api.progress import plain_lines
+    from mlcl.api.notebook import listener_of
     from mlcl.service.search.sweep import run_sweep
 
     folder = home_of(home)
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     named = name or _default_name(job, space)
     plan = _plan(job_of(job, overrides), space, overrides or {}, named, folder, options, numbers)
-    return Answer(run_sweep(plan, home=folder, watch=plain_lines(progress or silent)), folder)
+    return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
 
 def _plan(
