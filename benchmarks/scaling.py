@@ -27,7 +27,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from losses_scenes import Case, scene
 
-from mlcl.data.sampler import EpochSampler
+from mlcl.samplers import EpochSampler
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss
 from mlcl.training.run_files import ROW_GROUP, read_embeddings

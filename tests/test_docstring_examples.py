@@ -1,4 +1,4 @@
-"""The examples in docstrings of losses, models and evaluation run as they are printed."""
+"""The examples in docstrings of losses, models, evaluation and samplers run as they are printed."""
 
 import doctest
 import importlib
@@ -10,7 +10,7 @@ import torch
 
 from mlcl.labels import LabelRows
 
-PACKAGES = ("mlcl.losses", "mlcl.models", "mlcl.evaluation")
+PACKAGES = ("mlcl.losses", "mlcl.models", "mlcl.evaluation", "mlcl.samplers")
 
 
 def modules():

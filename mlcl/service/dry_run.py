@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job, job_hash
-from mlcl.data import EpochSampler
+from mlcl.samplers import EpochSampler
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.ray.address import placed_by_ray
 from mlcl.service.search.arms import SearchPlan, search_plans

@@ -15,10 +15,7 @@ from torch import Tensor
 
 from mlcl.config import AugmentConfig, JobConfig
 from mlcl.data import (
-    Balanced,
     DatasetInfo,
-    EpochSampler,
-    Grouped,
     ImageRows,
     Split,
     TokenRows,
@@ -26,9 +23,10 @@ from mlcl.data import (
     class_tree,
     normalise,
 )
-from mlcl.data.sampler import Order
 from mlcl.errors import UserError
 from mlcl.labels import LabelRows, sent
+from mlcl.samplers import Balanced, EpochSampler, Grouped
+from mlcl.samplers.epochs import Order
 from mlcl.training.classifier import Labels
 from mlcl.training.features.inputs import FeatureRows
 

@@ -13,7 +13,6 @@ from torch import Tensor
 from mlcl.config import JobConfig, default_mode
 from mlcl.data import (
     Dataset,
-    EpochSampler,
     ImageRows,
     LabelSpace,
     Split,
@@ -37,6 +36,7 @@ from mlcl.labels import LabelRows
 from mlcl.losses import LOSSES
 from mlcl.models import ENCODERS, model_folder
 from mlcl.models.encoder import TOKENIZERS
+from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from mlcl.config.training_sections import TrainConfig
-from mlcl.data import EpochSampler
+from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import (
     last_checkpoint,

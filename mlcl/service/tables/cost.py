@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, dump_job
-from mlcl.data import EpochSampler
+from mlcl.samplers import EpochSampler
 from mlcl.service.engine.budget import amount_text
 from mlcl.service.engine.entries import Entry, Unit
 from mlcl.service.engine.ledger import Ledger

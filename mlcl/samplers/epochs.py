@@ -19,9 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mlcl.data.modifications import label_sets
-from mlcl.data.split import Split
-
 Indices = NDArray[np.int64]
 Order = Callable[[np.random.Generator], Indices]
 """A function that draws the row numbers (N,) of an epoch, batch after batch, with a random generator."""
@@ -91,24 +88,6 @@ def _repeats(values_V: Indices, counts: Indices) -> Indices:
     order = np.argsort(values_V, kind="stable")
     before_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)
     return before_V
-
-
-def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
-    """The tree of a label space, as `tree` returns it; a space without levels gives a tree of one level.
-
-    A row with several labels has a path for each of its finest ones; in an aspects space each pair of aspect
-    and rating is a label. Rows without a label form one more class.
-    """
-    space = split.info.space(labels)
-    path_NH = split.labels(labels)
-    if space.kind == "hierarchy" and isinstance(path_NH, Tensor):
-        return tree(path_NH.numpy(), np.arange(len(split)))
-    rows, _ = label_sets(split, labels)
-    bare = np.flatnonzero(rows.counts().numpy() == 0)
-    levels_E = [np.concatenate([rows.columns.numpy(), np.full(len(bare), -1)])]
-    for parents in reversed(space.parents):
-        levels_E.insert(0, np.asarray([*parents, -1])[levels_E[0]])
-    return tree(np.stack(levels_E, axis=1), np.concatenate([rows.row_index().numpy(), bare]))
 
 
 def tree(path_EH: Indices, row_E: Indices) -> tuple[Groups, ...]:

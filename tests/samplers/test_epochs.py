@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mlcl.data import EpochSampler
+from mlcl.samplers import EpochSampler
 
 
 @pytest.mark.parametrize("world", [2, 3, 5])

@@ -8,8 +8,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from mlcl.data import Balanced, EpochSampler, Grouped
-from mlcl.data.sampler import Groups, tree
+from mlcl.samplers import Balanced, EpochSampler, Grouped
+from mlcl.samplers.epochs import Groups, tree
 
 ROWS, SIZE = 203, 16
 RNG = np.random.default_rng(0)

@@ -1,0 +1,132 @@
+"""`LabelBatchSampler`: batches for a DataLoader, drawn by classes, lists of labels, or paths."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch.distributed as dist
+from torch.utils.data import Sampler
+
+from mlcl.samplers.epochs import Balanced, EpochSampler, Grouped, Groups, Indices, Order, tree
+
+OrderName = Literal["random", "balanced", "pk"]
+
+
+class LabelBatchSampler(Sampler[list[int]]):
+    """Batches of row numbers, for `DataLoader(dataset, batch_sampler=...)`.
+
+    The batches of an epoch depend on the seed and the epoch alone, not on the number of processes: each
+    process gets its slice of every batch. Iterating goes to the next epoch; `set_epoch` chooses one.
+
+    Args:
+        labels: One label for each row: a class (a number or text), a list or set of labels, which may be
+            empty, or a path (a tuple, the coarsest class first, of one length for all rows). A tensor or
+            array (N,) has classes, one (N, L) of 0 and 1 has sets of labels.
+        batch_size: The number of rows in a batch, of all processes together.
+        order: `random` shuffles the rows. `balanced` draws each class equally often, see `Balanced`. `pk`
+            draws some classes for a batch and `k` rows of each, so that every anchor has positives, see
+            `Grouped`; of paths it draws classes below classes.
+        k: The rows of a class in a batch, for `pk`.
+        power: Classes are drawn in proportion to (rows of the class)^power, for `balanced`.
+        branches: The classes below each class of a path, for `pk`.
+        seed: The seed of all epochs.
+        drop_last: Whether a smaller last batch is left out.
+        rank: The number of this process; by default that of torch.distributed, if it is initialised.
+        world_size: The number of processes, likewise.
+
+    Raises:
+        ValueError: For labels of several kinds, paths of different lengths, an unknown order, and a batch
+            size that does not fit the rows or the processes.
+
+    Example:
+        >>> sampler = LabelBatchSampler([["a"], ["a", "b"], ["b"], ["a"]], batch_size=2, order="pk", k=2)
+        >>> sorted(len(batch) for batch in sampler)
+        [2, 2]
+    """
+
+    def __init__(
+        self,
+        labels: Any,
+        batch_size: int,
+        *,
+        order: OrderName = "pk",
+        k: int = 2,
+        power: float = 0.0,
+        branches: int = 2,
+        seed: int = 0,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        if order not in get_args(OrderName):
+            raise ValueError(f"order {order!r} is none of {', '.join(get_args(OrderName))}")
+        if k < 1 or branches < 1:
+            raise ValueError(f"k {k} and branches {branches} must be at least 1")
+        ready = dist.is_available() and dist.is_initialized()
+        rank = rank if rank is not None else dist.get_rank() if ready else 0
+        world_size = world_size if world_size is not None else dist.get_world_size() if ready else 1
+        rows = _listed(labels)
+        draw: Order | None = None
+        if order != "random":
+            levels = _levels(rows)
+            if order == "pk":
+                draw = Grouped(levels, len(rows), batch_size, k, branches)
+            else:
+                draw = Balanced(levels[-1], len(rows), batch_size, power)
+        self._sampler = EpochSampler(len(rows), batch_size, seed, rank, world_size, drop_last, draw)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Makes the next iteration that of an epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        for batch in self._sampler.batches(epoch):
+            yield batch.tolist()
+
+    def __len__(self) -> int:
+        return self._sampler.steps_per_epoch
+
+
+def _listed(labels: Any) -> list[Any]:
+    """The labels as a list, a row of an array (N, L) as the list of its labels."""
+    if not hasattr(labels, "tolist"):
+        return list(labels)
+    array = np.asarray(labels.tolist())
+    if array.ndim == 2:
+        return [np.flatnonzero(row).tolist() for row in array]
+    if array.ndim != 1:
+        raise ValueError(f"labels of shape {array.shape}, not (N,) or (N, L)")
+    found: list[Any] = array.tolist()
+    return found
+
+
+def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
+    """The tree of the classes of all rows, see `tree`."""
+    kinds = {_kind(its) for its in rows}
+    if len(kinds) != 1:
+        raise ValueError(f"labels of {len(kinds)} kinds: {', '.join(sorted(kinds))}" if kinds else "no rows")
+    kind = kinds.pop()
+    if kind == "set":
+        pairs = [(row, label) for row, its in enumerate(rows) for label in its or [None]]
+        return tree(_numbered([label for _, label in pairs])[:, None], np.array([row for row, _ in pairs]))
+    paths = rows if kind == "path" else [(its,) for its in rows]
+    if len(lengths := {len(path) for path in paths}) != 1:
+        raise ValueError(f"paths of {len(lengths)} lengths: {sorted(lengths)}")
+    columns = [_numbered(level) for level in zip(*paths, strict=True)]
+    return tree(np.stack(columns, axis=1), np.arange(len(rows)))
+
+
+def _kind(label: Any) -> str:
+    if isinstance(label, tuple):
+        return "path"
+    return "set" if isinstance(label, (list, set, frozenset)) else "class"
+
+
+def _numbered(labels: Sequence[Hashable]) -> Indices:
+    """A number for each label; equal labels have equal numbers."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)

@@ -1,0 +1,94 @@
+"""Batches by label for a DataLoader."""
+
+import collections
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from mlcl.samplers import LabelBatchSampler
+
+CLASSES = ["a"] * 40 + ["b"] * 12 + ["c"] * 12
+SETS = [["x"], ["x", "y"], [], {"z"}] * 16
+PATHS = [("north" if i % 2 else "south", i % 8) for i in range(64)]
+
+
+def batches(labels, epochs=1, **how):
+    sampler = LabelBatchSampler(labels, 16, **how)
+    return [batch for _ in range(epochs) for batch in sampler]
+
+
+def test_every_anchor_of_pk_has_a_positive():
+    for batch in batches(CLASSES, k=4):
+        counts = collections.Counter(CLASSES[row] for row in batch)
+        assert len(set(batch)) == 16
+        assert min(counts.values()) >= 4
+
+
+def test_lists_and_sets_of_labels_are_taken():
+    for batch in batches(SETS, k=2):
+        drawn = collections.Counter(label for row in batch for label in SETS[row] or [None])
+        assert min(drawn.values()) >= 2
+
+
+def test_balanced_draws_each_class_equally_often():
+    rows = [row for batch in batches(CLASSES, 30, order="balanced") for row in batch]
+    drawn = collections.Counter(CLASSES[row] for row in rows)
+    assert max(drawn.values()) / min(drawn.values()) < 1.2
+
+
+def test_paths_have_positives_at_each_level():
+    for batch in batches(PATHS, k=2):
+        for level in range(2):
+            counts = collections.Counter(PATHS[row][: level + 1] for row in batch)
+            assert min(counts.values()) >= 2
+
+
+@pytest.mark.parametrize("order", ["random", "balanced", "pk"])
+def test_slices_of_two_processes_are_the_batches_of_one(order):
+    one = batches(CLASSES, order=order, rank=0, world_size=1)
+    two = [batches(CLASSES, order=order, rank=rank, world_size=2) for rank in range(2)]
+    assert one == [first + second for first, second in zip(*two, strict=True)]
+
+
+def test_epochs_differ_and_can_be_chosen():
+    sampler = LabelBatchSampler(CLASSES, 16, seed=3)
+    first, second = list(sampler), list(sampler)
+    assert first != second
+    sampler.set_epoch(0)
+    assert list(sampler) == first
+    assert len(sampler) == len(first) == 4
+
+
+@pytest.mark.parametrize("labels", [torch.arange(64) % 4, np.arange(64) % 4, list(range(4)) * 16])
+def test_tensors_and_arrays_of_classes_are_lists(labels):
+    assert batches(labels) == batches([int(its) for its in labels])
+
+
+def test_rows_of_zeros_and_ones_are_sets():
+    dense = torch.randint(2, (64, 5), generator=torch.Generator().manual_seed(0))
+    assert batches(dense) == batches([torch.nonzero(row).flatten().tolist() for row in dense])
+
+
+def test_a_data_loader_takes_it():
+    data = [(torch.tensor(i), label) for i, label in enumerate(CLASSES)]
+    seen = [len(labels) for _, labels in DataLoader(data, batch_sampler=LabelBatchSampler(CLASSES, 16))]
+    assert seen == [16] * 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "how", "problem"),
+    [
+        (["a", ["b"]] * 32, {}, "labels of 2 kinds: class, set"),
+        ([("a",), ("a", "b")] * 32, {}, "paths of 2 lengths"),
+        ([], {}, "no rows"),
+        (CLASSES, {"order": "pxk"}, "order 'pxk' is none of random, balanced, pk"),
+        (CLASSES, {"k": 0}, "at least 1"),
+        (torch.zeros(2, 2, 2), {}, r"shape \(2, 2, 2\)"),
+        (["a"] * 1, {}, "1 rows make no batch of 16"),
+    ],
+)
+def test_labels_that_make_no_batches_are_refused(labels, how, problem):
+    with pytest.raises(ValueError, match=problem):
+        LabelBatchSampler(labels, 16, **how)
