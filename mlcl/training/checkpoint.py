@@ -140,18 +140,3 @@ def seed_all(seed: int, rank: int = 0) -> None:
     random.seed(mixed)
     np.random.seed(mixed)  # libraries use the global state
     torch.manual_seed(mixed)
-
-
-def rng_state() -> dict[str, Tensor]:
-    """Returns the random states that the loop uses: PyTorch's on the CPU and on the current GPU."""
-    state = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def set_rng_state(state: dict[str, Tensor]) -> None:
-    """Restores the random states that `rng_state` returned."""
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])

@@ -14,6 +14,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -22,8 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mlcl.config.training_sections import TrainConfig
 from mlcl.errors import UserError
+from mlcl.grad_cache import GradCache, buffers_of, rng_state, set_buffers, set_rng_state
 from mlcl.training.batches import Batch
-from mlcl.training.checkpoint import rng_state, set_rng_state
 from mlcl.training.context import Context
 from mlcl.training.objective import ContrastiveModel, Objective, ObjectiveValue
 
@@ -85,52 +86,18 @@ class Passes:
         return value
 
     def _cached(self, batch: Batch, parts: int) -> ObjectiveValue:
-        """Adds the batch's gradient in micro-batches c.
-
-        With z_c = f(x_c; theta) and the objective L(z; phi) of all rows,
-
-            dL/dtheta = sum_c (dz_c/dtheta)^T dL/dz_c.
-
-        It computes first z without a graph, then dL/dz and dL/dphi, and then each z_c once more, with its
-        graph and the random numbers of the first time, to carry dL/dz_c on to theta. The result equals one
-        pass up to rounding.
-        Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup.
-        """
+        """Adds the batch's gradient in micro-batches, see `mlcl.grad_cache`."""
         chunks = list(_split(batch.inputs, parts))
-        z_RD, states = self._agreed(lambda: self._cache(chunks))
+        cache = GradCache(chunks, partial(self._encode, self.model), self.model.encoder)
+        z_RD = self._agreed(cache.forward)
         phi = [p for p in self.model.objective.parameters() if p.requires_grad]
         value, gradient_RD, gradients = self._objective_gradient(z_RD, phi, batch)
-        after = rng_state()
-        *others, last = zip(chunks, states, gradient_RD.tensor_split(parts), strict=True)
-
-        def accumulate() -> bool:
-            for chunk, state, gradient_ND in others:
-                set_rng_state(state)
-                _backward([self._encode(self.model, chunk)], [gradient_ND])
-            return True
-
-        self._agreed(accumulate)
+        self._agreed(lambda: cache.backward_first(gradient_RD))
         # The last one alone goes through DDP, whose hooks then average all that has been added up: once a
         # step, at the same place on every rank, however many micro-batches each has. Here a rank can no
         # longer tell the others that memory ran out; but the last is never the largest.
-        chunk, state, gradient_ND = last
-        set_rng_state(state)
-        _backward([self._encode(self.wrapped, chunk), *phi], [gradient_ND, *gradients])
-        set_rng_state(after)
+        cache.backward_last(partial(self._encode, self.wrapped), zip(phi, gradients, strict=True))
         return value
-
-    def _cache(self, chunks: Sequence[Mapping[str, Tensor]]) -> tuple[Tensor, list[dict[str, Tensor]]]:
-        """Returns outputs (R, O) of all rows, without a graph, and the random state before each chunk."""
-        buffers = buffers_of(self.model.encoder)
-        states, parts = [], []
-        with torch.no_grad():
-            for chunk in chunks:
-                states.append(rng_state())
-                # The next pass of a CUDA graph writes its output where this one's is.
-                parts.append(self._encode(self.model, chunk).clone())
-        # BatchNorm's running statistics move once a micro-batch: in the pass with a graph.
-        set_buffers(self.model.encoder, buffers)
-        return torch.cat(parts), states
 
     def _objective_gradient(
         self, z_RD: Tensor, phi: Sequence[Tensor], batch: Batch
@@ -164,29 +131,11 @@ class Passes:
         return results[0]
 
 
-def _backward(tensors: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """Runs the backward of the tensors that have a graph; the output of a frozen encoder has none."""
-    pairs = [(t, g) for t, g in zip(tensors, gradients, strict=True) if t.requires_grad]
-    if pairs:
-        torch.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
-
-
 def _split(inputs: Mapping[str, Tensor], parts: int) -> Iterator[Mapping[str, Tensor]]:
     """Yields consecutive rows in parts whose lengths differ by at most one, the longer ones first."""
     columns = [value.tensor_split(parts) for value in inputs.values()]
     for rows in zip(*columns, strict=True):
         yield dict(zip(inputs, rows, strict=True))
-
-
-def buffers_of(module: nn.Module) -> list[Tensor]:
-    """Copies a module's buffers, such as BatchNorm's running statistics."""
-    return [buffer.clone() for buffer in module.buffers()]
-
-
-def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
-    """Restores a module's buffers from the copies that `buffers_of` returned."""
-    for buffer, saved in zip(module.buffers(), buffers, strict=True):
-        buffer.copy_(saved)
 
 
 def gradient_norms(

@@ -18,15 +18,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from mlcl.config.training_sections import TrainConfig
+from mlcl.grad_cache import rng_state, set_rng_state
 from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Batch, Rows, label_statistics
 from mlcl.training.checkpoint import (
     last_checkpoint,
     load_checkpoint,
     load_trained_weights,
-    rng_state,
     save_checkpoint,
-    set_rng_state,
     trained_weights,
 )
 from mlcl.training.context import Context

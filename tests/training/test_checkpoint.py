@@ -9,6 +9,7 @@ import torch
 from security.hostile import Hostile
 
 from mlcl.errors import UserError
+from mlcl.grad_cache import rng_state, set_rng_state
 from mlcl.training.checkpoint import (
     CHECKPOINT,
     PREVIOUS,
@@ -16,10 +17,8 @@ from mlcl.training.checkpoint import (
     UnreadableCheckpointError,
     last_checkpoint,
     load_checkpoint,
-    rng_state,
     save_checkpoint,
     seed_all,
-    set_rng_state,
 )
 
 IDENTITY = {"job_hash": "j", "fingerprint": "f"}

@@ -9,9 +9,10 @@ from torch import nn
 from training.training_ranks import limited, loop_of, windows
 
 from mlcl.errors import UserError
+from mlcl.grad_cache import rng_state
 from mlcl.models.encoders.cnn_image import CnnImage
 from mlcl.training.builders import build_model
-from mlcl.training.checkpoint import rng_state, seed_all
+from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
 from mlcl.training.grad_cache import Passes, check_micro_batch, fit

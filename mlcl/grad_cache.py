@@ -1,0 +1,154 @@
+"""A contrastive step in micro-batches: the loss compares all rows, memory holds the graph of one micro-batch.
+
+With the embeddings z_c = f(x_c; theta) of micro-batch c and the loss L(z) of all rows,
+
+    dL/dtheta = sum_c (dz_c/dtheta)^T dL/dz_c.
+
+First z is computed without a graph, then dL/dz, and then each z_c once more, with its graph and the random
+numbers of the first time, to carry dL/dz_c on to theta. The result equals one pass up to rounding.
+Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup.
+
+Shapes: R rows of the batch, N rows of a micro-batch, D embedding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Chunk = TypeVar("Chunk")
+
+
+def cached_backward(
+    chunks: Sequence[Chunk],
+    encode: Callable[[Chunk], Tensor],
+    loss: Callable[[Tensor], Tensor],
+    *,
+    module: nn.Module | None = None,
+    last: Callable[[Chunk], Tensor] | None = None,
+) -> Tensor:
+    """Adds the gradient of a loss over all micro-batches to `.grad`, and returns the loss without a graph.
+
+    Args:
+        chunks: The micro-batches, in the order of the rows.
+        encode: Returns the embeddings (N, D) of a micro-batch.
+        loss: Returns the loss, a scalar, of the embeddings (R, D) of all rows. Its own parameters get their
+            gradients, too, on this process alone.
+        module: The encoder. Its buffers, such as BatchNorm's running statistics, then change once for each
+            micro-batch, not twice.
+        last: Encodes the last micro-batch. With DistributedDataParallel `encode` is the model inside, and
+            `last` the wrapped one: gradients are then averaged once, however many micro-batches there are.
+
+    Raises:
+        ValueError: There is no micro-batch.
+
+    Example:
+        >>> encoder, x, classes = torch.nn.Linear(8, 4), torch.randn(6, 8), torch.arange(6) % 2
+        >>> loss = build_loss("supcon", temperature=0.1, normalize=True)
+        >>> value = cached_backward(x.split(2), encoder, lambda z: loss(z, classes))
+        >>> encoder.weight.grad.shape
+        torch.Size([4, 8])
+    """
+    cache = GradCache(chunks, encode, module)
+    z_RD = cache.forward().requires_grad_()
+    value = loss(z_RD)
+    value.backward()  # type: ignore[no-untyped-call]
+    gradient_RD = torch.zeros_like(z_RD) if z_RD.grad is None else z_RD.grad
+    cache.backward_first(gradient_RD)
+    cache.backward_last(last or encode)
+    return value.detach()
+
+
+class GradCache(Generic[Chunk]):
+    """The parts of `cached_backward`: embeddings without a graph, then the backward of each micro-batch.
+
+    Args:
+        chunks: The micro-batches.
+        encode: Returns the embeddings (N, D) of a micro-batch.
+        module: The module whose buffers are restored after the pass without a graph; None for none.
+
+    Raises:
+        ValueError: There is no micro-batch.
+    """
+
+    def __init__(
+        self, chunks: Sequence[Chunk], encode: Callable[[Chunk], Tensor], module: nn.Module | None = None
+    ) -> None:
+        if not len(chunks):
+            raise ValueError("no micro-batch")
+        self._chunks, self._encode, self._module = chunks, encode, module
+        self._states: list[dict[str, Tensor]] = []
+        self._sizes: list[int] = []
+        self._last_ND: Tensor
+        self._after: dict[str, Tensor]
+
+    def forward(self) -> Tensor:
+        """Returns the embeddings (R, D) of all rows, without a graph."""
+        buffers = [] if self._module is None else buffers_of(self._module)
+        parts = []
+        with torch.no_grad():
+            for chunk in self._chunks:
+                self._states.append(rng_state())
+                # The next pass of a CUDA graph writes its output where this one's is.
+                parts.append(self._encode(chunk).clone())
+        if self._module is not None:
+            set_buffers(self._module, buffers)
+        self._sizes = [len(part) for part in parts]
+        return torch.cat(parts)
+
+    def backward_first(self, gradient_RD: Tensor) -> None:
+        """Adds the gradients of all micro-batches but the last, given dL/dz of all rows."""
+        self._after = rng_state()
+        *gradients, self._last_ND = torch.split(gradient_RD, self._sizes)
+        for chunk, state, gradient_ND in zip(self._chunks, self._states, gradients, strict=False):
+            set_rng_state(state)
+            backward([(self._encode(chunk), gradient_ND)])
+
+    def backward_last(
+        self, encode: Callable[[Chunk], Tensor], others: Iterable[tuple[Tensor, Tensor]] = ()
+    ) -> None:
+        """Adds the gradient of the last micro-batch, after `backward_first`, and restores the random state.
+
+        Args:
+            encode: Encodes the last micro-batch: of a model in DDP, the wrapped one.
+            others: Further tensors with their gradients, which take part in the same backward.
+        """
+        set_rng_state(self._states[-1])
+        backward([(encode(self._chunks[-1]), self._last_ND), *others])
+        set_rng_state(self._after)
+
+
+def backward(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Runs the backward of tensors with their gradients; those without a graph are left out."""
+    kept = [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]
+    if kept:
+        torch.autograd.backward([tensor for tensor, _ in kept], [gradient for _, gradient in kept])
+
+
+def rng_state() -> dict[str, Tensor]:
+    """Returns PyTorch's random states on the CPU and on the current GPU."""
+    state = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def set_rng_state(state: dict[str, Tensor]) -> None:
+    """Restores the random states that `rng_state` returned."""
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+def buffers_of(module: nn.Module) -> list[Tensor]:
+    """Copies a module's buffers, such as BatchNorm's running statistics."""
+    return [buffer.clone() for buffer in module.buffers()]
+
+
+def set_buffers(module: nn.Module, buffers: Sequence[Tensor]) -> None:
+    """Restores a module's buffers from the copies that `buffers_of` returned."""
+    for buffer, saved in zip(module.buffers(), buffers, strict=True):
+        buffer.copy_(saved)

@@ -1,0 +1,84 @@
+"""A step in micro-batches gives the gradient of a step in one pass."""
+
+import pytest
+import torch
+from torch import nn
+
+from mlcl.grad_cache import cached_backward
+from mlcl.losses import LearnedTemperature, build_loss
+
+CLASSES = torch.arange(12) % 3
+
+
+def encoder(*layers):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 16), *layers, nn.Linear(16, 4)).double()
+
+
+def rows():
+    return torch.randn(12, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(module):
+    return [parameter.grad for parameter in module.parameters()]
+
+
+@pytest.mark.parametrize("sizes", [[12], [4, 4, 4], [5, 5, 2], [1] * 12])
+def test_the_gradient_is_that_of_one_pass(sizes):
+    loss = build_loss("supcon", temperature=LearnedTemperature(0.2), normalize=True).double()
+    whole, parts = encoder(nn.Tanh()), encoder(nn.Tanh())
+    expected = loss(whole(rows()), CLASSES)
+    expected.backward()
+    of_temperature = [parameter.grad.clone() for parameter in loss.parameters()]
+    loss.zero_grad()
+    value = cached_backward(rows().split(sizes), parts, lambda z: loss(z, CLASSES))
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(gradients(parts), gradients(whole))
+    torch.testing.assert_close(gradients(loss), of_temperature)
+
+
+def test_dropout_has_the_random_numbers_of_the_first_pass_and_the_state_goes_on():
+    seen = []
+    model = encoder(nn.Dropout(0.5))
+    model[1].register_forward_hook(lambda _m, _i, output: seen.append(output.detach().clone()))
+    torch.manual_seed(5)
+    cached_backward(rows().split(4), model, lambda z: z.square().sum())
+    assert len(seen) == 6
+    for first, second in zip(seen[:3], seen[3:], strict=True):
+        assert torch.equal(first, second)
+    after = torch.rand(3)
+    torch.manual_seed(5)
+    model(rows().split(4)[0]), model(rows().split(4)[1]), model(rows().split(4)[2])
+    assert torch.equal(after, torch.rand(3))
+
+
+def test_statistics_of_batch_norm_move_once_a_micro_batch():
+    model = encoder(nn.BatchNorm1d(16))
+    cached_backward(rows().split(4), model, lambda z: z.square().sum(), module=model)
+    assert model[1].num_batches_tracked == 3
+
+
+def test_the_last_micro_batch_is_encoded_by_the_wrapped_model():
+    model, calls = encoder(), []
+
+    def wrapped(x):
+        calls.append(len(x))
+        return model(x)
+
+    cached_backward(rows().split([5, 5, 2]), model, lambda z: z.sum(), last=wrapped)
+    assert calls == [2]
+
+
+def test_a_frozen_encoder_and_a_loss_that_reads_nothing_have_no_gradient():
+    model = encoder().requires_grad_(False)
+    assert cached_backward(rows().split(4), model, lambda z: z.sum()).isfinite()
+    open_model = encoder()
+    bias = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    cached_backward(rows().split(4), open_model, lambda _z: bias * 2)
+    assert bias.grad == 2
+    assert all((its == 0).all() for its in gradients(open_model))
+
+
+def test_no_micro_batch_is_refused():
+    with pytest.raises(ValueError, match="no micro-batch"):
+        cached_backward([], encoder(), lambda z: z.sum())
