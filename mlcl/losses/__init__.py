@@ -1,4 +1,4 @@
-"""Contrastive losses: a rule turns labels into weights, one engine turns weights into the loss."""
+"""Contrastive losses: a rule computes weights of pairs from labels, and an engine the loss from weights."""
 
 from mlcl.losses.dense import Weighting
 from mlcl.losses.factory import LOSSES, build_loss, check_options, positive_weights

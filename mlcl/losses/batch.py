@@ -24,7 +24,7 @@ Group = Any  # dist.ProcessGroup, a class that a torch built without distributed
 
 
 class ManyRanks(BatchRanks):
-    """A batch over the processes of a group, which hold `counts` rows; each puts its own rows first."""
+    """A batch over the processes of a group, whose ranks hold `counts` rows; each puts its own rows first."""
 
     def __init__(self, counts: Sequence[int], group: Group | None, z_ND: Tensor) -> None:
         super().__init__(len(z_ND), z_ND.dtype, z_ND.device)
@@ -43,23 +43,23 @@ class ManyRanks(BatchRanks):
         return torch.roll(rows, -self._start, 0)
 
     def labels_own_first(self, rows: Labels) -> Labels:
-        """Reorders labels likewise."""
+        """Reorders labels from the order of ranks to this process's order."""
         if isinstance(rows, Tensor):
             return self.own_first(rows)
         return rows.take(self.own_first(torch.arange(len(rows), device=rows.device)))
 
     def global_rows(self, row: Tensor) -> Tensor:
-        """Row numbers in the order of ranks from those of this process."""
+        """Converts row numbers of this process, own rows first, to row numbers in the order of ranks."""
         return torch.remainder(row + self._start, max(self._total, 1))
 
     def local_rows(self, row: Tensor) -> Tensor:
-        """Row numbers of this process from those in the order of ranks."""
+        """Converts row numbers in the order of ranks to row numbers of this process, own rows first."""
         return torch.remainder(row - self._start, max(self._total, 1))
 
 
 @dataclass(frozen=True)
 class LossRows:
-    """All candidates (B, D) with their labels and sample ids, which may be in the host's memory."""
+    """All candidates of a batch: embeddings (B, D), with labels and sample ids that may be on the host."""
 
     embeddings: Tensor
     labels: Labels | None
@@ -68,16 +68,16 @@ class LossRows:
 
     @property
     def anchors(self) -> slice:
-        """This process's own rows."""
+        """The slice of this process's own rows."""
         return slice(0, self.ranks.own)
 
     def with_labels(self, labels: Labels | None) -> LossRows:
-        """Returns these rows with labels; None changes nothing."""
+        """Returns these rows with new labels; labels of None change nothing."""
         return self if labels is None else replace(self, labels=_near(labels, self.embeddings.device))
 
 
 def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
-    """The rows of this process alone, without labels."""
+    """Returns the rows of this process alone, without labels."""
     samples = None if sample_ids is None else _near(sample_ids, z_ND.device)
     return LossRows(z_ND, None, samples, BatchRanks(len(z_ND), z_ND.dtype, z_ND.device))
 
@@ -85,11 +85,11 @@ def own_batch(z_ND: Tensor, sample_ids: Tensor | None) -> LossRows:
 def whole_batches(
     own: LossRows, labels: Sequence[Labels | None], group: Group | None, *, gradient: bool
 ) -> list[LossRows]:
-    """Gathers the rows of all processes of the group, once with each of the labels of the own rows.
+    """Gathers the rows of all processes, and returns them once with each of the given labels.
 
-    Embeddings go in one collective, labels and ids in a second one, from the host's memory where the group
-    can, and the sizes in one before both. With `gradient` the gradient of the rows flows back to the process
-    that holds them.
+    `labels` are labels of the own rows; each of them is gathered. Sizes, embeddings, and labels with ids are
+    gathered in one collective each, labels and ids from the host's memory if the group can do so. With
+    `gradient` the gradient of the rows flows back to the process that holds them.
     """
     carrier = torch.device("cpu") if gathers_on_host(group) else own.embeddings.device
     given = [part.to(carrier) for part in (own.sample_ids, *labels) if part is not None]
@@ -107,7 +107,7 @@ def whole_batches(
 
 
 def world(group: Group | None) -> int:
-    """The number of processes that share the batch: 1 where torch.distributed is not initialised."""
+    """Returns the number of processes that share the batch: 1 if torch.distributed is not initialised."""
     if not (dist.is_available() and dist.is_initialized()):
         return 1
     return dist.get_world_size(group)
@@ -119,19 +119,19 @@ def gathers_on_host(group: Group | None) -> bool:
 
 
 def _near(values: Any, device: torch.device) -> Any:
-    """Leaves labels or ids in the host's memory where they are there; else moves them to the device."""
+    """Leaves labels or ids that are in the host's memory there; moves others to the device."""
     return values if values.device.type == "cpu" else values.to(device)
 
 
 def _own_slice(counts: Sequence[int], group: Group | None) -> slice:
-    """The slice of this rank's rows among all rows in the order of ranks."""
+    """Returns the slice of this rank's rows among all rows in the order of ranks."""
     rank = dist.get_rank(group)
     start = sum(counts[:rank])
     return slice(start, start + counts[rank])
 
 
 def _gather_tensor(rows: Tensor, counts: Sequence[int], group: Group | None) -> Tensor:
-    """Rows of all ranks, without gradient. Shorter ranks are padded: a collective needs equal shapes."""
+    """Gathers the rows of all ranks, without gradient; pads them for the collective to equal numbers."""
     padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: len(rows)] = rows.detach()
     parts = [torch.empty_like(padded) for _ in counts]
@@ -157,7 +157,10 @@ class _GatherRows(torch.autograd.Function):
 def _rank_sizes(
     own: int, parts: Sequence[Labels], device: torch.device, group: Group | None
 ) -> list[list[int]]:
-    """For each rank its rows, and of each part the width and the number of `_words`, in one collective."""
+    """Gathers, in one collective, the sizes of each rank.
+
+    They are its number of rows, and for each part the width of a row and the length of its `_words`.
+    """
     mine = [own, *(size for part in parts for size in (_width(part), len(_words(part))))]
     sent = torch.tensor(mine, dtype=torch.int64, device=device)
     found = [torch.empty_like(sent) for _ in range(world(group))]
@@ -167,9 +170,9 @@ def _rank_sizes(
 
 
 def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group | None) -> list[Labels]:
-    """Labels, or other values of rows, of all ranks, all parts in one collective.
+    """Gathers labels, or other values of rows, of all ranks; all parts in one collective.
 
-    Raises ValueError where ranks differ in the width of their rows.
+    `sizes` are those of `_rank_sizes`. Raises ValueError if ranks differ in the width of their rows.
     """
     if not parts:
         return []
@@ -190,7 +193,7 @@ def _width(part: Labels) -> int:
 
 
 def _words(part: Labels) -> Tensor:
-    """The values one after the other as int64; for label rows the numbers of labels, then the labels."""
+    """Returns all values as one int64 vector; for label rows the labels' numbers per row, then the labels."""
     if isinstance(part, LabelRows):
         return torch.cat([part.counts(), part.columns])
     flat = part.detach().reshape(-1)
@@ -198,7 +201,7 @@ def _words(part: Labels) -> Tensor:
 
 
 def _from_words(like: Labels, words: Sequence[Tensor], counts: Sequence[int]) -> Labels:
-    """The inverse of `_words`, for ranks that hold `counts` rows."""
+    """Inverts `_words`: joins the words of ranks that hold `counts` rows to values of the type of `like`."""
     if isinstance(like, LabelRows):
         pairs = list(zip(words, counts, strict=True))
         count_B = torch.cat([word[:count] for word, count in pairs])

@@ -18,7 +18,7 @@ from torch import Tensor
 from mlcl.labels import sent
 
 Similarity = Literal["dot", "euclidean"]
-"""s_ip: the dot product, or minus the Euclidean distance."""
+"""The similarity s_ip of two rows: the dot product, or minus the Euclidean distance."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,10 @@ class Weighting:
     """The weights W (N, B) of the anchors' pairs, which depend on labels alone.
 
     They are 0 or more, and 0 for the anchor itself and for every pair that is not positive. `positives` (N,)
-    are the |P(i)|. `constant` (N,) is added to the anchors' terms, for printed equations with a part that is
-    constant in the embeddings. `prototypes` (N, L) are the weights of prototypes. `repulsion` multiplies the
-    exponentials of rows, not of prototypes, in the softmax's sum.
+    are the numbers |P(i)| of the anchors' positives. `constant` (N,) is added to the anchors' terms of the
+    loss, for published equations with a part that is constant in the embeddings. `prototypes` (N, L) are the
+    weights of prototypes. `repulsion` multiplies the exponentials of rows, not of prototypes, in the sum of
+    the softmax.
     """
 
     weights: Tensor
@@ -39,12 +40,12 @@ class Weighting:
 
     @property
     def valid(self) -> Tensor:
-        """Whether each anchor has a positive, a row or a prototype, as bool (N,)."""
+        """Whether each anchor has a positive, which may be a row or a prototype, as bool (N,)."""
         valid_N = self.positives > 0
         return valid_N if self.prototypes is None else valid_N | (self.prototypes > 0).any(1)
 
     def to(self, device: torch.device) -> Weighting:
-        """Copies all tensors to a device, without waiting for it."""
+        """Returns a copy with all tensors on a device, without waiting for it."""
         moved: dict[str, Any] = {
             name: sent(value, device) for name, value in vars(self).items() if isinstance(value, Tensor)
         }
@@ -52,7 +53,7 @@ class Weighting:
 
 
 def candidate_mask(anchors: slice, count: int, device: torch.device) -> Tensor:
-    """The candidates A(i) of each anchor, all rows but i itself, as a bool mask (N, B)."""
+    """Returns the candidates A(i) of each anchor, which are all rows but i itself, as a bool mask (N, B)."""
     index_B = torch.arange(count, device=device)
     return index_B[anchors, None] != index_B
 
@@ -64,7 +65,7 @@ def safe_divide(top: Tensor, bottom: Tensor) -> Tensor:
 
 
 def ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """Divides part by whole for 0 <= part <= whole; gives 0 where the whole is 0."""
+    """Divides part by whole, for 0 <= part <= whole; returns 0 wherever whole is 0."""
     return part / whole.clamp(min=torch.finfo(whole.dtype).tiny)
 
 
@@ -76,7 +77,7 @@ def uniform_weighting(positive_NB: Tensor, dtype: torch.dtype) -> Weighting:
 
 
 def weighting_of(w_NB: Tensor, anchors: slice) -> Weighting:
-    """Makes a `Weighting` of W with weight 0 of anchors on themselves; pairs above 0 are positive."""
+    """Builds a `Weighting` from W, with weight 0 of anchors on themselves; pairs above 0 are positive."""
     w_NB = w_NB * candidate_mask(anchors, w_NB.shape[1], w_NB.device)
     return Weighting(w_NB, (w_NB > 0).sum(1))
 
@@ -111,7 +112,10 @@ def anchor_terms(
 def constrained_terms(
     z_BD: Tensor, anchors: slice, tau: Tensor, similarity: Similarity, terms: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Computes the anchors' terms (N,) with `terms`, a function of the losses (B, B) of all pairs."""
+    """Computes the anchors' terms (N,) of the loss.
+
+    `terms` returns the terms of all rows (B,) given the losses l_ip (B, B) of all pairs.
+    """
     if len(z_BD) < 2:
         return zero_terms(z_BD[anchors], tau)
     return terms(pair_losses(z_BD, slice(0, len(z_BD)), tau, similarity))[anchors]

@@ -1,16 +1,16 @@
-"""The tiled engine: losses and their gradient in one go, in O(B D + tile^2) memory.
+"""The tiled engine computes losses together with their gradient, in O(B D + tile^2) memory.
 
 With R_i = sum_p W_ip and P the softmax of s / tau over A(i), a loss and its gradient are, for s = z_i . z_p,
 
     L     = sum_i R_i lse_i - (1/tau) sum_ip W_ip s_ip
     dL/dZ = (1/tau) [ (D_R P + P^T D_R) Z - (W + W^T) Z ]
 
-Labels enter the B x B part through R alone, and W has closed forms (`weights`). For the distance, which is
-not bilinear, W is made tile by tile. Rows of other processes enter through lse_i and R_i, so that the
-gradient of the own rows needs no collective of the size of the embeddings.
+Only R of the labels enters the B x B part, and products with W have closed forms (`weights`). For the
+distance, which is not bilinear, W is computed tile by tile. Rows of other processes enter through lse_i and
+R_i, so that the gradient of the own rows needs no collective of the size of the embeddings.
 
-`tiled_sum` computes losses tile by tile, `small_sum` one loss of a batch that fits in one tile. Both are
-functions of autograd whose gradient the forward has computed already.
+`tiled_sum` computes losses tile by tile, `small_sum` computes one loss of a batch that fits in one tile. Both
+are autograd functions that compute the gradient in the forward already.
 
 Shapes: N own rows (the first), B rows, D embedding, P parts, T temperatures, L prototypes; I, J of a tile.
 """
@@ -54,10 +54,12 @@ def disable_compile(function: Callable[P, T]) -> Callable[P, T]:
 
 @dataclass(frozen=True)
 class Solution:
-    """The own rows' share of values and gradients; summed over processes it belongs to all anchors.
+    """The values and gradients of losses, as far as they come from this process's own rows.
 
-    `values` (P,) are the parts' sums over anchors, without factors; `gradient` (N, D), `tau_gradients` (T,)
-    and `prototype_gradient` (L, D) belong to the sum of all parts with their factors.
+    The sum over processes of values, and of gradients of temperatures and prototypes, is that of all anchors.
+    `values` (P,) are the parts' sums over anchors, without factors. `gradient` (N, D) of the own rows,
+    `tau_gradients` (T,) and `prototype_gradient` (L, D) are gradients of the sum of all parts times their
+    factors.
     """
 
     values: Tensor
@@ -74,17 +76,17 @@ def solve(
     gradient: bool,
     tau_gradient: bool,
 ) -> Solution:
-    """Computes the values of losses that share a softmax, and their gradients, tile by tile.
+    """Computes the values and gradients of losses with the same similarities, tile by tile.
 
     Args:
         candidates: The rows that anchors are compared with.
-        taus: The temperatures; those on a device are tensors without dimensions.
-        parts: The losses: their weights, which have one `repulsion`, and their factors in the sum.
+        taus: The temperatures; one whose value is on a device is a tensor without dimensions.
+        parts: The losses: their weights, which must have equal `repulsion`, and their factors in the sum.
         gradient: Whether to compute the gradients of rows and prototypes.
         tau_gradient: Whether to compute the gradients of the temperatures.
 
-    Gradients that are not asked for have no meaning. With rows on a device, the host waits for nothing but
-    one number a tile for distances of float64 rows.
+    Gradients that are not asked for have arbitrary values. With rows on a device, the host waits only for
+    distances of float64 rows, for one number per tile.
     """
     z_BD = candidates.z
     if len(z_BD) < 2:  # a single row has no candidates
@@ -125,9 +127,10 @@ def solve(
 def _row_values(
     parts: Sequence[LossPart], lse_TN: Tensor, ratios: Sequence[Number], candidates: Candidates
 ) -> Tensor:
-    """logsumexp_i and ratio_t R_i of all rows (2, T, B + L), gathered from all processes.
+    """Returns logsumexp_i and ratio_t R_i of all rows (2, T, B + L), gathered from all processes.
 
-    R are the parts' row sums and factors at each temperature; 0 for prototypes, which are no anchors.
+    R_i at a temperature is the sum of the row sums, times their factors, of the parts with this temperature.
+    Both are 0 for prototypes, which are no anchors.
     """
     row_sum_TN = torch.zeros_like(lse_TN)
     for part in parts:
@@ -139,7 +142,7 @@ def _row_values(
 def _values(
     parts: Sequence[LossPart], lse_TN: Tensor, ratios: Sequence[Number], weighted_P: Tensor
 ) -> Tensor:
-    """sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64, since large terms may cancel."""
+    """Computes sum_i R_i lse_i - sum_ip W_ip s_ip / tau (P,), in float64, since large terms may cancel."""
     lse_TN = lse_TN.double()
     return torch.stack(
         [
@@ -157,7 +160,10 @@ def _with_constants(parts: Sequence[LossPart], value_P: Tensor) -> Tensor:
 def _tau_gradients(
     parts: Sequence[LossPart], taus: Sequence[Number], value_P: Tensor, entropy_T: Tensor
 ) -> Tensor:
-    """dL/dtau = -(1/tau) (L - sum_i R_i H(p_i)), (T,): with log p in H no large terms are left to cancel."""
+    """Computes dL/dtau = -(1/tau) (L - sum_i R_i H(p_i)), (T,).
+
+    H is the entropy, computed from log p, so that no large terms cancel.
+    """
     value_T = torch.zeros_like(entropy_T)
     for part, value in zip(parts, value_P, strict=True):
         value_T[part.softmax] += part.factor * value
@@ -168,13 +174,13 @@ def _tau_gradients(
 
 
 def _refuse_second_derivative() -> None:
-    """Raises RuntimeError in a backward that is itself to be differentiated: it would count as constant."""
+    """Raises RuntimeError in a backward with create_graph=True, which would take gradients for constants."""
     if torch.is_grad_enabled():
         raise RuntimeError('this engine has no second derivative; build the loss with engine="dense"')
 
 
 class _TiledSum(torch.autograd.Function):
-    """The sum of the parts with their factors, and each part's value without gradient."""
+    """Computes the sum of the parts times their factors, and each part's value without gradient."""
 
     @staticmethod
     def forward(
@@ -216,17 +222,17 @@ def tiled_sum(
     parts: Sequence[LossPart],
     prototype_LD: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, each summed over anchors.
+    """Computes sum_p factor_p L_p, a scalar with gradient, and the L_p (P,) without, summed over anchors.
 
-    Both are multiplied by the number of processes, see `ContrastiveLoss`. `z_ND` are the own rows of the
-    candidates, `taus` the numbers in `tau_T`, which may have a graph.
+    Both are multiplied by the number of processes, see `build_loss`. `z_ND` are the own rows of the
+    candidates. `tau_T` holds the temperatures, with a graph if they are learned; `taus` are their values.
     """
     total, values_P = _TiledSum.apply(z_ND, tau_T, prototype_LD, candidates, taus, parts)
     return total, values_P
 
 
 class _SmallSum(torch.autograd.Function):
-    """sum_i L_i for s = z_i . z_p; see `dense` for L and the top of this file for the gradient."""
+    """Computes sum_i L_i for s = z_i . z_p; see `dense` for L and the top of this file for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
@@ -249,6 +255,6 @@ class _SmallSum(torch.autograd.Function):
 
 
 def small_sum(z_BD: Tensor, tau: Tensor, weighting: Weighting) -> Tensor:
-    """sum_i L_i, a scalar; `weighting` of all B rows. Differentiable once."""
+    """Computes sum_i L_i, a scalar; all B rows are anchors of `weighting`. Differentiable once."""
     value: Tensor = _SmallSum.apply(z_BD, tau, weighting)
     return value

@@ -1,4 +1,4 @@
-"""The losses by name: builds one, checks its options, shows its weights."""
+"""Finds losses by name: builds a loss, checks its options, and computes its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcl.losses.temperature import Temperature, as_temperature
 from mlcl.plugins import Registry, UnknownPluginError
 
 LOSSES = Registry("loss", "mlcl.losses", "mlcl.losses.rules", LossSpec)
-"""Every loss by its name: built in, of installed packages, and of files that jobs name."""
+"""All losses by name: built-in losses, those of installed packages, and those of files that jobs name."""
 
 
 def build_loss(
@@ -53,15 +53,15 @@ def build_loss(
             batches of one process.
         products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
             embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
-        prototypes: (labels, dimension) of learned prototypes, random unit rows at the start, for msc.
+        prototypes: The shape (labels, dimension) of learned prototypes, which only msc has. They are
+            initialised with random rows of unit length.
         options: The options of the loss, see `LOSSES[name].options`.
 
     Returns:
         The module; `ContrastiveLoss.forward` says which labels it takes.
 
     Raises:
-        ValueError: For an unknown name, option or value, with the values that are allowed, and for prototypes
-            of a bad shape.
+        ValueError: For an unknown name, option or value, with the allowed ones, and prototypes of a bad shape.
 
     Example:
         >>> loss = build_loss("simdis", temperature=0.07, normalize=True)
@@ -83,17 +83,17 @@ def build_loss(
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Raises ValueError where `build_loss` would refuse these options, with the values that are allowed."""
+    """Raises ValueError, which names the allowed values, if `build_loss` would refuse these options."""
     _spec(name).resolve(options)
 
 
 def positive_weights(
     name: str, labels: Labels | None, sample_ids: Tensor | None = None, **options: Any
 ) -> Tensor:
-    """Computes the weights W of a batch, to look at them.
+    """Computes the weights W of a batch, for inspection.
 
-    The weights of hicone and himulcone follow from the embeddings too: they are given as if no pair were
-    raised. msc's are given without prototypes.
+    The weights of hicone and himulcone depend on the embeddings, too: they are returned as if no pair loss
+    were raised. The weights of msc are those without prototypes.
 
     Args:
         name: A name of `LOSSES`.

@@ -1,4 +1,4 @@
-"""The gradient of the rows, from the derivative of the softmax part by each pair's similarity.
+"""Computes the gradient of the rows from the derivative of the softmax part by each pair's similarity.
 
 Shapes: N own rows (the first), B rows, D embedding, L prototypes, P parts; I, J of a tile; u = s / tau.
 """
@@ -17,14 +17,15 @@ from mlcl.losses.softmax import total_product
 from mlcl.losses.weights.base import Number, PairWeights
 
 CLOSE_PAIRS = 4096
-"""Close pairs whose differences are held at once."""
+"""The largest number of close pairs whose differences are held in memory at once."""
 
 
 @dataclass(frozen=True)
 class LossPart:
-    """One loss of a weighted sum: the weights of its pairs, its weight in the sum, and the index of its tau.
+    """One loss of a weighted sum: the `weights` of its pairs, and its `weight` in the sum.
 
-    `reduction` is the factor of its sum over anchors.
+    `reduction` multiplies its sum over anchors, such as 1 / B for the mean. `softmax` is the index of its
+    temperature.
     """
 
     weights: PairWeights
@@ -34,7 +35,7 @@ class LossPart:
 
     @property
     def factor(self) -> Number:
-        """The factor of the loss's sum over anchors in the sum of all parts."""
+        """The factor that multiplies the loss's sum over anchors in the sum of all parts."""
         return self.weight * self.reduction
 
 
@@ -47,11 +48,12 @@ def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
 
 
 class PairGradients(ABC):
-    """Adds up the gradient over tiles. `ratios` are tau / tau_p: the u of part p is so many times as large.
+    """Adds up the gradient over tiles.
 
-    `weighted` (P,) are sum_ip W_ip u_ip over own anchors, `gradient` (N, D) is the gradient of the own rows
-    in the scale of the similarities, and `prototype_gradient` (L, D) the own anchors' share of the
-    prototypes' gradient.
+    `ratios` are tau / tau_p, the factors from u to the logits of part p. `weighted` (P,) are
+    sum_ip W_ip u_ip over own anchors. `gradient` (N, D) is the gradient by the own rows, and
+    `prototype_gradient` (L, D) the part of the prototypes' gradient that comes from own anchors; both are
+    gradients by scaled rows, see `Similarities`.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class PairGradients(ABC):
 
 
 class DotGradients(PairGradients):
-    """The gradient of dot products: (W + W^T) Z in closed form, and the softmax tile by tile."""
+    """Computes the gradient for dot products: (W + W^T) Z in closed form, and the softmax part by tiles."""
 
     def __init__(
         self, similarities: Similarities, parts: Sequence[LossPart], ratios: Sequence[Number]
@@ -100,13 +102,15 @@ class DotGradients(PairGradients):
 
 
 class DistanceGradients(PairGradients):
-    """The gradient of distances: dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
+    """Computes the gradient for distances.
+
+    dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
 
     Between identical rows the derivative of the distance is infinite; its subgradient 0 is used.
     """
 
     def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """Adds a tile's part of the weighted sums and of the gradient."""
+        """Adds the part of the weighted sums and of the gradient that comes from a tile."""
         for index, (part, ratio) in enumerate(self._parts):
             weight_IJ = part.weights.both(rows, cols).to(u_IJ.dtype)
             self.weighted[index] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
@@ -122,7 +126,10 @@ class DistanceGradients(PairGradients):
         self.gradient[rows].addmm_(q_IJ, self._z[cols], alpha=-1)
 
     def _add_close(self, q_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """Adds close pairs by z_i - z_j itself, which cancels in `_add_tile`, and sets their Q to 0."""
+        """Adds the gradient of close pairs from z_i - z_j, and sets their Q to 0 for `_add_tile`.
+
+        There z_i and z_j are added apart from each other, so that their digits would cancel.
+        """
         if self._similarities.wide:
             q_IJ.masked_fill_(u_IJ == 0, 0)
         if not self._similarities.close:

@@ -1,4 +1,4 @@
-"""Checks labels as callers give them, and converts them to the one form that a rule reads.
+"""Checks the labels that callers give, and converts them to the form that a rule reads.
 
 Shapes: B rows, L labels, A aspects, H levels.
 """
@@ -14,13 +14,13 @@ from mlcl.losses.spec import LabelKind
 
 Labels = Tensor | LabelRows
 RuleLabels = Tensor | LabelSets
-"""The form that rules read: classes or samples (B,), paths (B, H), or sets of labels or of nodes."""
+"""The form that rules read: classes or sample ids (B,), paths (B, H), or sets of labels or of nodes."""
 
 
 def check_shapes(
     name: str, kind: LabelKind, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None
 ) -> None:
-    """Checks kinds and shapes of a loss's inputs.
+    """Checks dtypes and shapes of a loss's inputs.
 
     Raises ValueError, with both shapes, for inputs of the wrong kind or of different numbers of rows, and
     TypeError for a sparse tensor as labels.
@@ -84,8 +84,9 @@ def _shape(values: Labels) -> str:
 
 
 def to_rule(kind: LabelKind, labels: Labels) -> RuleLabels:
-    """Converts labels to the form that rules of this kind read. Raises ValueError for values that it does not
-    allow.
+    """Converts labels to the form that rules of this kind read.
+
+    Raises ValueError for values that this kind does not allow.
     """
     if isinstance(labels, LabelRows):
         return LabelSets.of_rows(labels)
@@ -104,7 +105,7 @@ def _at_least_missing(number: Tensor, what: str = "class labels") -> Tensor:
 
 
 def classes_as_rows(class_B: Tensor, width: int) -> LabelRows:
-    """Converts classes to label rows of `width` columns. Raises ValueError for a class from `width` on."""
+    """Converts classes to label rows of `width` columns. Raises ValueError for classes >= `width`."""
     class_B = _at_least_missing(class_B)
     if bool((class_B >= width).any()):
         raise ValueError(f"class labels must be below {width}; found: {int(class_B.max())}")
@@ -112,7 +113,7 @@ def classes_as_rows(class_B: Tensor, width: int) -> LabelRows:
 
 
 def _one_hot(class_B: Tensor) -> LabelRows:
-    """One column for each class that occurs, so that the width does not follow the largest index."""
+    """Converts classes to label rows with a column for each class that occurs, however large its index."""
     class_B = _at_least_missing(class_B)
     known_B = class_B >= 0
     present_L, index = torch.unique(class_B[known_B], return_inverse=True)
@@ -134,7 +135,7 @@ def _ratings(rating_BA: Tensor) -> Tensor:
 
 
 def check_width(name: str, labels: RuleLabels, prototypes: int) -> None:
-    """Raises ValueError where the number of prototypes differs from the number of labels."""
+    """Raises ValueError if the number of prototypes differs from the number of labels."""
     if isinstance(labels, LabelSets) and labels.rows is not None and labels.rows.width != prototypes:
         raise ValueError(
             f"{name} has prototypes of {prototypes} labels; found: labels of width {labels.rows.width}"
@@ -142,7 +143,7 @@ def check_width(name: str, labels: RuleLabels, prototypes: int) -> None:
 
 
 def check_views(labels: RuleLabels, sample_B: Tensor) -> None:
-    """Raises ValueError where two rows of one sample differ in their labels."""
+    """Raises ValueError if two rows of one sample differ in their labels."""
     sample_index_B = torch.unique(sample_B, return_inverse=True)[1]
     first_B = first_rows(sample_index_B)[sample_index_B]
     if isinstance(labels, LabelSets):

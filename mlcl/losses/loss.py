@@ -1,4 +1,4 @@
-"""The loss as a module: checks its input, gathers rows, computes the weighted sum and reduces it.
+"""The module of a loss: checks its input, gathers rows, computes the anchors' terms and reduces them.
 
 Shapes: N rows of this process (its anchors), B rows of all processes (the candidates), D embedding, L labels.
 """
@@ -36,14 +36,18 @@ from mlcl.unit_rows import unit_rows
 Reduction = Literal["mean", "sum", "mean_valid", "none"]
 Engine = Literal["auto", "tiled", "dense"]
 SMALL = 256
-"""Rows of one process up to which `auto` takes W as a matrix, which is faster there than closed forms."""
+"""The largest number of rows for which the engine `auto` takes W as a matrix, if there is one process.
+
+For so few rows a matrix is faster than closed forms.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class ContrastiveLoss(nn.Module):
-    """L_i = sum_p W_ip (-log p_ip) over the anchors i, with W by the rule of `spec`.
+    """A contrastive loss with the terms L_i = sum_p W_ip (-log p_ip) of the anchors i.
 
+    `spec` defines the weights W, and p_ip is the softmax of the similarities of i with all candidates.
     Build it with `build_loss`, which documents the arguments.
 
     Example:
@@ -106,14 +110,14 @@ class ContrastiveLoss(nn.Module):
 
         Args:
             embeddings_ND: (N, D) floating.
-            labels: By `spec.labels`. class: (N,) integers, -1 missing. multi_label: LabelRows, multi-hot
-                (N, L), or class (N,) read as one-hot. ratings: (N, A) >= 0, 0 missing, LabelRows or
-                multi-hot. path: (N, H) integers, coarse first, -1 unknown, or LabelRows with levels. none:
-                not read. Labels and ids may stay in the host's memory: with `LossSpec.on_host` the host
-                prepares them there while the device still computes the embeddings.
+            labels: The form depends on `spec.labels`. class: (N,) integers, -1 missing. multi_label:
+                LabelRows, multi-hot (N, L), or class (N,) read as one-hot. ratings: (N, A) >= 0, 0 missing,
+                LabelRows or multi-hot. path: (N, H) integers, coarse first, -1 unknown, or LabelRows with
+                levels. none: not read. Labels and ids may stay in the host's memory: with `LossSpec.on_host`
+                the host prepares them there while the device still computes the embeddings.
             sample_ids: (N,) integers, which simclr needs. Other losses check that rows of one sample have
                 equal labels, and use the ids for nothing else.
-            rows: The rows of all processes with labels, where they are gathered already (`gather_rows`).
+            rows: The rows of all processes with labels, if they were gathered before by `gather_rows`.
 
         Returns:
             A scalar, or (N,) for reduction `none`, in float32, or float64 for float64 embeddings.
@@ -140,11 +144,11 @@ class ContrastiveLoss(nn.Module):
 
     @property
     def tiled(self) -> bool:
-        """Whether the tiled engine computes the loss of large batches."""
+        """Whether the tiled engine, and not the dense one, computes the loss of large batches."""
         return self.engine != "dense" and self.reduction != "none" and self.spec.closed is not None
 
     def check(self, embeddings: Tensor, labels: Labels | None, sample_ids: Tensor | None) -> Labels | None:
-        """Returns the labels; None for a loss that reads none.
+        """Checks the inputs, and returns the labels; None for a loss that reads no labels.
 
         Raises ValueError for inputs that do not fit each other, TypeError for sparse tensors as labels.
         """
@@ -167,7 +171,7 @@ class ContrastiveLoss(nn.Module):
     def batches(
         self, z_ND: Tensor, labels: Sequence[Labels | None], sample_ids: Tensor | None
     ) -> list[LossRows]:
-        """The rows to compare, of this process or of all, once with each of the labels."""
+        """Returns the rows to compare, of this process or of all processes, once with each of the labels."""
         own = own_batch(z_ND, sample_ids)
         if self.gather and world(self.group) > 1:
             return whole_batches(own, labels, self.group, gradient=not self.tiled)
@@ -176,7 +180,7 @@ class ContrastiveLoss(nn.Module):
     def candidates(
         self, batch: LossRows, dtype: torch.dtype, prototype_LD: Tensor | None = None
     ) -> Candidates:
-        """The engine's input, for embeddings that were given in this dtype."""
+        """Returns the rows as input of the tiled engine; `dtype` is that of the given embeddings."""
         products: Products = "bf16" if dtype == torch.bfloat16 else self.products
         z_BD, extra = batch.embeddings.detach(), 0
         if prototype_LD is not None:
@@ -185,7 +189,10 @@ class ContrastiveLoss(nn.Module):
         return Candidates(z_BD, batch.ranks, similarity, extra, self.normalize, products)
 
     def part(self, batch: LossRows, tau: Number, weight: float = 1.0, softmax: int = 0) -> LossPart:
-        """This loss as a part of the engine's sum, with its reduction and a weight as factor."""
+        """Returns this loss as a part of a sum of losses of the tiled engine.
+
+        `weight` is its weight in the sum, and `softmax` the index of its temperature `tau`.
+        """
         labels, z_BD = self._rule_labels(batch), batch.embeddings
         if not self.spec.on_host:
             labels = labels.to(z_BD.device)
@@ -209,7 +216,7 @@ class ContrastiveLoss(nn.Module):
         return labels
 
     def _divisor(self, has_positive: Callable[[], Tensor], batch: LossRows) -> Number:
-        """The divisor of the sum over the anchors of all processes."""
+        """Returns the number by which the reduction divides the sum over the anchors of all processes."""
         if self.reduction == "sum":
             return 1
         if self.reduction == "mean":
@@ -242,7 +249,7 @@ class ContrastiveLoss(nn.Module):
         return self.engine != "dense" and batch.ranks.size == 1 and self.spec.similarity == "dot"
 
     def extra_repr(self) -> str:
-        """The settings that a printed model shows."""
+        """Returns the text with the settings that a printed model shows."""
         options = "".join(f", {name}={value!r}" for name, value in self.options.items())
         return f"{self.spec.name}, reduction={self.reduction}, normalize={self.normalize}{options}"
 
@@ -259,7 +266,7 @@ def rule_labels(spec: LossSpec, batch: LossRows) -> RuleLabels:
 
 
 def _new_prototypes(spec: LossSpec, shape: tuple[int, int] | None) -> nn.Parameter | None:
-    """Random unit rows (L, D), the start of learned prototypes; None where no shape is given."""
+    """Returns new prototypes (L, D), initialised with random unit rows; None if no shape is given."""
     if shape is None:
         return None
     if not spec.prototypes:
@@ -276,5 +283,5 @@ def _check_word(what: str, found: str, allowed: tuple[str, ...]) -> None:
 
 @cache
 def _warn_dense(name: str) -> None:
-    """Logs once a process that a loss has no closed form."""
+    """Logs, once per process and loss, that a loss has no closed form."""
     logger.warning("loss %s has no closed form: its weights take memory of batch x batch", name)

@@ -1,4 +1,6 @@
-"""Several losses on one embedding, which share the similarities and, at equal temperatures, the softmax.
+"""Computes several losses of the same embeddings together.
+
+They share the similarities and, at equal temperatures, the softmax.
 
 Shapes: N rows of this process, D embedding, P losses, T distinct temperatures.
 """
@@ -29,7 +31,7 @@ def joint_loss(
     *,
     rows: Sequence[LossRows] | None = None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Computes a weighted sum of losses in one pass over the pairs, with one softmax a temperature.
+    """Computes a weighted sum of losses in one pass over the pairs, with one softmax for each temperature.
 
     Args:
         losses: P losses with one `sharing_key`.
@@ -37,16 +39,16 @@ def joint_loss(
         embeddings_ND: (N, D), the same for all losses.
         labels: The labels of each loss.
         sample_ids: The sample of each row (N,).
-        rows: The rows of all processes for each loss, where they are gathered already (`gather_rows`);
+        rows: The rows of all processes for each loss, if they were gathered before by `gather_rows`;
             otherwise they are gathered once for all losses.
 
     Returns:
-        sum_p weight_p L_p, a scalar with gradient, and the values L_p without gradient, equal to what the
-        losses give one by one.
+        sum_p weight_p L_p, a scalar with gradient, and the values L_p without gradient, which equal the
+        values of the losses called one by one.
 
     Raises:
         ValueError: For losses that cannot share a softmax, for a weight that is negative or not finite, and
-            where a loss raises it.
+            for inputs that one of the losses refuses.
 
     Example:
         >>> losses = [build_loss("supcon", temperature=0.1), build_loss("himulcon", temperature=0.5)]
@@ -80,9 +82,9 @@ def gather_rows(
     labels: Sequence[Sequence[Labels | None]],
     sample_ids: Tensor | None,
 ) -> list[list[LossRows] | None]:
-    """Gathers the rows of all processes for groups of losses, to be given to `forward` or `joint_loss`.
+    """Gathers the rows of all processes for groups of losses, as input of `forward` or `joint_loss`.
 
-    The embeddings of all groups go in one collective, the labels of all losses in another.
+    The embeddings of all groups are gathered in one collective, the labels of all losses in another.
 
     Args:
         groups: Losses that share embeddings, group by group.
@@ -91,11 +93,11 @@ def gather_rows(
         sample_ids: The sample of each row (N,).
 
     Returns:
-        The rows of each loss, group by group. None for each group where a loss does not gather, where there
-        is one process, or where the losses' process groups differ.
+        The rows of each loss, group by group. None for every group if one of the losses does not gather, if
+        there is only one process, or if the losses' process groups differ.
 
     Raises:
-        ValueError: As the losses do.
+        ValueError: For inputs that one of the losses refuses.
     """
     losses = [loss for group in groups for loss in group]
     if not losses or not all(loss.gather and loss.group is losses[0].group for loss in losses):
@@ -122,7 +124,7 @@ def gather_rows(
 
 
 def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
-    """A key that is equal for losses that `joint_loss` takes together; None for a loss that it refuses."""
+    """Returns a key that is equal for losses that `joint_loss` can take together; None if it takes it not."""
     if not loss.tiled or loss.spec.prototypes:
         return None
     return loss.spec.similarity, loss.normalize, loss.products, loss.gather, id(loss.group)
@@ -145,9 +147,9 @@ def _check_fit(
 
 
 def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Temperature]]:
-    """The index of each loss's temperature, and the temperatures.
+    """Returns the index of each loss's temperature among the distinct temperatures, and the latter.
 
-    Learned temperatures count as equal only where they are one module.
+    Learned temperatures count as equal only if they are the same module.
     """
     keys: list[Hashable] = []
     temperatures: dict[Hashable, Temperature] = {}

@@ -1,6 +1,7 @@
 """The relations R1 to R5 of two label sets, and the similarity and dissimilarity factors.
 
-S is an anchor's label set, T a candidate's. Shapes: N anchors, B candidates, L labels.
+S is an anchor's label set, T a candidate's; S & T is their intersection. Shapes: N anchors, B candidates, L
+labels.
 Source: Similarity-Dissimilarity, Eq. 8-12 (relations), Eq. 14-16 (factors).
 """
 
@@ -22,7 +23,8 @@ Penalty = Literal["inverse", "exponential"]
 class LabelCounts:
     """Sizes of label sets: `shared` |S & T| (N, B), `anchor_size` |S| (N, 1), `candidate_size` |T| (1, B).
 
-    They are whole floats. For ratings they are sums of the smaller ratings, and of each row's ratings.
+    They are floats with whole values. For ratings, `shared` is the sum over aspects of the smaller of the two
+    ratings, and the sizes are the sums of each row's ratings.
     """
 
     shared: Tensor
@@ -31,7 +33,7 @@ class LabelCounts:
 
     @property
     def extra(self) -> Tensor:
-        """|T - S| (N, B), Similarity-Dissimilarity Eq. 16."""
+        """The number of labels of T that S lacks, |T - S| (N, B), Similarity-Dissimilarity Eq. 16."""
         return self.candidate_size - self.shared
 
     @property
@@ -40,16 +42,16 @@ class LabelCounts:
         return self.anchor_size + self.candidate_size - self.shared
 
     def reversed(self) -> LabelCounts:
-        """Exchanges anchors and candidates; the pairs stay (N, B)."""
+        """Returns the counts of the exchanged pairs: S is the candidate's set, but shapes stay (N, B)."""
         return LabelCounts(self.shared, self.candidate_size, self.anchor_size)
 
 
 def label_counts(anchors: LabelRows | Tensor, candidates: LabelRows | Tensor | None = None) -> LabelCounts:
-    """Counts what anchors share with candidates, in float64.
+    """Counts the labels that anchors share with candidates, in float64.
 
     Args:
         anchors: Label rows, or a dense multi-hot matrix (N, L).
-        candidates: Likewise (B, L); by default the anchors.
+        candidates: Label rows, or a dense multi-hot matrix (B, L); by default the anchors.
 
     Raises:
         ValueError: For rows of different widths.
@@ -77,11 +79,11 @@ def _dense(labels: LabelRows | Tensor) -> Tensor:
 
 
 def relation(counts: LabelCounts) -> Tensor:
-    """Classifies every pair as int64 (N, B), 1 to 5.
+    """Returns the number of the relation of every pair, 1 to 5, as int64 (N, B).
 
-    R1 nothing shared, R2 equal sets, R3 overlap and neither holds the other, R4 S holds T, R5 T holds S.
-    With an empty set several of the printed conditions hold at once; R1 is decided first, which makes the
-    five a partition and R1 the same as a factor of 0.
+    R1: no label is shared. R2: S = T. R3: they overlap and neither contains the other. R4: S contains T. R5:
+    T contains S. For an empty set several of the printed conditions hold at once. Such a pair is R1, so that
+    every pair has one relation, and R1 are the pairs whose factor is 0.
     """
     shared, s, t = counts.shared, counts.anchor_size, counts.candidate_size
     relation_NB = torch.full_like(shared, 3, dtype=torch.int64)
@@ -93,14 +95,14 @@ def relation(counts: LabelCounts) -> Tensor:
 
 
 def similarity_factor(counts: LabelCounts) -> Tensor:
-    """K^s = |S & T| / |S|, 0 for an empty S. Similarity-Dissimilarity, Eq. 14."""
+    """Computes K^s = |S & T| / |S| (N, B), 0 for an empty S. Similarity-Dissimilarity, Eq. 14."""
     return ratio(counts.shared, counts.anchor_size)
 
 
 def dissimilarity_factor(
     counts: LabelCounts, penalty: Penalty = "inverse", rate: float | None = None
 ) -> Tensor:
-    """K^d = 1 / (1 + |T - S|), or exp(-rate |T - S|).
+    """Computes K^d = 1 / (1 + |T - S|), or exp(-rate |T - S|) (N, B).
 
     Source: Similarity-Dissimilarity, Eq. 15; the exponential is the alternative that its later version
     discusses in appendix A.2 and does not adopt.

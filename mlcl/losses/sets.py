@@ -1,4 +1,4 @@
-"""Label sets, or ratings, of a batch's rows, and the sizes of their intersections, without a B x L matrix.
+"""Label sets, or ratings, of a batch's rows; the sizes of their intersections need no B x L matrix.
 
 Shapes: B rows, L labels, A aspects, N stored labels, U distinct rows; I and J are slices of rows.
 """
@@ -16,14 +16,17 @@ from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 
 FEW = 256
-"""Most labels of which a tile's table has all; with more it has those that both sides of the tile have."""
+"""The largest number of labels of which a tile's table has all.
+
+If there are more, the table has only labels that occur both in the rows and in the columns of the tile.
+"""
 
 
 @dataclass(frozen=True)
 class LabelSets:
     """The label sets of B rows: `rows` as sparse rows, or `ratings` (B, A) float64 as graded sets.
 
-    `sizes` (B,) float64 are |S|, for ratings sum_a r_a.
+    `sizes` (B,) float64 are the numbers |S| of labels, for ratings sum_a r_a.
     """
 
     rows: LabelRows | None
@@ -32,31 +35,31 @@ class LabelSets:
 
     @classmethod
     def of_rows(cls, rows: LabelRows) -> LabelSets:
-        """Label sets from sparse label rows."""
+        """Builds label sets from sparse label rows."""
         return cls(rows, None, rows.counts().double())
 
     @classmethod
     def of_ratings(cls, rating_BA: Tensor) -> LabelSets:
-        """Graded sets from ratings (B, A) >= 0, where 0 is missing."""
+        """Builds graded sets from ratings (B, A) >= 0, where 0 is missing."""
         return cls(None, rating_BA, rating_BA.sum(1))
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     def take(self, index: Tensor) -> LabelSets:
-        """The given rows, in that order."""
+        """Returns the sets of the rows with these numbers, in this order."""
         rows = None if self.rows is None else self.rows.take(index)
         return LabelSets(rows, None if self.ratings is None else self.ratings[index], self.sizes[index])
 
     def to(self, device: torch.device) -> LabelSets:
-        """Copies the sets to a device, without waiting for it."""
+        """Returns a copy of the sets on a device, without waiting for it."""
         ratings = None if self.ratings is None else sent(self.ratings, device)
         return LabelSets(
             None if self.rows is None else self.rows.to(device), ratings, sent(self.sizes, device)
         )
 
     def drop_unique_labels(self) -> LabelSets:
-        """Drops the labels that only one row has, which no pair shares; `sizes` stay."""
+        """Returns the sets without labels that only one row has, which no pair shares; `sizes` stay."""
         if self.rows is None:
             return self
         kept_L = torch.bincount(self.rows.columns, minlength=self.rows.width) > 1
@@ -67,7 +70,7 @@ class LabelSets:
         return LabelSets(rows, None, self.sizes)
 
     def shared(self, rows: slice, cols: slice, dtype: torch.dtype) -> Tensor:
-        """|S & T| (I, J), for ratings sum_a min(r_a, t_a), which float64 holds exactly for whole ratings.
+        """Returns |S & T| (I, J), for ratings sum_a min(r_a, t_a), exact in float64 for whole ratings.
 
         A row shares all of its `size` with itself, also after `drop_unique_labels`.
         """
@@ -83,13 +86,13 @@ class LabelSets:
         return shared_IJ
 
     def counts(self, rows: slice, cols: slice, dtype: torch.dtype) -> LabelCounts:
-        """The sizes of a tile's sets and intersections, in the dtype of `shared`."""
+        """Returns the sizes of a tile's sets and of their intersections, in the dtype of `shared`."""
         shared_IJ = self.shared(rows, cols, dtype)
         sizes = self.sizes.to(shared_IJ.dtype)
         return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
 
     def distinct(self) -> tuple[LabelSets, Tensor]:
-        """The U distinct rows in the order in which they occur, and each row's index in them (B,)."""
+        """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set."""
         same_B = torch.unique(self._hashes(), return_inverse=True)[1]
         first_U = first_rows(same_B)
         if not bool(self.equal_to(first_U[same_B]).all()):
@@ -123,7 +126,7 @@ class LabelSets:
         return self.ratings
 
     def _distinct_slowly(self) -> tuple[Tensor, Tensor]:
-        """Group numbers and first rows by comparison, for a batch in which different rows have one hash."""
+        """Returns group numbers and first rows, for a batch in which different rows have equal hashes."""
         lists = self.rows.lists() if self.rows is not None else self._graded().tolist()
         keys = [tuple(row) for row in lists]
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
@@ -134,7 +137,10 @@ class LabelSets:
 def cross(
     labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
 ) -> Tensor:
-    """(A Y^T)_IJ: the sum of row i's `weights_N`, by default 1, over the labels that i and j share."""
+    """Returns, for each pair (I, J), the sum of row i's weights over the labels that i and j share.
+
+    `weights_N` has a weight for each stored label of the rows I; by default they are 1.
+    """
     column_I, offsets_I = labels.part(rows)
     column_J, offsets_J = labels.part(cols)
     width = labels.width
@@ -163,7 +169,7 @@ def cross(
 
 
 def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | None = None) -> Tensor:
-    """For each row, the (weighted) sum of the table's rows at its labels."""
+    """Returns, for each label set, the (weighted) sum of the table's rows of its labels."""
     sums: Tensor = F.embedding_bag(
         columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
     )
@@ -171,7 +177,11 @@ def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | Non
 
 
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
-    """The order of the stored labels by label, the row of each in that order, and the labels' offsets."""
+    """Sorts the stored entries of label rows by label.
+
+    Returns the sorting indices (N,), the row of each sorted entry (N,), and the offset of each label's first
+    entry (L + 1,).
+    """
     order_M = rows.columns.argsort(stable=True)
     if tiling.is_host(rows.device):
         count_L = torch.bincount(rows.columns, minlength=rows.width)
@@ -182,19 +192,19 @@ def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def segment_sums(value_N: Tensor, offsets: Tensor) -> Tensor:
-    """The sum of each row's entries, for integers; the cumulative sums may wrap around."""
+    """Returns the sum of each row's integer entries; overflow of the cumulative sums does no harm."""
     return F.pad(value_N.cumsum(0), (1, 0))[offsets].diff()
 
 
 def first_rows(group_B: Tensor) -> Tensor:
-    """The first row of each group; groups are numbered from 0 without gaps."""
+    """Returns the first row of each group; groups are numbered from 0 without gaps."""
     count = int(group_B.max()) + 1 if len(group_B) else 0
     row_B = torch.arange(len(group_B), device=group_B.device)
     return row_B.new_full((count,), len(group_B)).scatter_reduce(0, group_B, row_B, "amin")
 
 
 def _mix(value: Tensor) -> Tensor:
-    """Hashes 64-bit integers, so that sums of them differ between sets (the finaliser of MurmurHash3)."""
+    """Hashes 64-bit integers with MurmurHash3's finaliser; sums of the hashes nearly always identify sets."""
     for factor in (-49064778989728563, -4265267296055464877):
         value = (value ^ ((value >> 33) & 0x7FFFFFFF)) * factor
     return value ^ ((value >> 33) & 0x7FFFFFFF)

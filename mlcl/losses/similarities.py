@@ -20,26 +20,29 @@ from mlcl.losses.dense import Similarity
 from mlcl.losses.weights.base import BatchRanks, Number
 
 FloatProducts = Literal["exact", "tf32"]
-"""How float32 rows are multiplied: exactly, or by a GPU's tensor cores with TF32's ten bits of mantissa."""
+"""The precision of products of float32 rows: float32 (`exact`), or TF32 with ten bits of mantissa on GPUs."""
 Products = Literal["exact", "tf32", "bf16"]
-"""bf16: rows are rounded to bfloat16 once, and their products summed in float32."""
+"""The precision of products; with `bf16` rows are rounded to bfloat16, and products summed in float32."""
 EXCLUDED = -1e30
-"""Similarity of a row with itself: its exponential is 0, and 0 times it is 0."""
+"""The similarity u of a row with itself: its exponential is 0, and unlike -inf, 0 times it is 0."""
 CLOSE = 0.02
-"""Share of |a|^2 up to which |a - b|^2 is taken from a - b, since the product form cancels."""
+"""The fraction of |a|^2 up to which |a - b|^2 is computed from a - b.
+
+The form |a|^2 + |b|^2 - 2 a . b would lose its digits there.
+"""
 SAME = 1e-13
-"""Share of |a|^2 up to which |a - b|^2 of float32 rows counts as 0, where it is computed in float64."""
+"""The fraction of |a|^2 up to which |a - b|^2 of float32 rows, computed in float64, counts as 0."""
 ROUNDING = 1.01
-"""Squared length that rows of unit length may reach by rounding."""
+"""An upper bound of the squared length of rows of unit length, which allows for rounding."""
 _BY_DIFFERENCE = "donot_use_mm_for_euclid_dist"
 
 
 @contextmanager
 def matmul_precision(products: Products, device: torch.device) -> Iterator[None]:
-    """Sets how float32 matrices are multiplied on the device, and restores the process's own setting.
+    """Sets the precision of float32 matrix products on the device while the context is open.
 
-    Hardware that lacks the wanted precision computes in float32. A GPU multiplies bfloat16 as such (see
-    `Operand`), and float32 matrices beside them in TF32; a processor needs AMX for bfloat16.
+    Hardware that lacks the wanted precision computes in float32. For `bf16` a GPU multiplies bfloat16
+    matrices themselves (see `Operand`), and the remaining float32 matrices in TF32; a processor needs AMX.
     """
     backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
     matmul = backend.matmul
@@ -58,8 +61,8 @@ def matmul_precision(products: Products, device: torch.device) -> Iterator[None]
 class Operand:
     """Rows `z` (B, D) that are multiplied with each other and with weights; sums have the rows' dtype.
 
-    With `bf16` float32 rows are rounded to bfloat16, and so is every weight where the device multiplies
-    bfloat16 itself (`is_native`).
+    With `bf16`, float32 rows are rounded to bfloat16. The weights are rounded, too, if the device multiplies
+    bfloat16 matrices (`is_native`).
     """
 
     def __init__(self, z_BD: Tensor, products: Products) -> None:
@@ -88,7 +91,7 @@ class Operand:
 
 @functools.cache
 def has_amx() -> bool:
-    """Whether the processor multiplies bfloat16 matrices."""
+    """Whether the processor has instructions (AMX) that multiply bfloat16 matrices."""
     return bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
@@ -101,8 +104,9 @@ def is_native(device: torch.device) -> bool:
 class Candidates:
     """The rows `z` (B + L, D) that the anchors are compared with, float32 or float64, without graph.
 
-    The first rows are the anchors, the last L are `prototypes`, which are candidates only. `unit` says that
-    no row is longer than 1. `products` is the precision of dot products; distances are always exact.
+    The first `ranks.own` rows are the anchors. The last L are prototypes, which are candidates only;
+    `prototypes` is L. `unit` says that no row is longer than 1. `products` is the precision of dot products;
+    distances are always exact.
     """
 
     z: Tensor
@@ -116,13 +120,13 @@ class Candidates:
 class Similarities:
     """Computes similarities u_ij = s_ij / tau tile by tile, in a buffer that the next tile overwrites.
 
-    `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows moved to their common mean, where least
-    cancels.
+    `dot`: s_ij = z_i . z_j. `euclidean`: s_ij = -|z_i - z_j|, of rows minus their common mean, which loses
+    the fewest digits.
 
-    `z` are the given rows over `scale`, as `operand` holds them, so that u_ij = z_i . z_j or -|z_i - z_j|
-    rounds like u_ji. `close` are the pairs of the last tile whose distance was taken from their difference.
-    On a device, distances of float32 rows are computed in float64 (`wide`), where little cancels: finding the
-    close pairs would make the host wait.
+    `z` are the given rows divided by `scale`, as `operand` holds them, so that u_ij = z_i . z_j or
+    -|z_i - z_j| rounds like u_ji. `close` are the pairs of the last tile whose distance was computed from
+    their difference. On a device, distances of float32 rows are computed in float64 (`wide`), which loses few
+    digits: finding the close pairs would make the host wait.
     """
 
     def __init__(self, candidates: Candidates, tau: Number) -> None:
@@ -144,7 +148,7 @@ class Similarities:
         self._buffer = z_BD.new_empty(tiling.tile_entries(len(z_BD), z_BD.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
-        """Computes u (I, J) of a tile; a row has EXCLUDED with itself."""
+        """Computes u (I, J) of a tile; it is EXCLUDED for a row with itself."""
         shape = rows.stop - rows.start, cols.stop - cols.start
         u_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
         if self.euclidean:
@@ -154,11 +158,11 @@ class Similarities:
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
-        """The tiles of all pairs, see `tiling.tiles`."""
+        """Yields the tiles of all pairs, see `tiling.tiles`."""
         return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
 
     def bound(self) -> float:
-        """Returns an upper bound of |u|, infinite where the host would have to wait for it."""
+        """Returns an upper bound of |u|; infinity if the host would have to wait for its value."""
         if self._unit and not isinstance(self.scale, Tensor):
             return ROUNDING / self.scale**2
         if not tiling.is_host(self.z.device):
@@ -174,7 +178,7 @@ class Similarities:
         return (self._given_BD[i] - self._given_BD[j]) / self.scale
 
     def _distances(self, u_IJ: Tensor, rows: slice, cols: slice) -> None:
-        """Writes -|z_i - z_j| from |z_i|^2 + |z_j|^2 - 2 z_i . z_j, or from z_i - z_j where that cancels."""
+        """Writes -|z_i - z_j|, from |z_i|^2 + |z_j|^2 - 2 z_i . z_j, or for close rows from z_i - z_j."""
         square_I1 = self._square_B[rows, None]
         torch.addmm(self._square_B[cols], self.z[rows], self.z[cols].T, alpha=-2, out=u_IJ)
         u_IJ.add_(square_I1)

@@ -1,6 +1,7 @@
 """The softmax of every row over all others, tile by tile: exact, without a B x B matrix.
 
-Shapes: N own rows (the first), B rows, D embedding, T temperatures; I, J the rows and columns of a tile.
+Shapes: N own rows (the first), B rows, L prototypes, D embedding, T temperatures; I, J the rows and columns
+of a tile.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Softmax:
     """The softmax of similarities at T temperatures.
 
     p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t). With u = s / tau_0, `ratios` are the
-    tau_0 / tau_t. Where |u| is small enough, the exponentials are summed as they are. Otherwise, and where
-    the host does not know |u|, every row is shifted by its own maximum, at twice the exponentials.
+    tau_0 / tau_t. If |u| is known to be small enough, the exponentials are summed without a shift. Otherwise
+    they are summed in logarithms, which computes twice as many of them.
     `repulsion` multiplies the exponentials of rows, not those of prototypes. With `moments`, `derivative`
     adds up the entropies, which the temperatures' gradients need.
     """
@@ -57,7 +58,7 @@ class Softmax:
         return sum_TN.log_() if self._bounded else sum_TN
 
     def set_rows(self, value_2TB: Tensor) -> None:
-        """Sets logsumexp_i and ratio_t R_i of all rows, which `derivative` needs of other processes' rows."""
+        """Sets logsumexp_i and ratio_t R_i of all rows and prototypes (2, T, B + L), for `derivative`."""
         lse_TB, sum_TB = value_2TB
         self._rows = list(zip(lse_TB, sum_TB, strict=True))
         self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
@@ -65,8 +66,8 @@ class Softmax:
     def derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
         """Computes the derivative by u of a tile, sum_t ratio_t (R_i p_ij + R_j p_ji).
 
-        The next call overwrites the answer. `u_IJ` may be overwritten, too, unless several temperatures,
-        moments or distances need it.
+        The next call overwrites the returned tensor. This call may overwrite `u_IJ`, unless there are several
+        temperatures, `moments` or distances.
         """
         total_IJ = None
         for index, ratio in enumerate(self._ratios):

@@ -1,4 +1,4 @@
-"""Declares a loss: its rule, the labels it reads, its options, its similarity and its source."""
+"""Declarations of losses: the rule of a loss, the labels it reads, its options, similarity and source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
 
 @dataclass(frozen=True)
 class Interval:
-    """The allowed values of an option: finite numbers from `low` to `high`.
+    """The allowed values of an option that is a number: finite numbers from `low` to `high`.
 
     Args:
         low: The smallest number; not allowed itself with `open_low`.
@@ -49,7 +49,7 @@ class Interval:
 
 
 class LevelNumbers:
-    """Allowed level weights: `exp`, `uniform`, or a finite number from 0 for each level, not all 0."""
+    """The allowed weights of levels: `exp`, `uniform`, or a list of finite numbers from 0, not all 0."""
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, str):
@@ -63,7 +63,7 @@ class LevelNumbers:
 
 
 class Choices(tuple[object, ...]):
-    """Allowed values, one by one; a value's type must match too, so that 1 is not True."""
+    """A list of all allowed values of an option; the type must match too, so that 1 is not True."""
 
     def __contains__(self, value: object) -> bool:
         return any(type(value) is type(each) and value == each for each in self)
@@ -77,7 +77,7 @@ Allowed = Choices | Interval | LevelNumbers
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a loss: its default and the values it takes."""
+    """One option of a loss: its default and its allowed values."""
 
     default: object
     allowed: Allowed
@@ -86,7 +86,8 @@ class Option:
 def options_of(function: Callable[..., Any]) -> dict[str, Option]:
     """Reads options from a function's keyword-only parameters that have a default.
 
-    `Literal` gives the words that are allowed, `bool` a flag, `Annotated[..., Interval(...)]` a number.
+    The annotation defines the allowed values: those of `Literal`, a flag for `bool`, and the bounds of
+    `Annotated[..., Interval(...)]` or `Annotated[..., LevelNumbers()]`.
 
     Raises:
         TypeError: For any other annotation.
@@ -115,17 +116,17 @@ def _allowed(function: Callable[..., Any], name: str, hint: Any) -> Allowed:
 
 
 def unknown_name(problem: str, name: str, names: Iterable[str]) -> str:
-    """A message for an unknown name: the problem, the nearest name, and all of them."""
+    """Returns a message for an unknown name: the problem, the most similar known name, and all of them."""
     known = list(names)
     return f"{problem}{did_you_mean(str(name), known)}; allowed: {', '.join(known) or 'none'}"
 
 
 FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
-"""Stands for the options that the signature of `dense` has."""
+"""The default of `LossSpec.options`: the options are read from the signature of `dense`."""
 
 
 def no_conflict(_options: Mapping[str, Any]) -> None:
-    """The check of a loss whose options do not depend on each other."""
+    """Accepts all options: the default check, for a loss whose options do not exclude each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,27 +135,28 @@ class LossSpec:
 
     Args:
         name: The name of the loss in a job.
-        labels: The kind of labels that the loss reads; `to_rule` converts labels to it.
+        labels: The kind of labels that the loss reads; `to_rule` converts given labels to this kind.
         summary: One line on what the loss does.
         source: Where the loss was published.
-        dense: The definition, `dense(labels, anchors, dtype, **options)`: the weights W (N, B) of a slice of
-            N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of all processes' rows,
-            this process's own first, and the own rows as anchors, so a row of W must depend on nothing but
-            the labels.
-        closed: Optional, `closed(labels, ranks, **options)`: the same weights for the tiled engine, as
-            `PairWeights` of the `ranks.own` first rows, in `ranks.dtype`; `ranks` exchanges values with
-            other processes. Without it the loss takes memory for W, N x B.
+        dense: The definition, a function `dense(labels, anchors, dtype, **options)` that returns the weights
+            W (N, B) of a slice of N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of
+            all processes' rows, this process's own first, and the own rows as anchors, so a row of W must
+            depend on nothing but the labels.
+        closed: Optional, a function `closed(labels, ranks, **options)` that returns the same weights for the
+            tiled engine, as `PairWeights` of the `ranks.own` first rows, in `ranks.dtype`; `ranks` exchanges
+            values with other processes. Without it the loss needs memory for the N x B matrix W.
         options: The options; by default those of `dense`'s signature, see `options_of`.
         similarity: The dot product, or minus the Euclidean distance.
-        conflict: Raises ValueError for options that exclude each other.
-        terms: For weights that depend on the embeddings too, `terms(loss, labels, **options)`: the anchors'
-            terms (B,) from the pair losses (B, B).
-        prototypes: Whether the loss may have one learned prototype a label, a further candidate of every
-            anchor. `dense` and `closed` then take a keyword `prototypes`, whether there are any, and the
-            weights may have a `repulsion`; the loss shares its softmax with no other loss.
-        on_host: Whether `closed` gets labels where the caller has them, in the host's memory too, whatever
-            device the embeddings are on. The weights must then be on `ranks.device`, or `to` must move all
-            their tensors. So the host prepares them while the device encodes.
+        conflict: A function that raises ValueError for options that exclude each other.
+        terms: For weights that depend on the embeddings too, a function `terms(loss, labels, **options)` that
+            returns the anchors' terms (B,) given the pair losses (B, B).
+        prototypes: Whether the loss may have one learned prototype for each label, which is a further
+            candidate of every anchor. `dense` and `closed` then take a keyword `prototypes`, which says
+            whether there are any, and the weights may have a `repulsion`. Such a loss cannot share its
+            softmax with another loss.
+        on_host: Whether `closed` may get labels in the host's memory although the embeddings are on another
+            device, so that the host prepares the weights while the device encodes. The tensors of the weights
+            must then be on `ranks.device`, or their method `to` must move all of them.
 
     Example:
         >>> def same_class(class_B, anchors, dtype):
@@ -197,11 +199,11 @@ class LossSpec:
         return values
 
     def arguments(self, options: Mapping[str, Any], *, prototypes: bool = False) -> dict[str, Any]:
-        """The keyword arguments of `dense` and `closed` from resolved options."""
+        """Returns the keyword arguments of `dense` and `closed` for resolved options."""
         return {**options, "prototypes": prototypes} if self.prototypes else dict(options)
 
     def weighting(self, labels: Any, anchors: slice, dtype: Any, arguments: Mapping[str, Any]) -> Weighting:
-        """W by its definition, with these keyword arguments of `dense`."""
+        """Calls `dense` with these keyword arguments, and returns W as a `Weighting`."""
         found = self.dense(labels, anchors, dtype, **arguments)
         return found if isinstance(found, Weighting) else weighting_of(found.to(dtype), anchors)
 
@@ -209,10 +211,10 @@ class LossSpec:
 def overlap_loss(
     name: str, rule: Callable[..., OverlapRule], *, labels: LabelKind = "multi_label", **spec: Any
 ) -> LossSpec:
-    """Declares a loss whose weights follow from the overlap of two label sets, closed form included.
+    """Declares a loss whose weights depend on the overlap of two label sets, with dense and closed form.
 
-    `rule` gives the `OverlapRule` for the options that its signature has. The other arguments are those of
-    `LossSpec`.
+    `rule` is a function that returns the `OverlapRule`; its signature defines the options. The other
+    arguments are those of `LossSpec`.
 
     Example:
         >>> def dice_rule():

@@ -20,18 +20,19 @@ from mlcl.losses.weights.base import Number
 from mlcl.unit_rows import unit_rows
 
 SAMPLE = 512
-"""Most anchors, the first own rows, that are compared with all rows."""
+"""The largest number of anchors, the first own rows, that are compared with all rows."""
 PAIRS = 1 << 21
-"""Most pairs that are compared: with a large batch fewer anchors are sampled."""
+"""The largest number of pairs that are compared: for a large batch, fewer anchors are sampled."""
 
 
 @dataclass(frozen=True)
 class LossStats:
     """Diagnostics of a batch, computed when they are read, without a collective.
 
-    They are means over at most SAMPLE own anchors against all candidates, and about PAIRS pairs; `zero_rows`
-    counts all own rows. Positives are rows, not prototypes. W of hicone is that of a batch in which no pair
-    is raised. `embeddings` (B, D) are normalised if the loss normalises; `anchors` is the number of own rows.
+    They are means over own anchors, at most SAMPLE of them and about PAIRS pairs of them with all candidates;
+    `zero_rows` counts all own rows. Only rows count as positives, not prototypes. For hicone and himulcone, W
+    is computed as if no pair loss were raised. `embeddings` (B, D) are normalised if the loss normalises;
+    `anchors` is the number of own rows.
     """
 
     spec: LossSpec
@@ -44,19 +45,20 @@ class LossStats:
 
     @property
     def positives_per_anchor(self) -> float:
-        """The mean |P(i)|; 0 where there is no anchor."""
+        """The mean number of positives |P(i)| of an anchor; 0 if there is no anchor."""
         return float(self._weighting.positives.double().mean()) if self.anchors else 0.0
 
     @property
     def without_positive(self) -> float:
-        """The share of anchors without a positive."""
+        """The fraction of anchors that have no positive."""
         return float((self._weighting.positives == 0).double().mean()) if self.anchors else 0.0
 
     @property
     def own_view_weight(self) -> float:
-        """The mean over anchors with a positive of sum_p W_ip / R_i over the other views p of i's sample.
+        """The mean fraction of an anchor's weight that is on the other views of its own sample.
 
-        1 is the weighting of simclr. 0 without sample ids.
+        It is the mean, over anchors i with a positive, of sum_p W_ip / R_i over the other views p of i's
+        sample, where R_i is the sum of all W_ip. It is 1 for simclr, and 0 without sample ids.
         """
         weight_nB = self._weighting.weights
         total_n = weight_nB.sum(1)
@@ -70,8 +72,8 @@ class LossStats:
     def effective_negatives(self) -> float:
         """The mean perplexity exp(H) of p_ia over the candidates that are not positive.
 
-        It is the number of negatives where all have equal similarities, and 1 where one takes all of the
-        softmax.
+        It is the number of negatives if all have equal similarities, and 1 if one of them has all of the
+        softmax's probability.
         """
         if not self.anchors or len(self.embeddings) < 2:
             return 0.0
@@ -100,7 +102,7 @@ class LossStats:
         return float((self.embeddings[: self.anchors] == 0).all(1).sum())
 
     def as_dict(self) -> dict[str, float]:
-        """All diagnostics by name."""
+        """Returns all diagnostics by name."""
         names = (
             "positives_per_anchor",
             "without_positive",

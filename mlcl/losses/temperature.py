@@ -20,27 +20,30 @@ def _positive(value: float, what: str) -> float:
 
 
 class Temperature(nn.Module):
-    """tau as a module: `value()` is a scalar tensor above 0."""
+    """The base class of temperatures: a module whose `value()` is tau, a scalar tensor above 0."""
 
     def value(self) -> Tensor:
-        """The current temperature, with its gradient if it is learned."""
+        """Returns the current temperature, with its graph if it is learned."""
         raise NotImplementedError
 
     def number(self) -> float:
-        """The current temperature as a number; for a learned one the host waits for its device."""
+        """Returns the current temperature as a float; for a learned one the host waits for its device."""
         return float(self.value().detach())
 
     def engine_value(self) -> float | Tensor:
-        """`number`; where the host would wait for it, a float64 tensor on the device, without graph."""
+        """Returns the current temperature as a float, or as a float64 tensor without graph.
+
+        It is a tensor if it is on a device for which the host would have to wait.
+        """
         value = self.value().detach()
         return self.number() if tiling.is_host(value.device) else value.double()
 
     def set_progress(self, fraction: float) -> None:
-        """Sets the share of the training that is done, 0 to 1; only a schedule depends on it."""
+        """Sets the fraction of the training that is done, 0 to 1, on which only a schedule depends."""
 
 
 class ConstantTemperature(Temperature):
-    """A temperature that never changes. Raises ValueError for a value that is not above 0.
+    """A constant temperature. Raises ValueError for a value that is not above 0.
 
     It is a buffer, since DDP refuses a parameter that gets no gradient.
     """
@@ -54,15 +57,15 @@ class ConstantTemperature(Temperature):
         self.register_buffer("tau", torch.tensor(self._number, dtype=torch.float64))
 
     def value(self) -> Tensor:
-        """The temperature, copied, since a graph may outlive the buffer."""
+        """Returns a copy of the temperature, since a graph may still need it after the buffer has changed."""
         return self.tau.clone()
 
     def number(self) -> float:
-        """The temperature, without reading the device."""
+        """Returns the temperature as a float, without reading it from the device."""
         return self._number
 
     def engine_value(self) -> float:
-        """The temperature as a number."""
+        """Returns the temperature as a float."""
         return self._number
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
@@ -71,7 +74,7 @@ class ConstantTemperature(Temperature):
 
 
 class ScheduledTemperature(ConstantTemperature):
-    """Moves from `start` to `end` over training, with the progress f.
+    """A temperature that moves from `start` to `end` over the training, with its progress f from 0 to 1.
 
     linear: start + (end - start) f.  cosine: end + (start - end) (1 + cos(pi f)) / 2.
 
@@ -94,7 +97,7 @@ class ScheduledTemperature(ConstantTemperature):
         self.schedule = schedule
 
     def set_progress(self, fraction: float) -> None:
-        """Sets the temperature for this share of the training; values outside 0..1 are clipped."""
+        """Sets the temperature for this fraction of the training; values outside 0..1 are clipped."""
         done = min(max(fraction, 0.0), 1.0)
         if self.schedule == "cosine":
             done = (1 - math.cos(math.pi * done)) / 2
@@ -103,7 +106,7 @@ class ScheduledTemperature(ConstantTemperature):
 
 
 class LearnedTemperature(Temperature):
-    """tau = exp(log_tau) with the parameter log_tau, so that it stays above 0.
+    """A learned temperature tau = exp(log_tau), with the parameter log_tau, so that it stays above 0.
 
     Raises ValueError for an initial value that is not above 0.
     """
@@ -113,10 +116,10 @@ class LearnedTemperature(Temperature):
         self.log_tau = nn.Parameter(torch.tensor(math.log(_positive(initial, "temperature"))))
 
     def value(self) -> Tensor:
-        """The temperature, with its gradient."""
+        """Returns the temperature, with its graph."""
         return self.log_tau.exp()
 
 
 def as_temperature(given: float | Temperature) -> Temperature:
-    """Returns a module as it is, and a number as a `ConstantTemperature`."""
+    """Returns a `Temperature` as it is, and converts a number to a `ConstantTemperature`."""
     return given if isinstance(given, Temperature) else ConstantTemperature(given)

@@ -1,4 +1,4 @@
-"""The B x B pairs in tiles, so that the engine never holds more than one of them at a time."""
+"""Divides the B x B pairs into tiles, so that the engine holds only one tile at a time."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from collections.abc import Iterator
 import torch
 
 TILE = 256
-"""Rows and columns of a tile on the host: in float32 a quarter of a megabyte, which a core's cache holds."""
+"""The number of rows and of columns of a tile on the host: in float32 it fits a core's cache (256 KiB)."""
 DEVICE_TILE = 4096
-"""Most rows and columns of a tile on an accelerator, which waits for launches between small tiles."""
+"""The largest number of rows and of columns of a tile on an accelerator, where small tiles are slow."""
 LEAST_DEVICE_TILE = 512
 SHARE = 1 / 8
-"""Share of an accelerator's free memory that a loss may fill with its buffers."""
+"""The fraction of an accelerator's free memory that the buffers of a loss may take."""
 BUFFERS = 6 * 4
-"""Bytes of a pair in those buffers, in float32."""
+"""The number of bytes of a pair in these buffers, in float32."""
 KEPT = 1 << 22
-"""Pairs up to which a number about each is kept from one pass over them to the next."""
+"""The largest number of pairs for which a value of each pair is kept from one pass to the next."""
 
 
 def is_host(device: torch.device) -> bool:
-    """Whether values on the device are read without waiting for it."""
+    """Whether the host can read values on the device without waiting for it."""
     return device.type == "cpu"
 
 
 def tile_size(device: torch.device) -> int:
-    """Rows and columns of a tile on a device: on a GPU DEVICE_TILE, halved until its buffers fit.
+    """Returns the number of rows and of columns of a tile.
 
-    They fit the memory that is free when this process first asks, which is in its first step, after the
-    encoder's forward. Where PyTorch must give the same bits every time, the free memory does not matter.
+    On the host it is TILE, on a GPU DEVICE_TILE, halved until its buffers fit.
+
+    They must fit the memory that is free at the first call in this process, in its first training step after
+    the encoder's forward. With PyTorch's deterministic algorithms, the free memory is ignored.
     """
     if device.type == "cpu":
         return TILE
@@ -45,13 +47,16 @@ def _size_by_memory(device: torch.device) -> int:
 
 
 def largest_tile(free: int) -> int:
-    """The largest power of two as tile size whose buffers take at most SHARE of `free` bytes."""
+    """Returns the largest tile size, a power of two, whose buffers take at most SHARE of `free` bytes.
+
+    It is LEAST_DEVICE_TILE at least.
+    """
     pairs = max(SHARE * free / BUFFERS, LEAST_DEVICE_TILE**2)
     return int(2 ** math.floor(math.log2(pairs) / 2))
 
 
 def tile_entries(total: int, device: torch.device) -> int:
-    """Entries of the largest tile of a batch of `total` rows."""
+    """Returns the number of entries of the largest tile of a batch of `total` rows."""
     return int(min(tile_size(device), total) ** 2)
 
 
@@ -60,9 +65,9 @@ def tiles(
 ) -> Iterator[tuple[slice, slice, bool]]:
     """Yields rows, columns and `mirrored` of tiles that pair `own` rows with all rows and prototypes.
 
-    The own rows are the first, the prototypes come after all rows. Of two tiles that are mirror images within
-    the own rows only one is given, with `mirrored` true, for both. A tile on the diagonal has equal rows and
-    columns. No tile holds both own and other columns, or both rows and prototypes.
+    The own rows are the first, the prototypes come after all rows. Of two tiles of own rows that are mirror
+    images, only one is yielded, with `mirrored` true; it stands for both. A tile on the diagonal has equal
+    rows and columns. The columns of a tile are either own rows, or other rows, or prototypes.
     """
     size = tile_size(device)
     for top in range(0, own, size):

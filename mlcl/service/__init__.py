@@ -1,4 +1,4 @@
-"""Ray: single runs, worker groups, sweeps, and the run folders that make all of them resumable."""
+"""Runs commands on Ray: single runs, worker groups, sweeps and tables, all of which can be resumed."""
 
 import os
 

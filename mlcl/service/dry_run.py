@@ -26,7 +26,7 @@ EPOCHS = "train.epochs"
 
 
 def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
-    """Returns the plan of a run, after all checks; the data set is prepared where it is not yet."""
+    """Returns the plan of a run as plain data, after all checks; prepares the data set if necessary."""
     if not placed_by_ray(job):
         pick_device(job.train.device)
     return _plan(JobData.of(job, home)) | {
@@ -40,7 +40,7 @@ def plan_run(job: JobConfig, home: Path) -> dict[str, Any]:
 
 
 def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
-    """Returns the plan of a sweep."""
+    """Returns the plan of a sweep as plain data, after all checks; prepares the data set if necessary."""
     job_data = check_plan(plan, home)
     plan = with_scores(plan, home)
     space, job = plan.space, plan.search_job()
@@ -89,7 +89,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
 
 
 def _fresh_trainings(search: SearchPlan) -> int:
-    """The most trainings on fresh seeds of a search: of its race and of its confirmation."""
+    """Returns the largest number of trainings in the race and in the confirmation of a search."""
     if not search.races:
         return search.plan.seeds * (1 + search.plan.confirm if search.is_searched else 1)
     entrants = 1 + (entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0)
@@ -97,7 +97,10 @@ def _fresh_trainings(search: SearchPlan) -> int:
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
-    """Estimates the seconds of so many epochs from ended trainings of the sweep of this name, if any."""
+    """Estimates the seconds that a number of epochs takes, from ended trainings of the sweep of this name.
+
+    Returns the seconds and the number of these trainings; None if there are none.
+    """
     folder = RunFolders(home, "sweeps").named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())
     ended = [each for each in entries if each.intermediate and each.cost.seconds]

@@ -25,7 +25,7 @@ from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL, RESULT
 
 MODELS = "models"
-"""The folder of exported models under the home."""
+"""The name of the folder of exported models in the home."""
 ALIAS = "champion"
 """The default alias of a registered version."""
 TAGS = {
@@ -34,12 +34,12 @@ TAGS = {
     "code": Tag.COMMIT,
     "trained_with": f"{VERSION_TAG}mlcl",
 }
-"""What the exported README says of the run, by tag."""
+"""The entries on the run in an exported model's index and README, with the tags that have their values."""
 
 
 @dataclass(frozen=True)
 class ExportResult:
-    """An exported model: its folder (None where it was only registered), its run, its registered name."""
+    """An exported model: its folder (None if it was only registered), its run, and its registered model."""
 
     folder: Path | None
     run_id: str
@@ -50,11 +50,12 @@ class ExportResult:
 def export_run(
     tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
 ) -> ExportResult:
-    """Exports the run that `word` names, of a sweep the best seed of its best setting.
+    """Exports the model of the run that `word` names; for a sweep, the best seed of its best setting.
 
-    With `register` it also registers a model of this name. Without `to` the folder is `models/RUN_ID` under
-    the tracker's home, or none where the model is registered. Raises UserError for a run without a model,
-    data that changed, a folder that exists, and a name or an alias that MLflow does not take.
+    With `register`, the model is also registered in MLflow under this name and `alias`. The folder is `to`;
+    without `to` it is `models/RUN_ID` in the tracker's home, or no folder is kept if the model is registered.
+    Raises UserError for a run without a model, changed data, a folder that exists, and a name or an alias
+    that MLflow does not accept.
     """
     if register is not None:
         check_name(register, alias)
@@ -79,9 +80,10 @@ def export_run(
 
 
 def model_run(runs: Runs, word: str) -> Run:
-    """The complete run with a model that `word` names: MLflow's or its own id, or a sweep's name or id.
+    """Returns the complete run with a model that `word` names, see `_best` for a sweep.
 
-    Raises UserError for no run, for several, and for a run without a model.
+    `word` is MLflow's id of a run, a run's own id, or a sweep's name or id. Raises UserError if it names no
+    run or several runs, and for a run without a model.
     """
     by_id = runs.get(word)
     found = runs.named(word) if by_id is None else [by_id]
@@ -105,7 +107,7 @@ def model_run(runs: Runs, word: str) -> Run:
 
 
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
-    """The best run of the latest sweep that has one: a fresh seed, which has test metrics, else a trial."""
+    """Returns the best run of the latest sweep that has one: a training on a fresh seed, else a trial."""
     for sweep in sweeps:
         run_id = _best_run_id(read_sweep(runs, sweep))
         best = runs.get(run_id) if run_id else None
@@ -115,7 +117,10 @@ def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
 
 
 def _best_run_id(sweep: SweepResult) -> str | None:
-    """The seed with the best score on validation of the best confirmed model, else the best trial."""
+    """Returns the MLflow run of the best seed, on validation, of the best confirmed model.
+
+    Without a confirmed model, returns that of the best trial, or None.
+    """
     best = best_setting(sweep.confirmations, sweep.fresh_score, sweep.mode)
     if best is None:
         return sweep.best.run_id if sweep.best else None

@@ -20,11 +20,12 @@ from mlcl.tracking.uri import IN_HOME
 
 
 def import_home(source: Path, home: Path) -> list[RunRecord]:
-    """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their records there.
+    """Copies the complete runs, sweeps and tables of `source` that `home` lacks; returns their new records.
 
-    Copied are folders, events and logs. A log for MLflow's file of `source` is delivered to that of `home` by
-    the next command; one for a server has been delivered. A killed import leaves whole copies alone, and the
-    next one goes on. Raises UserError where `source` is no home, is `home`, or is damaged.
+    Folders, events and logs are copied. A log that was delivered to the MLflow database file of `source` is
+    delivered to that of `home` by the next command; a log that was delivered to a server is not sent again.
+    After a killed import, the next one copies the rest. Raises UserError if `source` is no home, is `home`,
+    or is damaged.
     """
     if source.resolve() == home.resolve() or not Database(source).file.is_file():
         allowed = "another folder that commands had as --home"
@@ -59,7 +60,7 @@ def _copy(source: Path, folder: RunFolder, record: RunRecord, home: Path) -> Run
 
 
 def _with_parents(home: Path, id: str) -> Iterator[str]:
-    """A log and those that it is nested in: without them it could not be delivered."""
+    """Yields the logs in which a log is nested, then its own id; without them it could not be delivered."""
     parent = first_entry(log_folder(home, id) / LOG).get("parent")
     if parent:
         yield from _with_parents(home, parent)
@@ -67,7 +68,10 @@ def _with_parents(home: Path, id: str) -> Iterator[str]:
 
 
 def _copy_log(source: Path, id: str, home: Path) -> None:
-    """Copies a log that the home lacks; the cursor too, unless it is about the other home's MLflow file."""
+    """Copies a log that the home lacks, with the cursor that says which of its entries are delivered.
+
+    The cursor is left out if it is about the MLflow database file of the other home.
+    """
     target = log_folder(home, id)
     if target.exists():
         return

@@ -1,4 +1,4 @@
-"""Baselines of a job, one run after the other."""
+"""Runs the baselines of a job, one after the other."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from mlcl.training.job_data import JobData, open_dataset
 
 @dataclass(frozen=True)
 class BaselinePlan:
-    """The jobs of baselines by name, and the reasons why others are left out."""
+    """The jobs of baselines by name, and the names of those left out with the reasons."""
 
     jobs: dict[str, JobConfig]
     left_out: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: JobConfig, names: Sequence[str], home: Path) -> BaselinePlan:
-        """Plans the named baselines, or all that fit. Raises UserError for a name that does not fit."""
+        """Plans the named baselines; without names, all that can be fitted to the job's data.
+
+        Raises UserError for a named baseline that cannot be fitted.
+        """
         info = open_dataset(job, home, verify=True).info
         found, left_out = (list(names), dict[str, str]()) if names else fitting_baselines(job, info)
         one_process = {"train": job.train.model_copy(update={"workers": 1})}
@@ -48,7 +51,10 @@ class BaselinePlan:
 def run_baselines(
     plan: BaselinePlan, *, home: Path, listener: Listener, announce: Callable[[str], None]
 ) -> dict[str, RunReport]:
-    """Runs the baselines in turn and returns their reports by name. A stop, also between two, ends it."""
+    """Runs the baselines one after the other, until a request to stop, and returns their reports by name.
+
+    A baseline that fails is announced and has no report. Raises UserError if there is no report.
+    """
     reports: dict[str, RunReport] = {}
     with stop_on_signal(announce) as stop:
         for name, job in plan.jobs.items():

@@ -1,4 +1,4 @@
-"""One job as one run: in this process, or in a worker group of Ray."""
+"""Runs one job as a single run, in this process or in a worker group of Ray."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from mlcl.training.run_files import result_files
 class RunReport:
     """The result of a run.
 
-    `undelivered` is the number of logs, of this run and earlier ones, that MLflow does not have yet;
-    `mlflow_run_id` is None where this run is not in MLflow.
+    `resumed` says whether it began from a checkpoint. `undelivered` is the number of logs, of this run and
+    earlier ones, that are not delivered to MLflow yet; `mlflow_run_id` is None if this run is not in MLflow.
     """
 
     id: str
@@ -57,14 +57,15 @@ def run_job(
     cpus: float = 1,
     gpus: float | None = None,
 ) -> RunReport:
-    """Runs `job`, or goes on with its interrupted run; `fresh` starts anew in any case.
+    """Runs `job`, or resumes its interrupted run; `fresh` begins a new run in any case.
 
-    A job of several workers, and any training where RAY_ADDRESS names a cluster, is placed by Ray, each
-    worker with `cpus` and `gpus`; by default a GPU where there is one for each. Others train here.
+    Ray places a job of several workers, and any training if RAY_ADDRESS names a cluster. Each worker then has
+    `cpus` and `gpus`; by default a GPU if there is one for each. Other jobs are trained in this process.
 
-    `stop` is that of a caller which runs several jobs; without it, signals are listened to here.
-    Raises UserError before any resource is taken. A NaN, an exception or a stop ends in a true state.
-    MLflow must answer at the beginning; from then on nothing waits for it but the very end, for a moment.
+    A caller that runs several jobs gives its `stop`; without it, this function handles signals itself.
+    Raises UserError for wrong input before anything is started. After a NaN, an exception or a stop, the run
+    is closed as FAILED or STOPPED. MLflow must answer at the beginning; after that, only the end of the run
+    waits a moment for it.
     """
     job_data = JobData.of(job, home)
     for note in job_data.dataset.info.notes:
@@ -94,7 +95,7 @@ def run_job(
 
 @dataclass
 class _Run:
-    """One call of `run_job`, which holds the run's folder."""
+    """A run during a call of `run_job`."""
 
     job_data: JobData
     home: Path
@@ -106,7 +107,7 @@ class _Run:
     share: tuple[float, float | None]
 
     def train(self) -> RunReport:
-        """Trains and evaluates, and closes the run whatever happens."""
+        """Trains and evaluates, and writes the end of the run, also after an error."""
         id, folder = self.entry.key, self.store.folder(self.entry)
         log, resumed = RunLog.attach(self.home, self.store.log(self.entry)), (folder / CHECKPOINT).exists()
         self.announce(f"{'going on with' if resumed else 'run'} {id}")

@@ -1,1 +1,1 @@
-"""The built-in losses, one a file: each computes the weight W of every pair of rows from labels."""
+"""The built-in losses, one per file: each computes the weight W of every pair of rows from labels."""

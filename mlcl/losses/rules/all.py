@@ -17,8 +17,8 @@ def all_weights(
 ) -> Weighting:
     """W_ip = 1[y_i = y_p] / |P(i)|.
 
-    As printed, two rows without labels are equal and so positive; with `empty_match=False` they have no
-    positives.
+    As in the paper, two rows without labels are equal, and so positive. With `empty_match=False` rows without
+    labels have no positives.
     Source: Similarity-Dissimilarity, Eq. 1 and 3.
     """
 
@@ -30,7 +30,7 @@ def all_weights(
 
 
 def all_closed(sets: LabelSets, ranks: BatchRanks, *, empty_match: bool = True) -> IncidenceWeights:
-    """Closed form of the weights, with one group a label set."""
+    """Returns the closed form of the weights, with one group for each label set."""
     set_B = sets.distinct()[1]
     if not empty_match:
         set_B = torch.where(sets.sizes > 0, set_B, -1)

@@ -1,4 +1,4 @@
-"""HiConE and HiMulConE: the loss of a pair at a level is never below the largest of the finer levels.
+"""HiConE and HiMulConE: a pair's loss at a level is at least the largest pair loss of the finer levels.
 
 Shapes: B rows, N anchors, H levels.
 """
@@ -31,8 +31,8 @@ def himulcone_terms(
     """Computes the terms L_i = sum_l lambda_l / H 1/|P_l(i)| sum_{p in P_l(i)} max(l_ip, M_{l+1}) (B,).
 
     l_ip = -log p_ip; M_l = max(M_{l+1}, largest l_ip of level l in the batch), from the finest level on. With
-    `granularity="level"` the maximum is over the levels' mean losses L_l, not over their pairs: level l
-    counts as max(L_l, M_{l+1}). `detach` lets no gradient through M. HiConE has lambda = 1.
+    `granularity="level"` the maximum is over the levels' mean losses L_l instead of their pair losses: the
+    loss of level l is max(L_l, M_{l+1}). With `detach` no gradient flows through M. HiConE has lambda = 1.
     `himulcon_weights` says what `labels` and P_l(i) are.
     Source: HiConE and HiMulConE (Zhang et al. 2022); see the documentation for sign and index of M.
     """
@@ -68,7 +68,7 @@ def _mean_over(positive_BB: Tensor, loss_BB: Tensor) -> Tensor:
 def unconstrained_weights(
     labels: PathLabels, anchors: slice, dtype: torch.dtype, *, level_weights: LevelWeights, **_: Any
 ) -> Weighting:
-    """The weights of HiMulCon, which HiConE has where no pair is raised."""
+    """Returns the weights of HiMulCon, which are those of HiConE if no pair loss is raised."""
     return himulcon_weights(labels, anchors, dtype, level_weights=level_weights)
 
 
@@ -80,7 +80,7 @@ def himulcone_closed(
     granularity: Granularity,
     detach: bool,
 ) -> PairWeights:
-    """The constrained weights for the tiled engine."""
+    """Returns the weights with the constraint, for the tiled engine."""
     paths = paths_of(labels, ranks)
     shares = level_shares(paths.levels, level_weights)
     make = ConstrainedPairs if granularity == "pair" else ConstrainedLevels

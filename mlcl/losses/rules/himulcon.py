@@ -21,19 +21,19 @@ from mlcl.losses.weights.several_paths import SeveralPaths
 
 LevelWeights = Annotated[Literal["exp", "uniform"] | Sequence[float], LevelNumbers()]
 PathLabels = Tensor | LabelSets
-"""Paths (B, H), coarse level first, -1 unknown; for several paths a row, the sets of their nodes."""
+"""Paths (B, H), coarse level first, -1 unknown; if rows have several paths, the sets of the paths' nodes."""
 
 
 def paths_of(labels: PathLabels, ranks: BatchRanks | None = None) -> Paths:
-    """The paths of all rows."""
+    """Returns the paths of all rows; `ranks` are the processes that share the batch, by default this one."""
     ranks = ranks or BatchRanks()
     return SeveralPaths(labels, ranks) if isinstance(labels, LabelSets) else OnePath.of(labels, ranks)
 
 
 def level_shares(levels: int, weights: LevelWeights) -> list[float]:
-    """lambda_l / H, coarse first: `exp` is lambda_l = exp(1 / (H - l)) with l = 0 the coarsest.
+    """Returns lambda_l / H, coarse first: `exp` is lambda_l = exp(1 / (H - l)) with l = 0 the coarsest.
 
-    Source: HiMulCon (Zhang et al. 2022), whose text leaves lambda open; its training script takes exp.
+    Source: HiMulCon (Zhang et al. 2022), whose text leaves lambda open; its training script uses exp.
 
     Raises:
         ValueError: For a list of another length.
@@ -59,10 +59,10 @@ def himulcon_weights(
 ) -> Weighting:
     """W_ip = sum_l lambda_l / H 1[p in P_l(i)] / |P_l(i)|, P_l(i) the others with i's path through level l.
 
-    `labels` are integers (B, H), coarse level first, -1 unknown: from there on the row has no positives; or,
-    for several paths a row, sets of nodes with levels: P_l(i) are the others with a path that is one of i's
-    through level l or a finer one. `exclusive` keeps in P_l(i) only the rows whose deepest common level is l.
-    lambda: see `level_shares`.
+    `labels` are integers (B, H), coarse level first. From the first unknown level (-1) on a row has no
+    positives. If rows have several paths, `labels` are sets of nodes with levels, and P_l(i) are the other
+    rows that share a node with i at level l or at a finer level. `exclusive` keeps in P_l(i) only the rows
+    whose deepest common level is l. `level_shares` defines lambda.
     Source: HiMulCon (Zhang et al. 2022), Eq. of L^HMC; several paths are our extension.
     """
     paths = paths_of(labels)
@@ -82,7 +82,7 @@ def himulcon_closed(
     level_weights: LevelWeights = "exp",
     exclusive: bool = False,
 ) -> PairWeights:
-    """Closed form of the weights over the levels that pairs share."""
+    """Returns the closed form of the weights, which are sums over the levels that pairs share."""
     paths, own, dtype = paths_of(labels, ranks), ranks.own, ranks.dtype
     count_HB = paths.counts()
     share_H = torch.tensor(level_shares(paths.levels, level_weights), dtype=dtype)

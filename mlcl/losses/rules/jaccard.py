@@ -13,9 +13,8 @@ from mlcl.losses.weights.overlap import OverlapRule
 def jaccard_rule(*, threshold: Annotated[float, Interval(0, 1)] = 0.5, strict: bool = True) -> OverlapRule:
     """W_ip = s_ip 1[s_ip > t] / |P(i)|, s_ip = sum_a min(r_ia, r_pa) / sum_a max(r_ia, r_pa).
 
-    Ratings (B, A) >= 0, where 0 is missing; label sets are ratings of 0 and 1. s = 0 where both rows are all
-    missing.
-    `strict=False` takes s >= t, so with t = 0 every row is positive.
+    Labels are ratings r (B, A) >= 0, where 0 is missing; label sets are ratings of 0 and 1. s = 0 if both
+    rows have no ratings. `strict=False` replaces s > t by s >= t, so with t = 0 every row is positive.
     Source: MLCL section 3.4, Jaccard similarity and L_gl.
     """
 

@@ -15,9 +15,10 @@ NORMALIZERS: dict[str, Normalizer] = {"candidates": "candidates", "similarities"
 def jscl_rule(*, normalizer: Literal["candidates", "similarities"] = "candidates") -> OverlapRule:
     """W_ip = J_ip / |A(i)|, J = |S & T| / |S or T|, 0 where both are empty.
 
+    J is the size of the label sets' intersection divided by the size of their union, A(i) all rows but i.
     `normalizer="similarities"` divides by sum_p J_ip, so that an anchor's weights add up to 1 (the base loss
     of Audibert et al. 2024). On the logits of a classifier in place of an embedding this is JSPCL.
-    Source: CL-MTC (Lin et al. 2023), JSCL, by its equation. The published code has J in the
+    Source: CL-MTC (Lin et al. 2023), JSCL, according to its equation. The published code has J in the
     softmax's sum instead, with every row positive, which repels similar rows.
     """
 

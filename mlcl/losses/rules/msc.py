@@ -1,4 +1,4 @@
-"""MSC: rows attract by shared labels, frequent ones less; every label may have a learned prototype.
+"""MSC: rows attract by the labels they share, frequent labels less; labels may have learned prototypes.
 
 Shapes: N anchors or own rows, B rows, U distinct label sets (the first V of them in own rows), L labels, M
 stored labels of the distinct sets, D embedding; I, J of a tile.
@@ -20,7 +20,7 @@ from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
 LABEL_SUMS = 1 << 21
-"""Most entries of the sums by label (L, I) of a tile of sets."""
+"""The largest number of entries of the matrix (L, I) of sums by label, for a tile of I sets."""
 Above0 = Annotated[float, Interval(0, open_low=True)]
 
 
@@ -36,9 +36,10 @@ def msc_weights(
     """W_ip = alpha / (|y_i| |y_i or y_p|) sum_{l in y_i & y_p} 1 / N_il; 1 / (|y_i| N_il) for prototype l.
 
     N_il = [prototypes] + alpha sum_{p != i, l in y_p} 1 / |y_i or y_p|, so that with prototypes the weights
-    of an anchor that has labels add up to 1. Prototypes are candidates of every anchor; `beta` multiplies the
-    exponentials of rows, not of prototypes, in the softmax's sum and nowhere else.
-    Source: MSC (Audibert et al. 2024), in the form that its published code has.
+    of an anchor that has labels add up to 1. |y_i or y_p| is the size of the union, and [prototypes] is 1
+    with prototypes, else 0. Prototypes are candidates of every anchor; `beta` multiplies the exponentials of
+    rows, not of prototypes, in the softmax's sum and nowhere else.
+    Source: MSC (Audibert et al. 2024), in the form of its published code.
     """
     assert sets.rows is not None
     y_BL = sets.rows.dense(dtype)
@@ -55,7 +56,8 @@ def msc_weights(
 class MscWeights(PairWeights):
     """W_uv = alpha / (|u| |u or v|) sum_{l in u & v} 1 / N(u, l), and 1 / (|u| N(u, l)) for u's prototypes.
 
-    N(u, l) = [there are prototypes] + alpha sum_v 1 / |u or v| over the other rows v that have l.
+    N(u, l) = [there are prototypes] + alpha sum_v 1 / |u or v| over the other rows v that have l. u and v are
+    distinct label sets, u & v is their intersection, and |u or v| the size of their union.
     """
 
     def __init__(
@@ -83,15 +85,15 @@ class MscWeights(PairWeights):
         self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]
 
     def positives(self) -> Tensor:
-        """|P(i)| (N,): the rows that share a label, not counting prototypes."""
+        """Returns |P(i)| (N,), the numbers of rows that share a label, without prototypes."""
         return count_overlapping(self._distinct)
 
     def has_positive(self) -> Tensor:
-        """Whether the anchor has a positive, a row or a prototype."""
+        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
         return self.row_sums > 0
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, prototypes included, (N, D)."""
+        """Returns the own rows of (W + W^T) Z, prototypes included, (N, D)."""
         rows = len(self._distinct.index)
         product_ND = self._distinct.attract(self._both, z_BD[:rows])
         if self._prototype_M is None:
@@ -101,7 +103,7 @@ class MscWeights(PairWeights):
         return product_ND + product_VD[self._distinct.own_index]
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
-        """W^T Z of the prototypes' columns (L, D), from own rows."""
+        """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows."""
         assert self._prototype_M is not None
         index_N = self._distinct.own_index
         own_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, index_N, z_BD[: len(index_N)])
@@ -109,19 +111,19 @@ class MscWeights(PairWeights):
         return bag(set_M, offsets, own_UD, self._prototype_M[order_M])
 
     def _both(self, rows: slice, cols: slice) -> Tensor:
-        """W_uv + W_vu of a tile of sets (I, J)."""
+        """Returns W_uv + W_vu of a tile of sets (I, J)."""
         counts = self._sets.counts(rows, cols, self._dtype)
         forward_IJ = self._inverse_shared(rows, cols) / counts.anchor_size.clamp(min=1)
         backward_IJ = self._inverse_shared(cols, rows).T / counts.candidate_size.clamp(min=1)
         return (forward_IJ + backward_IJ) * (self._alpha / counts.union.clamp(min=1))
 
     def _inverse_shared(self, rows: slice, cols: slice) -> Tensor:
-        """sum_{l in u & v} 1 / N(u, l), (I, J)."""
+        """Returns sum_{l in u & v} 1 / N(u, l), (I, J)."""
         first, last = self._labels.known_offsets[[rows.start, rows.stop]].tolist()
         return cross(self._labels, rows, cols, self._dtype, self._inverse_M[first:last])
 
     def _sums(self) -> Tensor:
-        """sum_v 1 / |u or v| over the other rows v that have l, for each stored label (u, l), (M,)."""
+        """Returns sum_v 1 / |u or v| over the other rows v that have l, for each stored (u, l), (M,)."""
         total = len(self._sets)
         size_U = self._sets.sizes.to(self._dtype)
         size = tiling.tile_size(size_U.device)
@@ -141,7 +143,7 @@ class MscWeights(PairWeights):
         return sum_M
 
     def _by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
-        """The sum over the sets of the tile that have each label, (L, I)."""
+        """Returns, for each label, the sum of values over the tile's sets J that have it, (L, I)."""
         columns, offsets = self._labels.part(cols)
         _, set_J, label_offsets = by_label(LabelRows(offsets, columns, self._labels.width))
         return bag(set_J, label_offsets, value_JI)
@@ -155,7 +157,7 @@ def msc_closed(
     alpha: Above0 = 1.0,
     beta: Above0 = 1.0,
 ) -> MscWeights:
-    """Closed form of the weights over distinct label sets."""
+    """Returns the closed form of the weights, over distinct label sets."""
     return MscWeights(sets, ranks, alpha=alpha, prototypes=prototypes, repulsion=beta)
 
 

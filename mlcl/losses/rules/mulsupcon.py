@@ -26,7 +26,7 @@ def mulsupcon_weights(
     Eq. 7 divides by the number of labels in the batch, not by the number of anchors. The factor c_i puts that
     into the weights, so that the mean over all B anchors is Eq. 7 to the letter (and the sum B times it):
 
-    - `paper`: c_i = B / sum_j |y_j|. Labels that no other row has count in the divisor, as printed.
+    - `paper`: c_i = B / sum_j |y_j|. As in Eq. 7, the divisor includes labels that no other row has.
     - `paper_valid`: c_i = B / (number of (j, l) with l in y_j and P_l(j) not empty).
     - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels; a label that no other row has counts 0.
 
@@ -45,7 +45,7 @@ def mulsupcon_weights(
 def mulsupcon_closed(
     sets: LabelSets, ranks: BatchRanks, *, normalization: Normalization = "paper"
 ) -> IncidenceWeights:
-    """The weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
+    """Returns the weights as Y D Y^T over the labels that more than one row has, D = diag(1 / |P_l|)."""
     rows, own, dtype = sets.drop_unique_labels().rows, ranks.own, ranks.dtype
     assert rows is not None
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
@@ -61,7 +61,7 @@ def mulsupcon_closed(
 
 
 def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> Tensor:
-    """c_i (B,)."""
+    """Returns the factors c_i (B,) of `mulsupcon_weights`."""
     if normalization == "per_sample":
         return 1 / sets.sizes.clamp(min=1)
     terms = sets.sizes.sum() if normalization == "paper" else valid_B.sum()

@@ -12,7 +12,7 @@ from mlcl.losses.weights.incidence import IncidenceWeights, group_weights
 def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
     """W_ip = 1[p is another view of i's sample] / (number of other views).
 
-    `sample_B` (B,) integers name each row's sample. Without labels this is SupCon with one class a sample.
+    `sample_B` (B,) are integer ids of each row's sample. It is SupCon with one class for each sample.
     Source: SimCLR (Chen et al. 2020), Eq. 1; more than two views as in Khosla et al. 2020.
     """
     same_NB = sample_B[anchors, None] == sample_B
@@ -20,7 +20,7 @@ def simclr_weights(sample_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weig
 
 
 def simclr_closed(sample_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """Closed form of the weights, with one group a sample."""
+    """Returns the closed form of the weights, with one group for each sample."""
     return group_weights(torch.unique(sample_B, return_inverse=True)[1], ranks)
 
 

@@ -22,9 +22,10 @@ def simdis_rule(
     """W_ip = K_ip / |P(i)|, K_ip = K^s_ip K^d_ip, over ANY's positives P(i).
 
     `form="printed"` is Eq. 13 to the letter: K inside the logarithm, -1/|P| sum log(K p). There log K is
-    constant in the embeddings, so the gradient is ANY's and the value ANY's plus -1/|P| sum log K. The paper
-    describes re-weighted positives, which only `form="weighted"` gives. `factors` leaves one factor out: K is
-    K^s alone, or K^d alone. `normalizer="factors"` divides by sum_p K_ip instead of |P(i)|.
+    constant in the embeddings, so the gradient equals that of ANY, and the value is that of ANY plus
+    -1/|P| sum log K. The paper describes re-weighted positives, which only `form="weighted"` computes.
+    `factors` selects K = K^s K^d (`both`), K^s or K^d. `normalizer="factors"` divides by sum_p K_ip instead
+    of |P(i)|.
     Source: Similarity-Dissimilarity, Eq. 13-15; `penalty="exponential"` from its later version, appendix A.2.
     """
 

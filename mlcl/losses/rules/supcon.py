@@ -12,7 +12,8 @@ from mlcl.losses.weights.incidence import IncidenceWeights, group_weights, numbe
 def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weighting:
     """W_ip = 1[c_i = c_p] / |P(i)|.
 
-    `class_B` (B,) integers; a row without a class (-1) has no positives and is none, but stays a candidate.
+    `class_B` (B,) are integer classes. A row without a class (-1) has no positives and is no positive of
+    others, but it is a candidate.
     Source: MLCL Eq. 1 (Khosla et al. 2020, L_out).
     """
     same_NB = (class_B[anchors, None] == class_B) & (class_B[anchors, None] >= 0)
@@ -20,7 +21,7 @@ def supcon_weights(class_B: Tensor, anchors: slice, dtype: torch.dtype) -> Weigh
 
 
 def supcon_closed(class_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """Closed form of the weights, with one group a class."""
+    """Returns the closed form of the weights, with one group for each class."""
     return group_weights(number_groups(class_B, class_B >= 0), ranks)
 
 

@@ -1,4 +1,4 @@
-"""The weights W of a rule as the tiled engine uses them: as products, never as a B x B matrix.
+"""Interfaces of the weights W in the tiled engine, which needs products with W but never the B x B matrix.
 
 Shapes: N own rows (the first N of all), B rows of all processes, D embedding, L prototypes, U distinct sets
 (the first V of them in own rows).
@@ -17,16 +17,16 @@ from mlcl.losses.sets import LabelSets
 from mlcl.losses.tiling import tiles
 
 Number = float | Tensor
-"""A number, or a tensor of no dimension whose value the host does not know."""
+"""A float, or a tensor without dimensions on a device, whose value the host has not read."""
 
 
 class BatchRanks:
-    """The processes that share a batch, and this process's own rows, which are the first and its anchors.
+    """The processes that share a batch, and this process's own rows: the first rows, which are its anchors.
 
-    All processes make the same calls in one order. This class is one process that holds a batch alone;
-    `batch.ManyRanks` are several. `size` is their number, `own` the number of own rows, `dtype` and `device`
-    are those of the embeddings. Labels may still be in the host's memory, see `LossSpec.on_host`; a device of
-    None stands for the labels' device.
+    All processes must make the same calls in the same order. This class is for one process that holds a batch
+    alone, `batch.ManyRanks` for several processes. `size` is their number, `own` the number of own rows,
+    `dtype` and `device` are those of the embeddings. A device of None stands for the labels' device. Labels
+    may be in the host's memory although the embeddings are not, see `LossSpec.on_host`.
     """
 
     size = 1
@@ -45,7 +45,7 @@ class BatchRanks:
         return row
 
     def local_rows(self, row: Tensor) -> Tensor:
-        """The inverse of `global_rows`."""
+        """Converts numbers of `global_rows` back to row numbers of this process."""
         return row
 
 
@@ -62,18 +62,21 @@ class PairWeights(ABC):
 
     @abstractmethod
     def positives(self) -> Tensor:
-        """|P(i)|, the number of positives of each own anchor (N,)."""
+        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
 
     @abstractmethod
     def attract(self, z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, (N, D)."""
+        """Returns the own rows of (W + W^T) Z, (N, D)."""
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
-        """W^T Z of the prototypes' columns (L, D), from own rows; the prototypes are the last rows of Z."""
+        """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows.
+
+        The prototypes are the last rows of Z.
+        """
         raise NotImplementedError("this rule gives prototypes no weight")
 
     def both(self, rows: slice, cols: slice) -> Tensor:
-        """W_ij + W_ji of a tile of rows (I, J), 0 where i = j: for similarities that are not bilinear."""
+        """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j, for distances as similarities."""
         raise NotImplementedError("this rule has no tiles of weights")
 
     def has_positive(self) -> Tensor:
@@ -81,26 +84,27 @@ class PairWeights(ABC):
         return self.positives() > 0
 
     def to(self, device: torch.device) -> PairWeights:
-        """Moves its tensors to a device, without waiting for it, and returns itself."""
+        """Moves all tensors of this object to a device, without waiting for it, and returns the object."""
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 setattr(self, name, sent(value, device))
         return self
 
     def at(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
-        """The weights at given embeddings: logits are ratio z_i . z_p, `_lse_N` their logsumexp (N,).
+        """Returns the weights for given embeddings.
 
+        The logits are ratio z_i . z_p, and `_lse_N` is their logsumexp (N,) over an anchor's candidates.
         Weights that depend on the labels alone return themselves.
         """
         return self
 
 
 class DistinctSets:
-    """The distinct label sets of a batch, found where the labels are and copied to `device`.
+    """The distinct label sets of a batch, computed on the labels' device and copied to `ranks.device`.
 
     `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
-    the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the set of each row,
-    `own_index` (N,) of each own row; own rows have the first `own` sets.
+    the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the index of each row's
+    set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own` ones.
     """
 
     def __init__(self, sets: LabelSets, ranks: BatchRanks) -> None:
@@ -113,7 +117,10 @@ class DistinctSets:
         self.reduced = distinct.drop_unique_labels().to(device)
 
     def attract(self, both: Callable[[slice, slice], Tensor], z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, (N, D). `both` gives W_uv + W_vu of a tile, which may be changed."""
+        """Returns the own rows of (W + W^T) Z, (N, D).
+
+        `both` returns W_uv + W_vu of a tile of sets (I, J), a tensor that may be overwritten.
+        """
         group_UD = z_BD.new_zeros(len(self.sets), z_BD.shape[1]).index_add_(0, self.index, z_BD)
         sum_VD = z_BD.new_zeros(self.own, z_BD.shape[1])
         itself_V = z_BD.new_zeros(self.own)

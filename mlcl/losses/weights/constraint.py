@@ -1,4 +1,4 @@
-"""The hierarchy constraint, and its form between levels, with weights from the levels' mean losses.
+"""The hierarchy constraint of HiConE and HiMulConE, and its form for the mean losses of levels.
 
 Shapes: N own rows, B rows, H levels, D embedding.
 """
@@ -18,7 +18,10 @@ from mlcl.losses.weights.paths import Paths
 
 
 class Constrained(PairWeights):
-    """The part of both granularities that depends on labels alone; `at` gives the weights at embeddings."""
+    """The base class for both granularities, with the values that depend on labels alone.
+
+    `at` returns the weights for given embeddings.
+    """
 
     def __init__(self, paths: Paths, shares: Sequence[float], ranks: BatchRanks, detach: bool) -> None:
         self.paths, self.ranks, self.detach = paths, ranks, detach
@@ -27,29 +30,29 @@ class Constrained(PairWeights):
         self.count = paths.counts()
 
     def positives(self) -> Tensor:
-        """|P(i)| (N,), the positives of the coarsest level that has a weight."""
+        """Returns |P(i)| (N,), the number of positives at the coarsest level with a weight above 0."""
         return (self.count[:, : self.own] * (self.share_H[:, None] > 0)).amax(0)
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """Raises NotImplementedError: the weights follow from the embeddings, see `at`."""
+        """Raises NotImplementedError, since the weights depend on the embeddings: `at` returns them."""
         raise NotImplementedError("the weights follow from the embeddings: call at first")
 
 
 class ConstrainedLevels(Constrained):
-    """The constraint between levels: a level's mean loss is never below a finer level's."""
+    """The constraint between levels: a level's mean loss is at least the largest of the finer levels."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._levels = [self._level(level) for level in range(self.paths.levels)]
 
     def to(self, device: torch.device) -> PairWeights:
-        """Moves the weights of each level too."""
+        """Moves all tensors to a device, with those of the weights of each level, and returns the object."""
         for weights in self._levels:
             weights.to(device)
         return super().to(device)
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
-        """Computes each level's loss in closed form, and from it the share of each level in the sum."""
+        """Computes each level's loss in closed form, and returns weights that follow the largest losses."""
         levels = self._levels
         own_ND = z_BD[: self.own]
         terms = [
@@ -69,7 +72,7 @@ class ConstrainedLevels(Constrained):
         return _LevelMix(levels, self.share_H.masked_fill(moved_H, 0), self.positives(), constant)
 
     def _level(self, level: int) -> PairWeights:
-        """Weights 1 / |P_l| for the pairs of one level."""
+        """Returns the weights of the pairs of one level, 1 / |P_l|."""
         weight_HB = torch.zeros(self.count.shape, dtype=self.dtype, device=self.count.device)
         weight_HB[level] = safe_divide(torch.ones_like(weight_HB[level]), self.count[level].to(self.dtype))
         others_N = self.count[level, : self.own]

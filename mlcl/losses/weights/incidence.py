@@ -1,4 +1,4 @@
-"""Weights that add up over the groups that two rows share: classes, label sets, labels, levels of a path.
+"""Weights that are sums over the groups that two rows share: classes, label sets, labels, or path prefixes.
 
 Shapes: N own rows, B rows, L groups, M stored entries, D embedding.
 """
@@ -18,10 +18,10 @@ from mlcl.losses.weights.base import BatchRanks, PairWeights
 
 @dataclass(frozen=True)
 class Incidence:
-    """W_ip = sum_l a_il y_pl for p != i, in the pattern of the sparse rows Y.
+    """W_ip = sum_l a_il y_pl for p != i, where Y (`rows`) says which row is in which group.
 
-    `values` (M,) are the a_il of Y's entries. `symmetric` says that a_il is equal for all rows in group l,
-    which makes W symmetric.
+    `values` (M,) are the a_il of Y's stored entries. `symmetric` says that a_il is equal for all rows in
+    group l, which makes W symmetric.
     """
 
     rows: LabelRows
@@ -30,7 +30,10 @@ class Incidence:
 
 
 class IncidenceWeights(PairWeights):
-    """W Z = A (Y^T Z) - diag(A 1) Z in O(M D), and its transpose Y (A^T Z) - diag(A 1) Z."""
+    """The weights of an `Incidence`: W Z = A (Y^T Z) - diag(A 1) Z, and W^T Z = Y (A^T Z) - diag(A 1) Z.
+
+    Each product takes O(M D).
+    """
 
     def __init__(
         self, incidence: Incidence, row_sums_N: Tensor, positives: Callable[[], Tensor], own: int
@@ -46,15 +49,15 @@ class IncidenceWeights(PairWeights):
         self._own_M, self._by_group_M = value_M[: len(self._columns)], value_M[order_M]
 
     def positives(self) -> Tensor:
-        """|P(i)| (N,)."""
+        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
         return self._positives().to(self.row_sums.device)
 
     def has_positive(self) -> Tensor:
-        """Whether each own anchor has a weight above 0."""
+        """Whether each own anchor has a weight above 0, as bool (N,)."""
         return self.row_sums > 0
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, (N, D)."""
+        """Returns the own rows of (W + W^T) Z, (N, D)."""
         own_M, by_group_M = self._own_M.to(z_BD.dtype), self._by_group_M.to(z_BD.dtype)
         itself_N1 = self._of_own(z_BD.new_ones(self._width, 1), own_M)
         own_ND = z_BD[: len(self._offsets) - 1]
@@ -65,28 +68,31 @@ class IncidenceWeights(PairWeights):
         return forward_ND.add_(backward_ND).sub_(itself_N1 * own_ND)
 
     def _of_own(self, table_LD: Tensor, weight_M: Tensor | None = None) -> Tensor:
-        """For each own row, the (weighted) sum over its groups (N, D)."""
+        """Returns, for each own row, the (weighted) sum of the table's rows of its groups (N, D)."""
         return bag(self._columns, self._offsets, table_LD, weight_M)
 
     def _of_groups(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
-        """For each group, the (weighted) sum over its rows (L, D)."""
+        """Returns, for each group, the (weighted) sum of its rows' embeddings (L, D)."""
         return bag(self._row_M, self._group_offsets, z_BD, weight_M)
 
 
 def group_sizes(group_B: Tensor) -> Tensor:
-    """The number of rows in each row's group (B,); 0 for a row in no group (-1)."""
+    """Returns the number of rows in each row's group (B,); 0 for a row in no group (-1)."""
     known_B = group_B >= 0
     size = torch.bincount(group_B[known_B]) if bool(known_B.any()) else group_B.new_zeros(1)
     return torch.where(known_B, size[group_B.clamp(min=0)], 0)
 
 
 def number_groups(value_B: Tensor, known_B: Tensor) -> Tensor:
-    """Numbers equal values 0, 1, ... without gaps; -1 where not known."""
+    """Numbers the groups of equal values; returns each row's group (B,), -1 for a row that is not known."""
     return torch.where(known_B, torch.unique(value_B, return_inverse=True)[1], -1)
 
 
 def group_weights(group_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """W_ip = 1[same group] / (n - 1), n the number of rows in the group; -1 is in no group."""
+    """Returns the weights W_ip = 1[same group] / (n - 1), where n is the number of rows in the group.
+
+    `group_B` numbers the groups; a row with -1 is in no group.
+    """
     size_B = group_sizes(group_B)
     width = int(group_B.max()) + 1 if len(group_B) else 0
     weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(ranks.dtype), 0)

@@ -24,7 +24,7 @@ Factor = Callable[[LabelCounts], Tensor | tuple[Tensor, Tensor]]
 
 
 def share_label(counts: LabelCounts) -> tuple[Tensor, Tensor]:
-    """A factor of K = 1 for sets that share a label, which are the positives."""
+    """Returns the positives, pairs that share a label, as bool, and their K = 1: the factor of ANY."""
     positive = counts.shared > 0
     return positive, positive.to(counts.shared.dtype)
 
@@ -34,12 +34,13 @@ class OverlapRule:
     """W_ip = K_ip 1[p in P(i)] / n_i.
 
     Args:
-        factor: Computes K from the counts of pairs of label sets. Pairs that share a label are positive; a
-            `factor` with other positives returns (positive as bool, K), with K = 0 where not positive.
-        normalizer: n_i: the number of `positives`, the sum of their K (`factors`), or the number of
-            `candidates`.
-        constant: A value that is summed over the positives, divided by n_i and subtracted from the anchor's
-            term.
+        factor: A function that computes K from the counts of pairs of label sets. Pairs that share a label
+            are positive; for other positives, `factor` returns (positive as bool, K), with K = 0 for pairs
+            that are not positive.
+        normalizer: The divisor n_i: the number of `positives`, the sum of their K (`factors`), or the number
+            of `candidates`.
+        constant: A function of the counts whose values are summed over the positives, divided by n_i and
+            subtracted from the anchor's term of the loss.
         symmetric: Whether K_ip = K_pi, which saves half of the work.
 
     Example:
@@ -52,7 +53,7 @@ class OverlapRule:
     symmetric: bool = False
 
     def dense(self, sets: LabelSets, anchors: slice, dtype: torch.dtype) -> Weighting:
-        """The weights by their definition, N x B."""
+        """Returns the weights as a matrix N x B, computed by their definition."""
         counts = sets.counts(anchors, slice(0, len(sets)), dtype)
         positive_NB, factor_NB = self.positive_and_factor(counts)
         positive_NB = positive_NB & candidate_mask(anchors, len(sets), sets.sizes.device)
@@ -66,11 +67,11 @@ class OverlapRule:
         return Weighting(safe_divide(factor_NB.to(dtype), divisor_N[:, None]), positives_N, constant_N)
 
     def closed(self, sets: LabelSets, ranks: BatchRanks) -> OverlapWeights:
-        """The weights in closed form."""
+        """Returns the weights in closed form, for the tiled engine."""
         return OverlapWeights(self, sets, ranks)
 
     def positive_and_factor(self, counts: LabelCounts) -> tuple[Tensor, Tensor]:
-        """Whether pairs are positive, and their K."""
+        """Returns whether pairs are positive, as bool, and their K."""
         found = self.factor(counts)
         if isinstance(found, tuple):
             return found
@@ -78,13 +79,13 @@ class OverlapRule:
         return positive, torch.where(positive, found, 0)
 
     def divisor(self, positives: Tensor, factors: Tensor, rows: int) -> Tensor:
-        """n_i from the numbers of positives and the sums of K."""
+        """Returns n_i, given the anchors' numbers of positives, their sums of K, and the number of rows."""
         if self.normalizer == "candidates":
             return torch.full_like(factors, rows - 1)
         return factors if self.normalizer == "factors" else positives
 
     def parts(self, counts: LabelCounts, dtype: torch.dtype) -> list[Tensor]:
-        """Whether pairs are positive, their K and, if the rule has one, their constant, as numbers."""
+        """Returns whether pairs are positive (1 or 0), their K and, if the rule has one, their constant."""
         positive_IJ, factor_IJ = self.positive_and_factor(counts)
         parts = [positive_IJ.to(dtype), factor_IJ.to(dtype)]
         if self.constant is not None:
@@ -93,7 +94,7 @@ class OverlapRule:
 
 
 class SetPairs:
-    """K_uv and K_vu of the first `own` distinct sets with all sets; they are kept if they are few."""
+    """Computes K_uv and K_vu of own rows' distinct sets u with all sets v, and keeps them if they are few."""
 
     def __init__(self, rule: OverlapRule, distinct: DistinctSets) -> None:
         self._rule, self._own, self._rows_U = rule, distinct.own, distinct.rows
@@ -101,7 +102,10 @@ class SetPairs:
         self._kept: Tensor | None = None
 
     def sums(self) -> Tensor:
-        """Positives, factors and constants (3, V) of each own set, summed over all rows but one of it."""
+        """Returns the sums of positives, K and constants (3, V) for an anchor with each own set.
+
+        The sums are over all other rows, so that one row of the anchor's own set is left out.
+        """
         rows_U = self._rows_U
         totals_3V = rows_U.new_zeros(3, self._own)
         kept = self._space()
@@ -122,7 +126,7 @@ class SetPairs:
         return totals_3V
 
     def of_sets(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """K_uv and K_vu of a tile of sets (I, J), which must not be changed."""
+        """Returns K_uv and K_vu of a tile of sets (I, J), as tensors that must not be overwritten."""
         if self._kept is None:
             forward, backward = self._parts(rows, cols)
             return forward[1], backward[1]
@@ -130,7 +134,7 @@ class SetPairs:
         return forward_IJ, forward_IJ if self._rule.symmetric else self._kept[cols, rows].T
 
     def of_rows(self, index_I: Tensor, index_J: Tensor) -> tuple[Tensor, Tensor] | None:
-        """K_ip and K_pi of rows with these sets (I, J); None where they have not been kept."""
+        """Returns K_ip and K_pi of rows with these sets (I, J); None if the K have not been kept."""
         if self._kept is None:
             return None
         forward_IJ = self._kept.index_select(0, index_I).index_select(1, index_J)
@@ -139,7 +143,7 @@ class SetPairs:
         return forward_IJ, self._kept.index_select(0, index_J).index_select(1, index_I).T
 
     def _space(self) -> Tensor | None:
-        """A buffer for K_uv (V, U), if it is small and holds K_vu too."""
+        """Returns a buffer for K_uv (V, U), or None if it would be large or would not contain all K_vu."""
         shape = self._own, len(self._rows_U)
         if shape[0] * shape[1] > tiling.KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
@@ -157,9 +161,10 @@ class SetPairs:
 
 
 class OverlapWeights(PairWeights):
-    """W over distinct sets; two views of each sample have half as many sets as rows. O(V U D) a product.
+    """The weights of an `OverlapRule`, computed over distinct label sets; a product takes O(V U D).
 
-    The pairs of sets are computed twice, tile by tile: for the n_i, and for the product.
+    The views of a sample have the same set. Unless they are kept, the K of pairs of sets are computed twice,
+    tile by tile: for the n_i, and for the product.
     """
 
     def __init__(self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks) -> None:
@@ -178,11 +183,11 @@ class OverlapWeights(PairWeights):
             self.constant = -(constant_V[index_N] * self._inverse_B[: ranks.own])
 
     def positives(self) -> Tensor:
-        """|P(i)| (N,)."""
+        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
         return self._positives_N
 
     def attract(self, z_BD: Tensor) -> Tensor:
-        """The own rows of (W + W^T) Z, (N, D)."""
+        """Returns the own rows of (W + W^T) Z, (N, D)."""
         inverse_U = self._inverse_U
         return self._distinct.attract(
             lambda rows, cols: self._both(*self._pairs.of_sets(rows, cols), inverse_U[rows], inverse_U[cols]),
@@ -190,7 +195,7 @@ class OverlapWeights(PairWeights):
         )
 
     def both(self, rows: slice, cols: slice) -> Tensor:
-        """W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
+        """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
         factors = self._pairs.of_rows(self._distinct.index[rows], self._distinct.index[cols])
         if factors is None:
             self._rows = self._rows.to(self._inverse_B.device)
@@ -203,13 +208,13 @@ class OverlapWeights(PairWeights):
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
 
     def _both(self, forward_IJ: Tensor, backward_IJ: Tensor, inverse_I: Tensor, inverse_J: Tensor) -> Tensor:
-        """W_uv + W_vu of a tile (I, J), from K_uv and K_vu."""
+        """Returns W_uv + W_vu of a tile (I, J), given K_uv, K_vu and the 1 / n of rows and columns."""
         if self._rule.symmetric:
             return forward_IJ * (inverse_I[:, None] + inverse_J)
         return (forward_IJ * inverse_I[:, None]).addcmul_(backward_IJ, inverse_J)
 
 
 def count_overlapping(distinct: DistinctSets) -> Tensor:
-    """The number of other rows that share a label with each own row (N,)."""
+    """Returns the number of other rows that share a label with each own row (N,)."""
     positives_V: Tensor = SetPairs(OverlapRule(share_label, symmetric=True), distinct).sums()[0]
     return positives_V[distinct.own_index].round().long()

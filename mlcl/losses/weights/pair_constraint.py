@@ -1,4 +1,4 @@
-"""The hierarchy constraint between pairs: weights from the pair losses and each level's largest one.
+"""The hierarchy constraint between pairs, with weights from the pair losses and each level's largest loss.
 
 Shapes: N own rows, B rows, H levels, D embedding; I, J of a tile.
 """
@@ -23,9 +23,10 @@ from mlcl.losses.weights.constraint import Constrained
 
 @dataclass(frozen=True)
 class _Tile:
-    """The row numbers of a tile, and the number of levels at which each of its pairs is positive (I, J).
+    """A tile of pairs: its row numbers, and the number of levels at which each pair is positive (I, J).
 
-    `mirrored`: the columns are own anchors too, whose pairs with the rows are in no other tile.
+    `mirrored` says that the columns are own anchors, too, and that no other tile has their pairs with the
+    rows.
     """
 
     rows: Tensor
@@ -34,11 +35,14 @@ class _Tile:
     mirrored: bool
 
     def logits(self, z_BD: Tensor, ratio: Number) -> Tensor:
-        """ratio z_i . z_j (I, J), which rounds like ratio z_j . z_i."""
+        """Returns the logits ratio z_i . z_j (I, J), which round like ratio z_j . z_i."""
         return (z_BD[self.rows] @ z_BD[self.cols].T).mul_(ratio)
 
     def losses(self, logit_IJ: Tensor, lse_B: Tensor) -> Iterator[tuple[Tensor, int, Tensor]]:
-        """Yields anchors, the axis of their partners, and the pair losses, for each side with anchors."""
+        """Yields anchors, the axis of their candidates, and the pair losses (I, J).
+
+        They are yielded for the rows as anchors, and then, for a mirrored tile, for the columns as anchors.
+        """
         yield self.rows, 1, lse_B[self.rows, None] - logit_IJ
         if self.mirrored:
             yield self.cols, 0, lse_B[self.cols] - logit_IJ
@@ -47,12 +51,15 @@ class _Tile:
 class ConstrainedPairs(Constrained):
     """The constraint between pairs: pair losses below the largest of the finer levels are raised to it.
 
-    Three passes over the tiles in which rows share a level, the only ones with positives: for the largest
-    losses, for the weights' row sums, and for the product.
+    It takes three passes over the tiles in which rows share a level, since only these have positives: for the
+    largest losses, for the weights' row sums, and for the product.
     """
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
-        """Finds the raised pairs; each gives its weight to the largest pair."""
+        """Returns the weights for given embeddings, in which the weight of a raised pair moves.
+
+        It moves to the pair with the largest loss of the finer levels. With `detach` it becomes a constant.
+        """
         lse_B = self.ranks.share(lse_N)
         loss_BH = self.ranks.share(self._largest(z_BD, lse_B, ratio))
         largest_H = loss_BH.amax(0)
@@ -84,7 +91,10 @@ class ConstrainedPairs(Constrained):
         self._may_share = self._sorted.may_share(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
-        """Tiles of own rows with all rows where pairs share a level; kept between passes if they are few."""
+        """Returns the tiles of own rows with all rows in which pairs may share a level.
+
+        They are kept between passes if they are few.
+        """
         return self._kept_tiles if self.own * self.count.shape[1] <= tiling.KEPT else self._make_tiles()
 
     @cached_property
@@ -103,7 +113,7 @@ class ConstrainedPairs(Constrained):
                 yield _Tile(order_B[rows], order_B[cols], depth_IJ, i < j < own)
 
     def _largest(self, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
-        """The largest pair loss of each own anchor and level (N, H); -inf where it has no pair."""
+        """Returns the largest pair loss of each own anchor at each level (N, H); -inf without a positive."""
         loss_HN = z_BD.new_full((self.paths.levels, self.own), -torch.inf)
         for tile in self.tiles():
             for anchors, axis, loss_IJ in tile.losses(tile.logits(z_BD, ratio), lse_B):
@@ -114,9 +124,10 @@ class ConstrainedPairs(Constrained):
         return loss_HN.T.contiguous()
 
     def _partners(self, anchor_H: Tensor, z_BD: Tensor, lse_B: Tensor, ratio: Number) -> Tensor:
-        """The row with which each level's anchor has its largest loss at that level (H,).
+        """Returns the row with which each level's anchor has its largest loss at that level (H,).
 
-        The anchor's process decides, since products of rows in another order round differently.
+        The result of the anchor's own process is used by all, since products of rows in another order round
+        differently.
         """
         depth_HB = self.paths.depth_of(anchor_H).scatter_(1, anchor_H[:, None], 0)
         loss_HB = lse_B[anchor_H, None] - (z_BD[anchor_H] @ z_BD.T).mul_(ratio)
@@ -127,7 +138,10 @@ class ConstrainedPairs(Constrained):
         return self.ranks.local_rows(chosen_BH.gather(0, anchor_H[None])[0])
 
     def _first(self, wanted_BH: Tensor) -> Tensor:
-        """The first wanted row of each level in the order of ranks (H,): all processes find the same."""
+        """Returns the first row that is wanted at each level (H,), in the order of ranks.
+
+        In this order all processes find the same row.
+        """
         global_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
         return self.ranks.local_rows(torch.where(wanted_BH, global_B[:, None], len(wanted_BH) - 1).amin(0))
 
@@ -135,7 +149,7 @@ class ConstrainedPairs(Constrained):
 def _runs(key: Tensor, start: int, size: int) -> list[slice]:
     """Cuts rows with sorted keys, numbered from `start`, into runs of at most `size`.
 
-    Rows of one key are cut only where they are more than `size`, so that few runs share a key.
+    Rows with equal keys are divided only if there are more than `size`, so that few runs share a key.
     """
     lengths, length = [], 0
     for count in torch.unique_consecutive(key, return_counts=True)[1].tolist():
@@ -150,9 +164,9 @@ def _runs(key: Tensor, start: int, size: int) -> list[slice]:
 
 
 def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
-    """For each level, M_{l+1}, the largest loss of the finer levels, and the level that has it (H,).
+    """Returns, for each level, M_{l+1}, the largest loss of the finer levels, and the level that has it (H,).
 
-    Of several levels it is the finest. -inf, and any level, where no finer level has a loss.
+    In a tie the finest level is returned; if no finer level has a loss, -inf and an arbitrary level.
     """
     levels = len(largest_H)
     finer_HH = torch.ones(levels, levels, dtype=torch.bool, device=largest_H.device).tril(-1)
@@ -161,7 +175,10 @@ def _floors(largest_H: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _RaisedPairs(PairWeights):
-    """A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus what is raised to the pair."""
+    """The weights A_ip = sum_l share_l / |P_l(i)| 1[p in P_l(i), l_ip >= M_{l+1}], plus moved weights.
+
+    The pair with the largest loss of the finer levels gets the weights of the pairs that are raised to it.
+    """
 
     def __init__(
         self, levels: ConstrainedPairs, lse_B: Tensor, ratio: Number, floor_H: Tensor, bound: Tensor
@@ -181,7 +198,7 @@ class _RaisedPairs(PairWeights):
         return self._levels.positives()
 
     def fill_row_sums(self, z_BD: Tensor) -> Tensor:
-        """Computes the row sums; returns the weight of each own anchor's raised pairs, by level (N, H)."""
+        """Computes `row_sums`; returns the weight of each own anchor's raised pairs at each level (N, H)."""
         own = len(self.row_sums)
         kept_HN = torch.zeros_like(self._each_HB[:, :own])
         for tile in self._levels.tiles():
@@ -193,7 +210,7 @@ class _RaisedPairs(PairWeights):
         return (each_HN * (self._levels.count[:, :own] - kept_HN)).T.contiguous()
 
     def add_pairs(self, anchor_H: Tensor, partner_H: Tensor, mass_H: Tensor) -> None:
-        """Adds to each level's pair the weight of the pairs that are raised to it."""
+        """Adds weights `mass_H` to the pairs of `anchor_H` with `partner_H`, one pair for each level."""
         self._pairs = anchor_H, partner_H, mass_H
         own = len(self.row_sums)
         # The weight of other processes' rows goes to a last entry.
@@ -214,7 +231,7 @@ class _RaisedPairs(PairWeights):
         return sum_ND[:own]
 
     def _weights(self, tile: _Tile, logit_IJ: Tensor) -> Tensor:
-        """A_ij + A_ji."""
+        """Returns A_ij + A_ji of a tile (I, J), without the weights that `add_pairs` moves."""
         weight_IJ = torch.zeros_like(logit_IJ)
         for lse, each_HX in (
             (self._lse_B[tile.rows, None], self._each_HB[:, tile.rows, None]),

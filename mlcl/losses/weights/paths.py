@@ -1,4 +1,4 @@
-"""Paths through a hierarchy: the number of levels that rows share, and weights that add up over levels.
+"""Paths through a hierarchy: the number of levels that rows share, and weights that are sums over levels.
 
 Shapes: N own rows (the first), B rows, H levels; I and J are slices of rows.
 """
@@ -20,9 +20,11 @@ from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_siz
 
 
 class Paths(ABC):
-    """The paths of B rows. Rows that share a level share the coarser ones too: a pair has a depth.
+    """The paths of B rows.
 
-    `levels` is H. `key` (B,) sorts rows that share levels together, -1 for a row without a known level.
+    Two rows that share a level share the coarser levels, too; the number of levels they share is their depth.
+    `levels` is H. Sorting by `key` (B,) puts rows that share levels next to each other; it is -1 for a row
+    without a known level.
     """
 
     levels: int
@@ -30,23 +32,23 @@ class Paths(ABC):
 
     @abstractmethod
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """Number of levels (I, J) that two rows share from the coarsest on; arbitrary on the diagonal."""
+        """Returns the depth of pairs (I, J), the number of levels that they share; arbitrary if i = j."""
 
     @abstractmethod
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """Number of levels (A, B) that each of these rows shares with each row of the batch, int8."""
+        """Returns the depth of each of these rows with each row of the batch, as int8 (A, B)."""
 
     @abstractmethod
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Whether each two of these runs of rows, sorted by `key`, may have pairs that share a level."""
+        """Returns, for each two runs of rows sorted by `key`, whether their rows may share a level."""
 
     @abstractmethod
     def take(self, index: Tensor) -> Paths:
-        """The given rows, in that order, to be used for `depth` alone."""
+        """Returns the paths of the rows with these numbers, for use by `depth` and `may_share` only."""
 
     @abstractmethod
     def counts(self) -> Tensor:
-        """|P_l(i)|: the other rows that share level l with row i (H, B), int64."""
+        """Returns |P_l(i)|, the number of other rows that share level l with row i, as int64 (H, B)."""
 
     @abstractmethod
     def weights(
@@ -57,14 +59,15 @@ class Paths(ABC):
         *,
         symmetric: bool = True,
     ) -> PairWeights:
-        """W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
+        """Returns the weights W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
 
-        `symmetric` says that a_il is equal for all rows with i's path through level l.
+        `row_sums_N` are their row sums, and `positives` computes |P(i)| (N,). `symmetric` says that a_il is
+        equal for all rows with i's path through level l.
         """
 
 
 class OnePath(Paths):
-    """One path a row, as groups of rows with the same path through a level."""
+    """Paths of rows that have one path each, as the groups of rows with equal paths down to each level."""
 
     def __init__(self, groups_HB: Tensor, ranks: BatchRanks) -> None:
         self.levels = len(groups_HB)
@@ -74,14 +77,17 @@ class OnePath(Paths):
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The groups, on the device on which they are compared; a row in no group has a number of its own."""
+        """The groups on the device that compares them; a row in no group has a unique negative number."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
         return sent(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
     def of(cls, path_BH: Tensor, ranks: BatchRanks) -> OnePath:
-        """Groups from paths, coarse first; from its first unknown label (-1) on, a row is in no group."""
+        """Computes the groups from paths (B, H), coarse level first.
+
+        From its first unknown level (-1) on, a row is in no group.
+        """
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
         for label_B in path_BH.unbind(1):
@@ -92,7 +98,7 @@ class OnePath(Paths):
         return cls(torch.stack(groups), ranks)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """Compares the groups of each level."""
+        """Returns the depth of pairs (I, J), the number of levels at which their groups are equal."""
         key_HI, key_HJ = self._keys[:, rows], self._keys[:, cols]
         depth_IJ = torch.zeros(key_HI.shape[1], key_HJ.shape[1], dtype=torch.int8, device=key_HI.device)
         on_host = is_host(depth_IJ.device)
@@ -105,22 +111,22 @@ class OnePath(Paths):
         return depth_IJ
 
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """Compares the groups of each level."""
+        """Returns the depth of each of these rows with all rows (A, B), from the groups of each level."""
         return (self._keys[:, index_A, None] == self._keys[:, None]).sum(0, dtype=torch.int8)
 
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Whether the ranges of the runs' coarsest groups overlap."""
+        """Returns, for each two runs, whether the ranges of their coarsest groups overlap."""
         first_R = self.key[[run.start for run in runs]]
         last_R = self.key[[run.stop - 1 for run in runs]]
         meets: list[list[bool]] = ((first_R[:, None] <= last_R) & (first_R <= last_R[:, None])).tolist()
         return meets
 
     def take(self, index: Tensor) -> OnePath:
-        """The given rows; groups keep their numbers."""
+        """Returns the paths of the rows with these numbers; groups keep their numbers."""
         return OnePath(self._groups[:, index], self._ranks)
 
     def counts(self) -> Tensor:
-        """The sizes of the groups, less the row itself."""
+        """Returns the size of each row's group at each level, minus the row itself (H, B)."""
         return torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in self._groups])
 
     def weights(
@@ -131,7 +137,7 @@ class OnePath(Paths):
         *,
         symmetric: bool = True,
     ) -> IncidenceWeights:
-        """Weights over the groups of the levels that have a weight; a row is in one group of each."""
+        """Returns weights that are sums over groups; a row is in one group of each level with a weight."""
         used_H = weight_HB.any(1)
         groups_HB, weight_HB = self._groups[used_H], weight_HB[used_H]
         known_BH = (groups_HB >= 0).T

@@ -1,6 +1,6 @@
-"""Several paths a row through a hierarchy, as the nodes that they go through.
+"""Paths of rows that may have several paths through a hierarchy, as the sets of the paths' nodes.
 
-The depth of a pair of rows is the finest level of which they share a node.
+The depth of a pair of rows is the number of levels down to the finest level at which they share a node.
 
 Shapes: N own rows, B rows, H levels, L nodes, M stored nodes, U distinct rows (the first V of them in own
 rows), D embedding; I and J are slices of rows.
@@ -24,7 +24,7 @@ from mlcl.losses.weights.paths import Paths
 
 
 class NodeDepth:
-    """Computes the number of levels up to the finest of which pairs of rows share a node."""
+    """Computes the depth of pairs: the number of levels down to the finest at which they share a node."""
 
     def __init__(self, nodes: LabelRows) -> None:
         self._nodes = nodes
@@ -35,12 +35,12 @@ class NodeDepth:
         self._score_L = sent(score_H.repeat_interleave(torch.tensor(nodes.levels)), nodes.device)
 
     def __call__(self, rows: slice, cols: slice) -> Tensor:
-        """The depth of a tile of rows (I, J), int8; for a row with itself, its number of known levels."""
+        """Returns the depth of a tile of rows, int8 (I, J); for a row with itself, its number of levels."""
         score_M = self._score_L[self._nodes.part(rows)[0]]
         return self._depth(cross(self._nodes, rows, cols, torch.float64, score_M))
 
     def of_rows(self, index_A: Tensor) -> Tensor:
-        """The depth of these rows with all rows (A, B)."""
+        """Returns the depth of each of these rows with all rows (A, B)."""
         nodes = self._nodes
         has_MA = (nodes.row_index()[:, None] == index_A).double()
         score_LA = has_MA.new_zeros(nodes.width, len(index_A)).index_add_(0, nodes.columns, has_MA)
@@ -54,9 +54,10 @@ class NodeDepth:
 
 
 class SeveralPaths(Paths):
-    """Rows of nodes with their parents, `sets.rows.levels` of them at each level.
+    """Paths of rows that are given by sets of nodes, which include the parents of each node.
 
-    Their structure is computed where the labels are, the depth of pairs on the device of the ranks.
+    The hierarchy has `sets.rows.levels` nodes at each level. `key` is computed on the labels' device, the
+    depth of pairs on the device of the ranks.
     """
 
     def __init__(self, sets: LabelSets, ranks: BatchRanks) -> None:
@@ -68,15 +69,15 @@ class SeveralPaths(Paths):
         self.key = torch.where(sets.sizes > 0, first_B, -1)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """The number of levels up to the finest of which pairs share a node."""
+        """Returns the depth of pairs (I, J), see `NodeDepth`."""
         return self._depth(rows, cols)
 
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """The depth of these rows with all (A, B), int8."""
+        """Returns the depth of each of these rows with all rows, int8 (A, B)."""
         return self._depth.of_rows(index_A)
 
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Whether the runs share a node of the coarsest level."""
+        """Returns, for each two runs, whether they share a node of the coarsest level."""
         assert self._sets.rows is not None
         has_RL = torch.zeros(len(runs), self._sets.rows.width, dtype=torch.float32)
         for has_L, run in zip(has_RL, runs, strict=True):
@@ -86,11 +87,11 @@ class SeveralPaths(Paths):
         return shared
 
     def take(self, index: Tensor) -> SeveralPaths:
-        """The given rows, with the same nodes."""
+        """Returns the paths of the rows with these numbers, in this order."""
         return SeveralPaths(self._sets.take(index), self._ranks)
 
     def counts(self) -> Tensor:
-        """Counts over pairs of distinct rows; each process counts for its own rows."""
+        """Returns |P_l(i)| (H, B), counted over pairs of distinct sets, in each process for its own rows."""
         distinct, depth = self._distinct, self._distinct_depth
         count_HV = distinct.rows.new_zeros(self.levels, distinct.own)
         for rows, cols, mirrored in tiles(distinct.rows.device, distinct.own, len(distinct.rows)):
@@ -113,7 +114,7 @@ class SeveralPaths(Paths):
         *,
         symmetric: bool = True,  # noqa: ARG002 (W_ij and W_ji are added up)
     ) -> PairWeights:
-        """Weights over pairs of distinct rows; rows of one set have equal weights."""
+        """Returns weights over pairs of distinct sets; rows with equal sets must have equal `weight_HB`."""
         weight_HU = weight_HB.new_zeros(self.levels, len(self._distinct.rows))
         weight_HU.index_copy_(1, self._distinct.index, weight_HB)
         return _DepthWeights(self._distinct, self._distinct_depth, weight_HU, row_sums_N, positives)
@@ -134,7 +135,7 @@ class SeveralPaths(Paths):
 
 
 class _DepthWeights(PairWeights):
-    """W_uv = sum_l a_ul 1[u and v share level l] of distinct rows; the product costs O(V U D)."""
+    """The weights W_uv = sum_l a_ul 1[u and v share level l] of distinct sets; a product takes O(V U D)."""
 
     def __init__(
         self,
@@ -161,7 +162,7 @@ class _DepthWeights(PairWeights):
         return self._distinct.attract(self._both, z_BD)
 
     def _both(self, rows: slice, cols: slice) -> Tensor:
-        """W_uv + W_vu of a tile of distinct rows (I, J)."""
+        """Returns W_uv + W_vu of a tile of distinct sets (I, J)."""
         depth_IJ = self._depth(rows, cols)
         both_IJ = torch.zeros(depth_IJ.shape, dtype=self.row_sums.dtype, device=depth_IJ.device)
         for level, weight_U in self._weights:

@@ -1,4 +1,4 @@
-"""Checks for what crashes left behind and for what keeps commands from working; repairs what it can."""
+"""Checks for remains of crashes and for problems that keep commands from working; repairs some of them."""
 
 from collections.abc import Mapping
 
@@ -39,4 +39,4 @@ CHECKS: Mapping[str, Check] = {
     "mlflow-states": find_wrong_states,
     "ray-file": find_stale_address,
 }
-"""In order: the repairs of one check are the basis of the next one's findings."""
+"""All checks by name, in the order in which they run: a check relies on the repairs of earlier ones."""

@@ -1,4 +1,4 @@
-"""The findings of checks, their repairs, and their states before and after."""
+"""Runs checks and applies the repairs of their findings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Scope:
 
 @dataclass(frozen=True)
 class Finding:
-    """A problem: the path, run or address that has it (`what`), the reason, and the cure.
+    """A problem: the path, run or address that has it (`what`), the reason (`why`), and the `cure` as a text.
 
-    `mend` applies the cure, or is None where only a person can; findings with one cure share it. A `note` is
-    information and no problem.
+    `mend` is a function that applies the cure; it is None if only a person can, and findings with the same
+    cure have the same function. A `note` is information and no problem.
     """
 
     what: str
@@ -33,11 +33,14 @@ class Finding:
 
 
 Check = Callable[[Scope], Iterable[Finding]]
-"""Looks for problems and changes nothing on the disk."""
+"""A function that looks for problems and returns its findings; it changes nothing on the disk."""
 
 
 class Status(StrEnum):
-    """The state of a finding: FOUND without --fix; MENDED or LEFT with it. A NOTE needs no repair."""
+    """The state of a finding.
+
+    FOUND: found without `--fix`. MENDED and LEFT: repaired, or still there after `--fix`. NOTE: no problem.
+    """
 
     FOUND = "FOUND"
     MENDED = "MENDED"
@@ -47,7 +50,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Result:
-    """A finding of a check with its status; `mendable`: `--fix` tries to repair it."""
+    """A finding of a check with its status; `mendable` says whether `--fix` can try to repair it."""
 
     check: str
     status: Status
@@ -58,7 +61,7 @@ class Result:
 
 
 def run_checks(scope: Scope, checks: Mapping[str, Check], *, fix: bool = False) -> list[Result]:
-    """Runs every check in order. A check that raises an exception gives a finding instead."""
+    """Runs the checks in order, and with `fix` their repairs. An exception in a check becomes a finding."""
     return [result for name, check in checks.items() for result in _run(name, check, scope, fix)]
 
 

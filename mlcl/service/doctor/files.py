@@ -22,14 +22,17 @@ from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05
-"""A disk with less free space, in bytes or as a share, counts as nearly full."""
+"""A disk counts as nearly full if fewer bytes, or a smaller fraction of it, are free."""
 DAMAGED = "home.db.damaged"
 MADE = ("data", "models", "reports", "cache/features")
-"""Folders with data sets, exported models, reports and frozen inputs; their locks are beside them."""
+"""Folders of the home with data sets, exported models, reports and cached features.
+
+An entry in them is locked by a file beside it.
+"""
 
 
 def find_full_disk(scope: Scope) -> Iterator[Finding]:
-    """Finds the disk of the home where it is nearly full."""
+    """Yields a finding if the disk of the home is nearly full."""
     folder = _existing(scope.home.resolve())
     usage = shutil.disk_usage(folder)
     if usage.free < LEAST_BYTES or usage.free < LEAST_SHARE * usage.total:
@@ -38,7 +41,7 @@ def find_full_disk(scope: Scope) -> Iterator[Finding]:
 
 
 def find_unusable_store(scope: Scope) -> Iterator[Finding]:
-    """Finds a home, or the file of an SQLite store, that cannot be written."""
+    """Yields a finding if the home, or the file of MLflow's SQLite store, cannot be written."""
     folder, file = _existing(scope.home.resolve()), sqlite_file(scope.uri)
     if not os.access(folder, os.W_OK):
         cure = "give this user the right to write, or another --home"
@@ -49,7 +52,7 @@ def find_unusable_store(scope: Scope) -> Iterator[Finding]:
 
 
 def _unusable(file: Path) -> str:
-    """Why the SQLite file cannot be written; empty where it can, or is locked."""
+    """Returns why the SQLite file cannot be written; empty if it can be, or if it is locked."""
     try:
         with closing(
             sqlite3.connect(f"{file.resolve().as_uri()}?mode=rw", uri=True, timeout=0)
@@ -64,12 +67,12 @@ def _unusable(file: Path) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """The folder itself, or its nearest parent that exists."""
+    """Returns the folder itself, or its nearest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def find_damaged_database(scope: Scope) -> Iterator[Finding]:
-    """Finds a database of the home that is damaged or missing."""
+    """Yields a finding if the database of the home is damaged or missing."""
     database = Database(scope.home)
     try:
         database.check()
@@ -86,7 +89,10 @@ def find_damaged_database(scope: Scope) -> Iterator[Finding]:
 
 
 def _restore(home: Path) -> None:
-    """Takes the backup. Raises UserError where that is damaged, too, and where a command is at work."""
+    """Replaces the database by its backup, and keeps the damaged file.
+
+    Raises UserError if the backup is damaged, too, or if a command runs in this home.
+    """
     if any(folder.is_owned for folder in all_folders(home)):
         raise UserError("a command is at work in this home", file=home)
     if (home / DATABASE).exists():
@@ -97,7 +103,10 @@ def _restore(home: Path) -> None:
 
 
 def find_dead_runs(scope: Scope) -> Iterator[Finding]:
-    """Finds runs, sweeps and tables that are RUNNING while no process holds them; one repair stops all."""
+    """Yields the runs, sweeps and tables that are RUNNING although no process has locked their folders.
+
+    One repair sets all of them to STOPPED.
+    """
 
     def mend() -> None:
         recover(scope.home)
@@ -114,14 +123,14 @@ def find_dead_runs(scope: Scope) -> Iterator[Finding]:
 
 
 def find_partial_files(scope: Scope) -> Iterator[Finding]:
-    """Finds partial files whose writer was killed. No command reads them, since they have no final name."""
+    """Yields partial files whose writing process was killed; no command reads files with such names."""
     for path, locks in _partial_files(scope.home):
         if not any_locked(*locks):
             yield _removable(path, "half-written: its writer was killed", locks)
 
 
 def find_stale_files(scope: Scope) -> Iterator[Finding]:
-    """Finds folders of Ray and requests to stop that killed commands left."""
+    """Yields folders of Ray Tune and stop files that killed commands left behind."""
     for folder in all_folders(scope.home):
         locks = [folder.path / LOCK]
         if any_locked(*locks):
@@ -133,7 +142,7 @@ def find_stale_files(scope: Scope) -> Iterator[Finding]:
 
 
 def _partial_files(home: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """All partial files, each with the locks of its possible writers: of run, sweep and training, or log."""
+    """Yields all partial files, each with the lock files of the processes that may be writing it."""
     for root in (home / kind for kind in KINDS):
         for path in sorted(root.glob("*/**/.*.partial")):
             inside = [parent for parent in path.parents if root in parent.parents]
@@ -159,25 +168,31 @@ def _remove(path: Path, locks: list[Path]) -> None:
 
 
 def any_locked(*locks: Path) -> bool:
-    """Whether a process holds one of the locks. Looking creates no file."""
+    """Whether a process holds one of the locks. Does not create lock files."""
     return any(map(is_locked, locks))
 
 
 @contextmanager
 def hold_locks(*locks: Path) -> Iterator[bool]:
-    """Holds the locks of existing folders in the context; yields False where another process has one."""
+    """Holds the locks while the context is open; yields False if another process has one of them.
+
+    Locks in folders that do not exist are skipped.
+    """
     with ExitStack() as stack:
         there = dict.fromkeys(lock for lock in locks if lock.parent.is_dir())  # each once
         yield all(stack.enter_context(locked(lock)) for lock in there)
 
 
 def all_folders(home: Path) -> list[RunFolder]:
-    """The folders of runs, sweeps and tables, also of those without a record."""
+    """Returns the folders of all runs, sweeps and tables, including those without a record."""
     return [RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/"))]
 
 
 def log_locks(home: Path, id: str) -> list[Path]:
-    """The locks of the processes that write or deliver a log; of all owners if it has not been started."""
+    """Returns the lock files of the processes that may write or deliver a log.
+
+    A log belongs to a run, sweep or table; the locks of all of them are returned if the log was not started.
+    """
     owner = first_entry(log_folder(home, id) / LOG).get("owner")
     paths = [folder.path for folder in all_folders(home) if owner in (None, folder.path.name)]
     return [log_folder(home, id) / DELIVERY_LOCK, *(path / LOCK for path in paths)]

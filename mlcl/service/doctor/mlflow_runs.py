@@ -1,4 +1,4 @@
-"""Checks of MLflow's store: logs that it lacks, and runs whose state differs from the home's."""
+"""Checks of MLflow's store: undelivered logs, and runs whose state differs from that in the home."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from mlcl.tracking.network import unreachable_reason
 from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
 PAGE = 1000
-"""Runs per request."""
+"""The number of runs that one request to MLflow returns."""
 SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Finds logs with undelivered entries, or whose store was deleted. A log in delivery gives a note."""
+    """Yields the logs with undelivered entries, and logs that went to a store that was deleted since.
+
+    A log whose command is running is only a note.
+    """
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
@@ -53,7 +56,10 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Finds runs whose state in MLflow differs from the home's; a note counts RUNNING runs of other homes."""
+    """Yields the MLflow runs whose state differs from that in the home.
+
+    A note counts the RUNNING runs of other homes, whose state is not known here.
+    """
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
@@ -86,13 +92,13 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
 
 
 def _has_tables(scope: Scope) -> bool:
-    """Whether the store is a server, or a file that is there: to ask for another one would make it."""
+    """Whether the store is a server, or a file that exists. A request to a missing file would create it."""
     file = sqlite_file(scope.uri)
     return file is None or (file.exists() and file.stat().st_size > 0)
 
 
 def _owned_runs(client: MlflowClient) -> Iterator[Run]:
-    """The runs of any home that were not deleted."""
+    """Yields the runs in MLflow that a home has logged and that were not deleted."""
     experiments = [each.experiment_id for each in client.search_experiments()]
     token: str | None = ""
     while experiments and token is not None:
@@ -103,13 +109,16 @@ def _owned_runs(client: MlflowClient) -> Iterator[Run]:
 
 
 def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
-    """State and reason that the log has; None where entries are undelivered."""
+    """Returns state and reason of a log; None if there is no such log or it has undelivered entries."""
     log, folder = RunLog.find(home, id), log_folder(home, id)
     return None if log is None or pending_entries(folder, Cursor.read(folder)) else (log.state, log.reason)
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
-    """State and reason of a run without a log; None where the next delivery may go on with the run."""
+    """Returns state and reason for an MLflow run that no delivered log refers to.
+
+    Returns None if a delivery was interrupted while it created the run, since the next one may use it.
+    """
     if log and Cursor.read(log_folder(owner.home, log)).creating:
         return None
     record = owner.record
@@ -119,7 +128,7 @@ def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
 
 
 def _set_state(client: MlflowClient, run_id: str, state: State, reason: str, locks: list[Path]) -> None:
-    """Sets the tags and the status as a delivery does, unless a process is at work."""
+    """Sets the tags and the status of an MLflow run, unless another process holds one of the locks."""
     with hold_locks(*locks) as mine:
         if not mine:
             return

@@ -25,17 +25,17 @@ from mlcl.training.context import unusable_gpu
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 PACKAGE = "mlcl"
 RAY_SECONDS = 20.0
-"""Seconds that a cluster may take to answer."""
+"""The number of seconds to wait for the version of a Ray cluster."""
 
 
 def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
-    """Finds limits of the shell and the machine, such as free memory, that are too low for Ray."""
+    """Yields limits of the shell and the machine, such as free memory, that are too low for Ray."""
     for limit in narrow_limits():
         yield Finding("this machine", limit, "raise it, or make room, before a sweep, a table or `mlcl up`")
 
 
 def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
-    """Finds the tracking store and the Ray cluster where they do not answer."""
+    """Yields findings if the tracking store or the Ray cluster does not answer, or refuses the login."""
     if reason := unreachable_reason(scope.uri):
         cure = "start it, or correct MLFLOW_TRACKING_URI"
         yield Finding(shown(scope.uri), f"does not answer ({reason})", cure)
@@ -51,13 +51,13 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
 
 
 def mlflow_login() -> dict[str, str]:
-    """The header of MLflow's client with user and password; empty where the environment has none."""
+    """Returns the HTTP header with MLflow's user and password; empty if the environment has no user."""
     user, password = (os.environ.get(name, "") for name in LOGIN)
     return basic_auth(user, password) if user else {}
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """Finds a Python and installed packages whose versions this package does not allow."""
+    """Yields findings for a Python and for installed packages with versions that mlcl does not allow."""
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
@@ -73,14 +73,14 @@ def find_other_versions(_scope: Scope) -> Iterator[Finding]:
 
 
 def find_unusable_gpu(_scope: Scope) -> Iterator[Finding]:
-    """Finds a GPU of this machine that PyTorch cannot use."""
+    """Yields a finding if this machine has a GPU that PyTorch cannot use."""
     if reason := unusable_gpu():
         why = "PyTorch cannot use the GPU of this machine"
         yield Finding(reason, why, "install a newer driver, or a PyTorch for this one")
 
 
 def find_server_versions(scope: Scope) -> Iterator[Finding]:
-    """Finds servers with another version than the installed client."""
+    """Yields findings for servers of MLflow and Ray with another version than the installed client."""
     if scope.uri.startswith(("http://", "https://")):
         answer = get(f"{without_login(scope.uri)}/version", mlflow_login())
         version = answer.text.strip() if answer.status == 200 else ""
@@ -95,7 +95,10 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
 
 
 def _ray_version(address: str) -> str:
-    """The version, read in a child process: Ray's client ends its process where it cannot connect."""
+    """Returns the version of a Ray cluster; empty without an answer.
+
+    It is read in a child process, since Ray's client ends its process if it cannot connect.
+    """
     command = [sys.executable, "-m", "mlcl.service.ray.private", address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_SECONDS, check=False)
@@ -105,7 +108,7 @@ def _ray_version(address: str) -> str:
 
 
 def _compare(server: str, there: str, here: str | None, parts: int) -> Iterator[Finding]:
-    """A finding where the first `parts` numbers of two versions differ."""
+    """Yields a finding if the first `parts` numbers of two versions differ."""
     numbers = [(version or "").split(".")[:parts] for version in (there, here)]
     if there[:1].isdigit() and numbers[0] != numbers[1]:
         yield Finding(
@@ -121,7 +124,10 @@ def _installed(name: str) -> str | None:
 
 
 def find_stale_address(_scope: Scope) -> Iterator[Finding]:
-    """Finds Ray's file with the address of a cluster that does not answer: programs would wait for it."""
+    """Yields a finding if Ray's address file names a cluster that does not answer.
+
+    Programs that use Ray would wait for that cluster.
+    """
     path = Path(default_folder(), "ray_current_cluster")
     reason = _stale(path)
     if reason:
@@ -129,7 +135,7 @@ def find_stale_address(_scope: Scope) -> Iterator[Finding]:
 
 
 def _stale(path: Path) -> str:
-    """Why the file is stale; empty where it is not, or does not exist."""
+    """Returns why the address file is stale; empty if it is not, or if it does not exist."""
     try:
         address = path.read_text(errors="replace").strip()
     except FileNotFoundError:

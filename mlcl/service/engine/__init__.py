@@ -1,1 +1,1 @@
-"""Many trainings: the ledger, the executor on Ray Tune, the budget, recovery and progress."""
+"""Runs the trainings of sweeps and tables: ledger, executor on Ray Tune, budget, recovery and progress."""

@@ -1,4 +1,4 @@
-"""The budget of a sweep or table, what its commands have used of it, and forecasts."""
+"""The time budget of a sweep or table, the time that its commands have used, and forecasts of the need."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEY = "--budget"
 EXAMPLES = "2h, 30m, 45s, 1.5h, 30cpu-h, 8gpu-h, 90gpu-m"
 SECONDS = {"h": 3600, "m": 60, "s": 1}
 AFTER_TRIALS = 3
-"""Ended trials after which the forecast is made again, from their costs."""
+"""The number of trials that must have ended before the second forecast is made, from their mean cost."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """An amount in seconds of the clock, of CPUs or of GPUs; `text` is how it was asked for."""
+    """A time limit: `amount` in seconds, CPU-seconds or GPU-seconds (`unit`); `text` as the user gave it."""
 
     amount: float
     unit: Unit
@@ -30,7 +30,11 @@ class Budget:
 
 
 def parse_budget(text: str) -> Budget:
-    """`2h` by the clock, `30cpu-h` or `8gpu-h` by what the trials hold. Raises UserError for others."""
+    """Parses the text of a budget: `2h` of wall-clock time, `30cpu-h` or `8gpu-h` of CPU or GPU time.
+
+    CPU time is the time that trials run, times the CPUs that they hold; GPU time likewise. Raises UserError
+    for any other text.
+    """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(?:(cpu|gpu)-)?([hms])", text.strip())
     amount = float(found[1]) * SECONDS[found[3]] if found else 0.0
     if found is None or amount <= 0 or not math.isfinite(amount):
@@ -40,7 +44,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def check_budget(budget: Budget | None, gpus: float) -> None:
-    """Raises UserError for a budget of GPU time where trials hold no GPU: it would never be used up."""
+    """Raises UserError for a budget of GPU time if trials hold no GPUs, since it would never be used up."""
     if budget is not None and budget.unit == "gpu" and gpus <= 0:
         raise UserError(
             "trials hold no GPU, so none of this would be used",
@@ -53,7 +57,8 @@ def check_budget(budget: Budget | None, gpus: float) -> None:
 class Account:
     """The time that the commands of a sweep or table have used, in the unit of its budget.
 
-    Without a budget the unit is the clock, which runs while a command does, whether trainings run or not.
+    Without a budget the unit is seconds of wall-clock time, which count for as long as a command runs,
+    whether or not it trains.
     """
 
     def __init__(self, budget: Budget | None, ledger: Ledger) -> None:
@@ -61,11 +66,11 @@ class Account:
         self._unit: Unit = budget.unit if budget else "clock"
 
     def used(self) -> float:
-        """Returns everything so far, with what runs, in (CPU or GPU) seconds."""
+        """Returns the time used so far, also by running trainings: seconds, CPU-seconds or GPU-seconds."""
         return self._ledger.spent(self._unit, running=True)
 
     def left(self) -> float | None:
-        """Returns what remains, never below 0; None without a budget."""
+        """Returns the rest of the budget in seconds of its unit, never below 0; None without a budget."""
         return None if self.budget is None else max(0.0, self.budget.amount - self.used())
 
     def over(self) -> bool:
@@ -73,19 +78,20 @@ class Account:
         return self.left() == 0.0
 
     def left_text(self) -> str | None:
-        """Returns what remains, for people: `1.2 gpu-h`; None without a budget."""
+        """Returns the rest of the budget as a text such as `1.2 gpu-h`; None without a budget."""
         left = self.left()
         return None if left is None else amount_text(left, self._unit)
 
     def used_text(self) -> str:
-        """Returns what was used, for people."""
+        """Returns the used time as a text such as `1.2 gpu-h`."""
         return amount_text(self.used(), self._unit)
 
 
 def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
-    """Returns a line with the need of `count` trainings at a mean `cost`, and the rest of the budget.
+    """Returns a line that compares the time that `count` more trainings need with the rest of the budget.
 
-    By the clock, the cost of a training is its duration over the number that run at once.
+    `cost` is the mean time per training and `used` the time used so far, both in seconds of the budget's
+    unit. For a budget of wall-clock time, `cost` is the duration divided by the number that run at once.
     """
     left, needed = max(0.0, budget.amount - used), count * cost
     letter = _letter(max(needed, left))
@@ -96,7 +102,7 @@ def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
 
 
 def amount_text(seconds: float, unit: Unit) -> str:
-    """`1.2 gpu-h`, `35.0 m`: an amount in the largest unit of which there is a whole one."""
+    """Formats seconds as `1.2 gpu-h` or `35.0 m`: in hours from 1 h on, in minutes from 1 m on."""
     return _amount(seconds, unit, _letter(seconds))
 
 
@@ -112,8 +118,9 @@ def _amount(seconds: float, unit: Unit, letter: str) -> str:
 class Forecasts:
     """Announces two forecasts: one from the pace of the first training, one from the costs of ended ones.
 
-    The pace is known once a training was validated twice. `at_once` trainings share the clock, and each holds
-    its own CPUs and GPUs.
+    The pace is known once a training was validated twice. A forecast of wall-clock time is divided by
+    `at_once`, the number of trainings that run at once; one of CPU or GPU time is not. Without a budget
+    nothing is announced.
     """
 
     def __init__(
@@ -128,7 +135,10 @@ class Forecasts:
         self._from_pace = self._from_ended = account.budget is None
 
     def report(self, entry: Entry, epoch: int, left: int) -> None:
-        """Called at a validation. Time before the first one is left out, as the start of the process."""
+        """Called at each validation of a training, with the number of trainings that are `left`.
+
+        The pace leaves out the time before the first validation, in which the process starts.
+        """
         if self._from_pace or self._from_ended:
             return
         began, at = self._first.setdefault(entry.key, (epoch, self._clock()))
@@ -139,7 +149,7 @@ class Forecasts:
             self._tell([Cost(seconds, seconds * cost.cpus, seconds * cost.gpus)], left)
 
     def ended(self, trials: Sequence[Entry], left: int) -> None:
-        """Called at the end of a training, with all that have ended."""
+        """Called at the end of a training, with all ended trainings and the number of those left."""
         if not self._from_ended and len(trials) >= AFTER_TRIALS:
             self._from_ended = True
             self._tell([trial.cost for trial in trials], left)

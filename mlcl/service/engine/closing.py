@@ -1,4 +1,4 @@
-"""The end of a training, a run, a sweep or a table: ledger, log and record get it, the checkpoint goes."""
+"""Writes the end of a training, run, sweep or table to ledger, log and record, and removes its checkpoint."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def write_end(
 ) -> None:
     """Writes how a training, a run, a sweep or a table ended or was interrupted, and removes its checkpoint.
 
-    The order is that of a recovery: it takes the end of a training from the ledger, and closes again what the
-    home's database has as RUNNING, so that the record comes last. Repeating a call changes nothing.
+    The ledger is written first, then the log, and the record in the home's database last: after a kill, a
+    recovery takes ends from the ledger, and it looks only at records that are RUNNING. Repeating a call
+    changes nothing.
 
     Args:
         end: State, reason and results. A state of RUNNING writes nothing.
-        log: Its log; None where a kill kept it from being started.
+        log: Its log; None if the process was killed before the log was started.
         folder: Its folder. The checkpoint of a complete or pruned training is removed.
-        ledger: The ledger that has the training as the entry `key`; None for what has no entry.
-        run: The folder with its record; None for a training of a sweep, which has none.
+        ledger: The ledger that has the training as the entry `key`; None for a plain run, sweep or table.
+        key: The key of the training in the ledger.
+        run: The folder with its record; None for a training of a sweep, which has no record of its own.
     """
     if end.state is State.RUNNING:
         return
@@ -67,16 +69,16 @@ def _log_results(log: RunLog, entry: Entry) -> None:
 
 
 def drop_checkpoint(folder: Path, state: State) -> None:
-    """Removes the checkpoint of a complete or pruned training; a failed one keeps it, to be looked at."""
+    """Removes the checkpoint of a complete or pruned training; a failed one keeps it for inspection."""
     if state in (State.COMPLETE, State.PRUNED):
         for name in CHECKPOINTS:
             (folder / name).unlink(missing_ok=True)
 
 
 def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
-    """Every checkpoint in a home that no command goes on from, with the state of its training.
+    """Yields each checkpoint in a home that no command will resume from, with the state of its training.
 
-    A sweep or table whose ledger cannot be read is passed over.
+    Sweeps and tables whose ledger cannot be read are skipped.
     """
     for folder, record in RunFolders(home).records():
         for file in (folder.path / name for name in CHECKPOINTS):

@@ -1,4 +1,4 @@
-"""One command on one sweep or table: what it holds while it works, and how it ends.
+"""Runs one command on one sweep or table: takes its lock, Ray and MLflow delivery, and writes how it ended.
 
 with open_command(subject, home, watch, find, count) as command:    # lock, Ray, delivery to MLflow
     with command.start(identity, asked): ...                       # logs and study as the ledger says
@@ -38,15 +38,16 @@ from mlcl.tracking.provenance import code
 from mlcl.tracking.tracker import Tracker
 
 LOCK_PATIENCE = 5.0
-"""Seconds that a killed command's processes may hold the folder."""
+"""Seconds to wait for the lock of a folder, which processes of a killed command may still hold."""
 
 
 @dataclass(frozen=True)
 class Subject:
     """The sweep or table that a command is about.
 
-    `kind` is `sweep` or `table`, `option` the one that gives its `name`. `job` stands for all jobs in what
-    they share: workers and device. `job_hash` and `fingerprint` go into the record.
+    `kind` is `sweep` or `table`, and `option` is the command-line option that gives its `name`. `job` is any
+    of its jobs; only workers and device, in which all agree, are read from it. `job_hash` and `fingerprint`
+    (the digest of the data) are written to the record.
     """
 
     kind: str
@@ -61,7 +62,7 @@ class Subject:
 
 @dataclass
 class CommandEnd:
-    """The end of a command: its state with the reason, and the number of logs that MLflow does not have."""
+    """The end of a command: its state and reason, and the number of logs not yet delivered to MLflow."""
 
     state: State = State.FAILED
     reason: str = ""
@@ -70,7 +71,7 @@ class CommandEnd:
 
 @dataclass(frozen=True)
 class Command:
-    """A command on a sweep or table that holds its folder, with a Ray session and a delivery that run."""
+    """A running command on a sweep or table, which holds the folder's lock, a Ray session and a delivery."""
 
     subject: Subject
     folder: RunFolder
@@ -85,18 +86,22 @@ class Command:
 
     @cached_property
     def account(self) -> Account:
-        """The budget, with the use of earlier commands."""
+        """The account of the budget, which includes the time that earlier commands used."""
         return Account(self.budget, self.ledger)
 
     @property
     def record(self) -> RunRecord:
-        """The record of the folder, which `start` writes."""
+        """The folder's record in the home's database; `start` must have written it."""
         record = self.folder.record
         assert record is not None
         return record
 
     def engine(self, reporter: Reporter, max_failed: int | None, *, models: bool = True) -> Engine:
-        """The engine on which sources run; more failures in a row than `max_failed` stop it."""
+        """Returns a new engine that runs sources of trainings.
+
+        It stops after more than `max_failed` failures in a row. `models` says whether trainings keep their
+        model and embeddings.
+        """
         return Engine(
             ledger=self.ledger,
             home=self.logs.home,
@@ -112,10 +117,15 @@ class Command:
     def start(
         self, identity: Mapping[str, object], asked: Mapping[str, object], log: str | None = None
     ) -> Iterator[None]:
-        """Writes record and head, then lets the block bring logs and study to what the ledger says.
+        """Writes the record and the first events of the ledger, then runs the block of the context.
 
-        `identity` is what all commands on it agree in, `asked` what this one was asked for, `log` the id of
-        its own log, by default its id. Where the block fails, all of it is FAILED.
+        The block must bring logs and Optuna study to the state of the ledger. If it fails, the sweep or table
+        is closed as FAILED.
+
+        Args:
+            identity: Values that all commands on the sweep or table share; written by the first command.
+            asked: The options of this command.
+            log: The id of the log of the sweep or table; by default the id of the sweep or table itself.
         """
         with self.stop.shielded():
             try:
@@ -143,7 +153,7 @@ class Command:
         self.ledger.append("session", code=code(), **asked)
 
     def _give_up(self, reason: str) -> None:
-        """Closes everything after an error at the start; a later command may try again."""
+        """Closes the sweep or table as FAILED after an error at the start; a later command may resume it."""
         record = self.folder.record
         if record is None:
             return
@@ -158,10 +168,10 @@ class Command:
     def work(
         self, reporter: Reporter, conclude: Callable[[State, str], None] = lambda _state, _reason: None
     ) -> Iterator[CommandEnd]:
-        """Writes how the block ended, whatever happens; then waits for MLflow.
+        """Writes how the block of the context ended, also after an error, then waits for MLflow's delivery.
 
-        The block sets state and reason; an exception is FAILED, Ctrl-C is STOPPED. `conclude` is called with
-        both before they are written to the log of the sweep or table.
+        The block sets state and reason of the yielded end. An exception sets FAILED, KeyboardInterrupt sets
+        STOPPED. `conclude` is called with both before they are written to the log of the sweep or table.
         """
         end = CommandEnd()
         try:
@@ -182,7 +192,7 @@ class Command:
                 end.undelivered = self.delivery.drain(stop=self.stop)
 
     def reason(self, error: BaseException) -> str:
-        """An error as the reason of a state, without secrets."""
+        """Formats an error as the reason of a state: its secrets are removed, and a long text is cut off."""
         return self.tracker.safe(f"{type(error).__name__}: {error}")[:MAX_REASON]
 
 
@@ -196,16 +206,19 @@ def open_command(
     *,
     strict_code: bool = False,
 ) -> Iterator[Command]:
-    """Holds the folder of a sweep or table, a Ray and the delivery to MLflow while the context is open.
+    """Yields a command that holds a folder's lock, a Ray session and the delivery to MLflow until it closes.
 
     Args:
-        find: The folder that the command goes on with, or a new one; called while no other command of this
-            name can begin.
-        count: How many trainings there will be at most; without any, no Ray is started.
-        strict_code: Refuses to go on where the command before ran other code, which is said otherwise.
+        subject: The sweep or table.
+        home: The folder of results.
+        watch: Receives the events of the progress.
+        find: Returns the folder to resume, or a new one; called under a lock that keeps other commands of
+            this name from starting.
+        count: Returns the largest number of trainings to run; if it is 0, Ray is not started.
+        strict_code: Raises UserError if the last command ran other code; otherwise this is announced only.
 
     Raises:
-        UserError: Before anything has been started.
+        UserError: Before any training has been started.
     """
     watch = steady(watch)
 
@@ -243,9 +256,10 @@ def open_command(
 def _held(
     home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
 ) -> Iterator[RunFolder]:
-    """The folder, held so that others know that its command lives.
+    """Yields the folder of the command while its lock is held.
 
-    Nothing is left of one not begun: what libraries wrote goes to the home where it failed.
+    A folder without a record at the end, where nothing has begun, is removed; after an error other than
+    UserError, the file with standard error is moved to the home before that.
     """
     kind, name = subject.kind, subject.name
     # By its name first: two commands that begin a sweep of one name at once must not make two.
@@ -271,7 +285,7 @@ def _held(
 
 
 def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -> None:
-    """Says where the last command ran other code; if `strict`, raises UserError."""
+    """Announces that the last command ran other code, if it did; if `strict`, raises UserError instead."""
     codes, present = ledger.codes, code()
     if codes and codes[-1] != present:
         if strict:
@@ -280,7 +294,7 @@ def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -
 
 
 def _tidy(folder: Path) -> None:
-    """Removes what ended processes left: Ray's scratch, requests to stop, partial files."""
+    """Removes files that ended processes left behind: Ray's folders, stop files and partial files."""
     for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
         shutil.rmtree(scratch, ignore_errors=True)
     for request in folder.glob(f"trials/*/{STOP_FILE}"):
@@ -290,7 +304,7 @@ def _tidy(folder: Path) -> None:
 
 @contextmanager
 def _cluster(subject: Subject, most: int, home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
-    """A Ray, and how many trainings fit into it at once; none where there is nothing to train."""
+    """Starts a Ray session and yields how trainings fit into it; no Ray if `most`, their number, is 0."""
     if most == 0:
         yield Packing(0, subject.resources.cpus, 0.0, subject.job.train.workers)
         return

@@ -1,6 +1,7 @@
 """The engine: runs the trainings of any source on Ray Tune, whose callbacks it answers.
 
-Every event is written to the ledger before Tune gets its answer, then to the log, then the source is called.
+An event is written to the ledger first, then to the training's log; then the source is called, and last Tune
+gets its answer.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from mlcl.tracking import State
 from mlcl.tracking.names import MAX_REASON
 
 BEAT_EVERY = 60.0
-"""Seconds between signs of life in the ledger."""
+"""Seconds between `beat` events, which show in the ledger until when the command was alive."""
 
 
 class Engine:
     """Runs sources of trainings, one after the other; implements `TrialCallbacks`.
 
     Args:
-        ledger: Where every event is written first.
-        home: Where data and logs are.
-        packing: How many trainings run at once, and the share of each.
-        stop: Ends the starting of trainings.
+        ledger: The ledger, to which every event is written first.
+        home: The folder with data and logs.
+        packing: How many trainings run at once, and the resources of each.
+        stop: The conditions under which no more trainings are started.
         reporter: Receives the progress.
-        forecasts: Announces what the budget allows.
-        safe: Takes secrets out of a text.
+        forecasts: Announces whether the budget suffices.
+        safe: Removes secrets from a text.
         models: Whether trainings keep model and embeddings beside their metrics.
     """
 
@@ -68,10 +69,11 @@ class Engine:
         self._beat = time.monotonic()
 
     def run(self, sources: Iterable[TrainingSource]) -> None:
-        """Trains all that sources have, one source after the other, in the same processes.
+        """Runs all trainings of the sources, one source after the other, in the same processes.
 
-        A source is taken when all trainings of the one before have ended. After a request to stop, sources
-        are only started and ended. No entry is left RUNNING.
+        A source is started when all trainings of the previous one have ended. After a request to stop,
+        `start` and `end` of the remaining sources are called, but nothing is trained. No entry is left
+        RUNNING.
         """
         self._sources, self._returned, self._finished = iter(sources), [], False
         try:
@@ -87,7 +89,7 @@ class Engine:
                 self._end_source()
 
     def _advance(self) -> bool:
-        """Ends the source and starts the next one with trainings; returns whether there is one."""
+        """Ends the present source and starts the next one with trainings; returns whether there is one."""
         with self.stop.shielded():
             self._end_source()
             for source in self._sources:
@@ -101,12 +103,15 @@ class Engine:
         return False
 
     def interrupted(self) -> tuple[State, str]:
-        """Returns state and reason of interrupted trainings, which too many failures of others stop, too."""
+        """Returns the state and reason of trainings that the command interrupts.
+
+        The state is BUDGET for a used-up budget, and STOPPED otherwise, also after too many failures.
+        """
         state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
         return state, self.stop.reason
 
     def _end_source(self) -> None:
-        """Closes the entries that are RUNNING and ends the source. An error does not stop the rest."""
+        """Closes the entries that are RUNNING and ends the source. Errors are only noted to the user."""
         self.stop.clear()
         if self._source is None:
             return
@@ -126,7 +131,7 @@ class Engine:
             self.reporter.note(f"not everything could be told ({reason}); the next command does")
 
     def next(self) -> TrialTask | None:
-        """Returns the next training; None where there is none now, or the command is to end."""
+        """Returns the next training; None if there is none now, or the command is about to end."""
         while self._source is not None and not self.stop():
             entry = self._returned.pop(0) if self._returned else None
             if entry is None and not self._exhausted:
@@ -143,7 +148,7 @@ class Engine:
         return None
 
     def finished(self) -> bool:
-        """Whether no training will be handed out any more."""
+        """Whether `next` will return no more trainings."""
         return self._finished
 
     def _task(self, source: TrainingSource, entry: Entry) -> TrialTask:
@@ -165,7 +170,7 @@ class Engine:
         )
 
     def begin(self, key: str) -> None:
-        """Writes that a process starts with a training. Raises RuntimeError for one that has ended."""
+        """Writes that a process starts a training. Raises RuntimeError if the training has ended already."""
         entry = self._ledger.entries[key]
         if entry.ended:
             raise RuntimeError(f"{entry.label} is {entry.state} and cannot begin again")
@@ -177,7 +182,7 @@ class Engine:
         self.reporter.tell("begin", entry)
 
     def report(self, key: str, epoch: int, score: float) -> bool:
-        """Writes an intermediate value. Returns whether the training is stopped early."""
+        """Writes an intermediate value, unless it is known. Returns whether the training is stopped early."""
         entry = self._ledger.entries[key]
         again = epoch in dict(entry.intermediate)  # a training that goes on reports everything anew
         if not again:
@@ -197,7 +202,7 @@ class Engine:
         self.reporter.note(f"{self._ledger.entries[key].label}: {text}")
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """Closes a training with its last report; an empty one means an early stop or a lost process."""
+        """Closes a training with its last report, which is empty after pruning or a lost process."""
         entry, source = self._ledger.entries[key], self._current
         without = State.PRUNED if key in self._pruned else State.STOPPED
         ended = State(result[ENDED]) if result else without
@@ -209,7 +214,7 @@ class Engine:
             self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))
 
     def died(self, key: str, reason: str) -> None:
-        """Closes a training that Tune gave up. One that never began is handed out again."""
+        """Closes a training that Tune gave up on. One that never began is queued again a few times."""
         entry, source = self._ledger.entries[key], self._current
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
             elsewhere = source.store.owner_changed(entry)
@@ -221,7 +226,10 @@ class Engine:
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether trainings did not end in time after they were asked to."""
+        """Whether running trainings have missed the time limit after a request to stop.
+
+        Writes a `beat` event to the ledger every BEAT_EVERY seconds.
+        """
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now
@@ -252,5 +260,5 @@ class Engine:
 
 
 def _unfinished(entry: Entry, state: State, reason: str) -> End:
-    """An end without final metrics, with the score of the last validation."""
+    """Returns an end without final metrics; its score is that of the last validation, if there is one."""
     return End(state, reason, score=entry.intermediate[-1][1] if entry.intermediate else None)

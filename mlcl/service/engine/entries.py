@@ -9,11 +9,11 @@ from typing import Any, Literal
 from mlcl.tracking import State
 
 Unit = Literal["clock", "cpu", "gpu"]
-"""The unit of an amount of time: seconds of the clock, of CPUs or of GPUs."""
+"""The unit of an amount of time: wall-clock seconds, CPU-seconds or GPU-seconds."""
 
 
 def scoped(scope: str, name: str) -> str:
-    """Returns `SCOPE.NAME` for a search with a scope, and the plain name for the one search of a sweep."""
+    """Returns `SCOPE.NAME`, or the plain name if the scope is empty, as for the one search of a sweep."""
     return f"{scope}.{name}" if scope else name
 
 
@@ -23,14 +23,15 @@ class Confirmation:
 
     Attributes:
         key: Its key in the ledger.
-        label: The name under which it was confirmed first.
+        label: The name under which it was first confirmed.
         job: The job with the setting.
-        settings: The values that were drawn.
-        scope: The search that found it, in a ledger with several.
+        settings: The searched values of the setting, by job key.
+        scope: The name of the search that found it; empty for a sweep, which has one search only.
         labels: Its present names, with its rank in the search; empty once better settings replaced it.
         roles: `model`, `baseline` or both.
-        race: Whether it is an entrant of its search's race, whose seeds are compared on validation alone.
-        trial: The label of the search trial that it is; empty for none.
+        race: Whether it takes part in the race of its search: the best settings are trained on further seeds
+            and compared on validation rows alone.
+        trial: The label of the search trial with this setting; empty if there is none.
     """
 
     key: str
@@ -48,8 +49,8 @@ class Confirmation:
 class Cost:
     """The time that a training has taken over all commands, in seconds, CPU-seconds and GPU-seconds.
 
-    `began` is the time since which it runs, None while it does not; `seen` is the time of its last event.
-    `cpus` and `gpus` are those that it holds while it runs.
+    `began` is the timestamp at which it was last started, None while it does not run; `seen` is the timestamp
+    of its last event. `cpus` and `gpus` are the numbers that it holds while it runs.
     """
 
     seconds: float = 0.0
@@ -61,13 +62,13 @@ class Cost:
     gpus: float = 0.0
 
     def begin(self, at: float, cpus: float, gpus: float) -> None:
-        """Starts a stretch with these resources, and ends an earlier one."""
+        """Starts to count time from the timestamp `at` with these resources; ends a count that still runs."""
         self.end(at)
         self.began = self.seen = at
         self.cpus, self.gpus = cpus, gpus
 
     def end(self, at: float) -> None:
-        """Adds the present stretch, if there is one."""
+        """Adds the time from `began` to the timestamp `at` to the totals, if the training runs."""
         if self.began is None:
             return
         seconds = max(0.0, at - self.began)
@@ -77,7 +78,7 @@ class Cost:
         self.began = None
 
     def used(self, unit: Unit = "clock", at: float | None = None) -> float:
-        """Returns the seconds in a unit, with the present stretch up to `at`."""
+        """Returns the total in a unit; with a timestamp `at`, including the time from `began` to it."""
         total, share = {
             "clock": (self.seconds, 1.0),
             "cpu": (self.cpu_seconds, self.cpus),
@@ -94,13 +95,13 @@ class Training:
         key: Its key in the ledger and the name of its folder.
         label: Its name for people.
         job: Its resolved job.
-        settings: The values that were drawn, by job keys.
-        version: The number of the space version that a trial was drawn from.
+        settings: The searched values, by job key.
+        version: The number of the version of the search space that a trial was drawn from.
         number: The number of a search trial; None for other trainings.
-        confirmation: The key of the confirmation whose seed it is; None for other trainings.
-        scope: The search that it belongs to, in a ledger with several.
-        params: The point of a trial, as Optuna drew it.
-        system_attrs: What the sampler keeps with a trial, such as the state of CMA-ES.
+        confirmation: The key of the confirmation that it trains one seed of; None for other trainings.
+        scope: The name of the search that it belongs to; empty for a sweep, which has one search only.
+        params: The parameters of a trial, as Optuna drew them.
+        system_attrs: The system attributes that Optuna's sampler set, such as the state of CMA-ES.
     """
 
     key: str
@@ -117,7 +118,10 @@ class Training:
 
 @dataclass
 class Entry(Training):
-    """A training with its intermediate values, as (epoch, score), and the results of its last end."""
+    """A training with its state, its intermediate values as (epoch, score), and its last results.
+
+    The results are empty until the training has ended for the first time; see `End` for their meaning.
+    """
 
     state: State = State.RUNNING
     intermediate: list[tuple[int, float]] = field(default_factory=list)
@@ -132,17 +136,17 @@ class Entry(Training):
 
     @property
     def resumable(self) -> bool:
-        """Whether a later command goes on with it."""
+        """Whether a later command resumes the training."""
         return self.state in (State.RUNNING, State.STOPPED, State.BUDGET)
 
     @property
     def ended(self) -> bool:
-        """Whether no later command goes on with it."""
+        """Whether the training is over, so that no later command resumes it."""
         return not self.resumable
 
     @property
     def last_end(self) -> End:
-        """State and reason, as a repeated close needs them."""
+        """The present state and reason as an end without results, to write it to the log once more."""
         return End(self.state, self.reason)
 
 
@@ -150,9 +154,10 @@ class Entry(Training):
 class End:
     """The end or the interruption of a training.
 
-    `score` is the value of the goal that trials are pruned by, `values` has one number per goal; `chosen` are
-    the values of post-hoc keys that gave them, `metrics` all metrics, and `blocks` those of test without each
-    block of its rows. `neighbours` is the grid of a training in a race, see `read_neighbours`.
+    `score` is the value of the goal that the pruner compares, and `values` has one number per goal of the
+    search. `chosen` holds the post-hoc keys (such as k of the nearest neighbours) with the values that gave
+    them. `metrics` has all metrics, and `blocks` for each test metric its values with one block of test rows
+    left out at a time. `neighbours` is the grid of a training in a race, see `read_neighbours`.
     """
 
     state: State
@@ -167,7 +172,11 @@ class End:
 
 @dataclass(frozen=True)
 class EarlierTrial:
-    """A finished trial of an earlier space or another sweep; `params` is its point in the present space."""
+    """A finished trial of an earlier search space or another sweep.
+
+    `params` are its parameters in the present space, `values` has one number per goal, and `intermediate` has
+    its (epoch, score) pairs.
+    """
 
     params: dict[str, Any]
     state: State
@@ -176,19 +185,19 @@ class EarlierTrial:
 
     @classmethod
     def read(cls, content: Mapping[str, Any]) -> EarlierTrial:
-        """Reads the trial from JSON."""
+        """Builds the trial from the content of a JSON object."""
         values = [(int(epoch), float(score)) for epoch, score in content["intermediate"]]
         return cls(content["params"], State(content["state"]), content["values"], values)
 
 
 @dataclass(frozen=True)
 class SpaceVersion:
-    """A space that was searched: all that its Optuna study needs besides the trials.
+    """A version of the search space of a search: all that its Optuna study needs besides the trials.
 
-    `distributions` has Optuna's distributions as JSON, by the names of `Training.params`, and `modes` the
-    direction of each goal. `kept` has the earlier trials that fit the space by their keys, in the order in
-    which the study has them; `dropped` says why the others do not; `warm` names the other sweeps whose trials
-    were asked for.
+    `distributions` maps the names of `Training.params` to Optuna's distributions as JSON, and `modes` has the
+    direction of each goal (max or min). `kept` maps the keys of earlier trials that fit the space to the
+    trials, in the order in which the study has them; `dropped` maps the keys of the others to the reason why
+    they do not fit. `warm` names the other sweeps whose trials the user asked to include.
     """
 
     number: int
@@ -203,7 +212,7 @@ class SpaceVersion:
 
 @dataclass(frozen=True)
 class SearchStop:
-    """The early end of a search: of `asked` trials of a space `version`, `left_out` are not drawn."""
+    """The early end of a search: of `asked` trials of a space version, the last `left_out` are not run."""
 
     version: int
     asked: int
@@ -212,5 +221,5 @@ class SearchStop:
 
     @property
     def sentence(self) -> str:
-        """The end in words."""
+        """The early end as a sentence for the user."""
         return f"{self.left_out} of {self.asked} trials are left out: {self.reason}"

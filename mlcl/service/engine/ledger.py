@@ -1,7 +1,7 @@
 """The ledger of a sweep or a table: its events in the home's database, and the state that they add up to.
 
-An event is on the disk before it reaches a log or a pruner. After a kill the next command reads the ledger
-and brings both to its state.
+An event is written to disk before the log or the pruner sees it. After a kill the next command reads the
+ledger and brings log and pruner to its state.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from mlcl.service.engine.entries import (
 from mlcl.store import Database, RunFolder, State
 
 HEADS = ("sweep", "table")
-"""The first event of a ledger, with id, name, and the identity that all of its commands must share."""
+"""The kinds of a ledger's first event, which has its id, its name and values that all commands must share."""
 _BOOT = time.time() - time.monotonic()
 
 
 def now() -> float:
-    """The time in seconds; a clock that is set while the process runs does not move it."""
+    """Returns the time in seconds since 1970; changes of the system clock during the process are ignored."""
     return _BOOT + time.monotonic()
 
 
 class Ledger:
-    """The events of the sweep or table in one folder, and what they add up to.
+    """The events of the sweep or table in one folder, and the state that they add up to.
 
-    Only the process that holds the folder's lock appends; anybody may read. Raises UserError where the
-    home's database is damaged.
+    Only the process that holds the folder's lock may append events; any process may read them. The
+    constructor reads all events. Raises UserError if the home's database is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,16 +48,16 @@ class Ledger:
         self.entries: dict[str, Entry] = {}
         self.confirmations: dict[str, Confirmation] = {}
         self.confirmation_states: dict[str, tuple[State, str]] = {}
-        """State and reason of the confirmations that have ended or were interrupted."""
+        """State and reason of the confirmations that have ended or were interrupted, by key."""
         self.history: list[tuple[str, str, int]] = []
-        """(event, key, epoch) of every intermediate value and end, in order: a pruner is replayed from it."""
+        """(event, key, epoch) of all intermediate values and ends, in order; a pruner is rebuilt from it."""
         self.stops: dict[str, SearchStop] = {}
         """The latest early end of each search, by scope."""
         self.registered: dict[str, str] = {}
         self.registered_runs: set[str] = set()
-        """The runs in MLflow of which a version was made."""
+        """The ids of the MLflow runs whose model was registered as a model version."""
         self.codes: list[str] = []
-        """The code of each command, without repetitions."""
+        """The code version of each command, without consecutive repetitions."""
         self.clock_seconds = 0.0
         self.state = State.RUNNING
         self._versions: dict[str, list[SpaceVersion]] = {}
@@ -86,16 +86,16 @@ class Ledger:
         self._apply(json.loads(text))
 
     def open(self, training: Training) -> Entry:
-        """Writes a new training, which is RUNNING."""
+        """Writes a new training, whose state is RUNNING, and returns its entry."""
         self.append("open", **_unscoped(training))
         return self.entries[training.key]
 
     def open_confirmation(self, confirmation: Confirmation) -> None:
-        """Writes a setting that is to be confirmed, or its present labels and roles."""
+        """Writes a setting that is to be confirmed, or new labels and roles of one that is known."""
         self.append("confirmation", **_unscoped(confirmation))
 
     def open_version(self, version: SpaceVersion, scope: str = "") -> None:
-        """Writes a new space of a search."""
+        """Writes a new version of the search space of the search `scope`."""
         self.append("version", **asdict(version), **({"scope": scope} if scope else {}))
 
     def close(self, key: str, end: End) -> None:
@@ -113,7 +113,7 @@ class Ledger:
         handler(event)
 
     def _count_time(self, event: dict[str, Any]) -> None:
-        """A session's clock runs from its first event to its last; idle time is not counted."""
+        """Counts the wall-clock time of each command, from its first event to its last."""
         at = float(event["at"])
         if event["event"] == "session":
             self._session = (at, self.clock_seconds)
@@ -131,12 +131,12 @@ class Ledger:
         self._on_killed(event)
 
     def _on_killed(self, _event: dict[str, Any]) -> None:
-        """Trainings that ran are counted up to the time at which they were last heard of."""
+        """Ends the cost of trainings that ran when the command was killed, as of their last event."""
         for entry in self.entries.values():
             entry.cost.end(entry.cost.seen)
 
     def _on_beat(self, event: dict[str, Any]) -> None:
-        """A sign of life: after a kill only the time since the last one is not counted."""
+        """Notes that running trainings were alive: after a kill, time counts up to the last beat."""
         for entry in self.entries.values():
             if entry.cost.began is not None:
                 entry.cost.seen = float(event["at"])
@@ -198,15 +198,15 @@ class Ledger:
 
     @property
     def searches(self) -> list[str]:
-        """The scopes of the searches: an empty one for a sweep, one per tuned cell for a table."""
+        """The names (scopes) of the searches: an empty string for a sweep, one per tuned cell for a table."""
         return list(self._versions)
 
     def versions(self, scope: str = "") -> list[SpaceVersion]:
-        """The spaces that a search has had, the present one last."""
+        """Returns the versions of a search's space in order, the present one last."""
         return self._versions.get(scope, [])
 
     def trials(self, version: int | None = None, scope: str = "") -> list[Entry]:
-        """The trials of a search in order, of one space version or of all."""
+        """Returns the trials of a search in order: those of one space version, or of all for None."""
         return [
             entry
             for entry in self.entries.values()
@@ -214,7 +214,7 @@ class Ledger:
         ]
 
     def counted(self, scope: str = "") -> list[Entry]:
-        """The trials whose scores compare: those of the present space, and earlier ones that fit it."""
+        """Returns the trials of the present search space, and the earlier trials that fit it."""
         versions = self.versions(scope)
         if not versions:
             return []
@@ -222,13 +222,14 @@ class Ledger:
         return [e for e in self.trials(scope=scope) if e.version == present.number or e.key in present.kept]
 
     def seeds_of(self, confirmation: str) -> list[Entry]:
-        """The trainings of a confirmation, one per seed."""
+        """Returns the trainings of the confirmation with this key, one per seed."""
         return [entry for entry in self.entries.values() if entry.confirmation == confirmation]
 
     def spent(self, unit: Unit, *, running: bool = False) -> float:
-        """Returns the seconds of the clock, of CPUs or of GPUs of all sessions so far.
+        """Returns the time that all commands have used: wall-clock seconds, CPU-seconds or GPU-seconds.
 
-        They end with the last event; with `running`, now.
+        Wall-clock time is counted up to the last event and CPU and GPU time without running trainings; with
+        `running`, everything is counted up to now.
         """
         at = now() if running else None
         if unit != "clock":

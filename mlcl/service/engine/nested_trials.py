@@ -1,4 +1,4 @@
-"""The trainings that belong to one sweep: in its folder, with logs nested in its own."""
+"""Stores trainings in the folder of their sweep or table; their MLflow runs are nested in its run."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import Tag
 
 FRESH = ", fresh seeds"
-"""The end of the name of a confirmation's run in MLflow, which the run of the trial does not have."""
+"""The suffix that tells the MLflow run of a confirmation from that of the trial with the same label."""
 RACE = ", race"
-"""The end of the name of the run of an entrant of a race."""
+"""The suffix of the name of an MLflow run of a setting in a race."""
 
 
 def log_id(owner: str, key: str) -> str:
-    """The id of a training's log in the sweep or table with the id `owner`."""
+    """Returns the id of the log of the training or confirmation `key` of the sweep or table `owner`."""
     return f"{owner}.{key}"
 
 
 def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
-    """Writes the means over a confirmation's seeds and its state. Doing it again changes nothing."""
+    """Writes the mean metrics over a confirmation's seeds and its state. A repeated call changes nothing."""
     state, reason = ledger.confirmation_states[key]
     if (log.state, log.reason) == (state, reason):
         return
@@ -41,17 +41,17 @@ def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
 
 
 class NestedTrials(TrainingStore):
-    """The trainings of a sweep, or of a tuned cell: `trials/KEY` is the folder of one, `SWEEP.KEY` its log.
+    """The store of trainings of a sweep or a tuned cell, with folders `trials/KEY` and log ids `SWEEP.KEY`.
 
     Args:
         ledger: The ledger of the sweep or table.
         folder: Its folder.
-        logs: Where the logs are written.
+        logs: Writes the logs.
         data: The data set of the trainings.
-        free: Post-hoc keys, whose values are chosen after training and are no parameters before.
+        free: Post-hoc keys, whose values are chosen after training: a log gets them as parameters only then.
         scopes: The searches whose trainings are stored here; by default all.
         parent: The id of the log in which the logs are nested; by default that of the sweep.
-        shared: MLflow parameters that the sweep's run has: a trial's run has those that differ.
+        shared: The MLflow parameters of the sweep's run: the run of a trial has only parameters that differ.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class NestedTrials(TrainingStore):
         self._scopes, self._parent, self._shared = scopes, parent or folder.name, shared or {}
 
     def folder(self, entry: Entry) -> Path:
-        """Returns `trials/KEY`."""
+        """Returns the training's folder, `trials/KEY` in that of the sweep."""
         return training_folder(self._folder, entry.key)
 
     def log(self, entry: Entry) -> str:
-        """Returns `SWEEP.KEY`."""
+        """Returns the id of the training's log, `SWEEP.KEY`."""
         return log_id(self._folder.name, entry.key)
 
     def open(self, entry: Entry) -> None:
@@ -118,7 +118,7 @@ class NestedTrials(TrainingStore):
         self._logs.deliver(id)
 
     def on_start(self, entry: Entry) -> None:
-        """Sets the log of its confirmation to RUNNING; the process of the training does so with its own."""
+        """Sets the log of the confirmation to RUNNING. The training's own log is set by its own process."""
         if entry.confirmation is not None:
             self.attach(entry.confirmation).set_state(State.RUNNING)
 
@@ -127,11 +127,11 @@ class NestedTrials(TrainingStore):
         write_end(end, self.attach(entry.key), self.folder(entry), ledger=self._ledger, key=entry.key)
 
     def attach(self, key: str) -> RunLog:
-        """The log of a training or a confirmation."""
+        """Opens the log of the training or confirmation with this key."""
         return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
 
     def open_all(self) -> None:
-        """Starts the logs that a kill has kept from being started."""
+        """Starts the logs that are in the ledger only because an earlier command was killed."""
         for confirmation in self._ledger.confirmations.values():
             if self._is_here(confirmation):
                 self.open_confirmation(confirmation)
@@ -141,7 +141,7 @@ class NestedTrials(TrainingStore):
             self.open(entry)
 
     def close_all(self) -> None:
-        """Writes the ends of all trainings to their logs, where a kill has kept them from being written."""
+        """Writes the ends of all trainings to their logs that lack them because a command was killed."""
         for entry in self._entries():
             self.close(entry, entry.last_end)
 

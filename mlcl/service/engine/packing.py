@@ -1,4 +1,4 @@
-"""The resources of a command, and the number of trainings that fit into a cluster at once."""
+"""The resources that a command asks for, and the number of trainings that fit into a cluster at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mlcl.service.ray.address import on_cluster
 from mlcl.training.context import pick_device
 
 RESOLUTION = 10_000
-"""Ray counts resources in ten-thousandths, and so do we: 0.3 holds 0.1 three times."""
+"""Ray's resolution of resources: it counts ten-thousandths, so that 0.1 fits three times into 0.3."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Trials at once, and the share and the number of each one's workers."""
+    """The number of trainings at once, the workers of each, and the CPUs and GPUs of each worker."""
 
     concurrent: int
     cpus: float
@@ -38,7 +38,7 @@ def _gpus(nodes: Sequence[Mapping[str, float]], gpus: float | None, device: str)
 
 
 def _check(workers: int, cpus: float, gpus: float) -> None:
-    """Raises UserError for shares that Ray or NCCL would refuse in the middle of a sweep."""
+    """Raises UserError for CPUs and GPUs per worker that Ray or NCCL would refuse during a sweep."""
     if not math.isfinite(cpus) or _units(cpus) < 1:
         allowed = f"{1 / RESOLUTION:g} or more"
         raise UserError("a trial needs a share of a CPU", key="--cpus", found=cpus, allowed=allowed)
@@ -65,7 +65,7 @@ def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
 
 
 def _units(amount: float) -> int:
-    """Ray cuts a demand off, so that a sixth fits six times."""
+    """Returns an amount in ten-thousandths, rounded down as Ray does, so that 1/6 of a GPU fits six times."""
     return int(amount * RESOLUTION)
 
 
@@ -92,8 +92,11 @@ def _too_large(
 
 @dataclass(frozen=True)
 class Resources:
-    """`cpus` and `gpus` are a worker's share, by default a GPU where there are any; `parallel` trainings run
-    at once, by default as many as fit."""
+    """The resources that a command asks for.
+
+    `cpus` and `gpus` are those of each worker; by default a worker gets one GPU if the cluster has any.
+    `parallel` trainings run at once, by default as many as fit.
+    """
 
     cpus: float = 1
     gpus: float | None = None
@@ -101,7 +104,10 @@ class Resources:
     budget: Budget | None = None
 
     def check(self, job: JobConfig) -> None:
-        """Raises UserError, before Ray is started, where this machine lacks what the trainings need."""
+        """Raises UserError if this machine lacks the device or the budget is one of GPU time without GPUs.
+
+        Called before Ray is started.
+        """
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
             pick_device("cuda" if self.gpus else device)
@@ -109,7 +115,7 @@ class Resources:
             check_budget(self.budget, self._may_have_gpus(device))
 
     def _may_have_gpus(self, device: str) -> float:
-        """The GPU share of a worker, as far as it is known before the cluster is asked."""
+        """Returns the GPUs that a worker gets, as far as this is known before the cluster is asked."""
         if self.gpus is not None:
             return self.gpus
         if device == "cpu":
@@ -121,16 +127,19 @@ class Resources:
         return float(torch.cuda.is_available())
 
     def local_cpus(self, job: JobConfig) -> int:
-        """CPUs that a Ray of this command's own must have: a job of two workers runs on any laptop."""
+        """Returns the smallest number of CPUs that a local Ray must be given for one training to fit.
+
+        It may exceed the CPUs of the machine, so that a job of two workers runs on any laptop.
+        """
         workers = job.train.workers
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
     def pack(self, job: JobConfig, most: int) -> Packing:
         """Packs at most `most` trainings into the cluster that this process is connected to.
 
-        On a cluster, trainings up to `parallel` that have no room wait for nodes, which an autoscaler adds. A
-        fraction of a GPU stays on one GPU. Raises UserError where no training fits and none would wait for
-        nodes: Ray would wait without a word and without end.
+        If RAY_ADDRESS names a cluster and `parallel` is set, trainings up to `parallel` that do not fit wait
+        for nodes that an autoscaler adds. Otherwise raises UserError if no training fits, since Ray would
+        wait silently and forever. A fraction of a GPU is never spread over two GPUs.
         """
         alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         workers, gpus = job.train.workers, _gpus(alive, self.gpus, job.train.device)

@@ -20,8 +20,8 @@ Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 class Row:
     """One training: its state, its last epoch and score, and the seconds that it has run.
 
-    `metric` names the score, which is the best over post-hoc keys once a training with such keys has ended.
-    `settings` are the values that were drawn.
+    `metric` is the name of the score. Once a training with post-hoc keys has ended, the score is the best
+    over the values of these keys. `settings` are the searched values, by job key.
     """
 
     label: str
@@ -39,9 +39,9 @@ class Row:
 class Progress:
     """The present state of a sweep or table.
 
-    `done` of `total` trainings of the stage have ended, and `running` are those that run now. `best` is the
-    label and the score of the best search trial; `seconds_left` is the expected time to the end of the stage,
-    None before the first end; `budget_left` is a text such as `1.2 gpu-h`.
+    `done` of `total` trainings of the stage have ended, and `running` has the trainings that run now. `best`
+    is the label and the score of the best search trial; `seconds_left` is the expected time to the end of the
+    stage, None until this command has ended a training; `budget_left` is a text such as `1.2 gpu-h`.
     """
 
     stage: Stage
@@ -69,11 +69,14 @@ class ProgressEvent:
 
 
 ProgressListener = Callable[[ProgressEvent], None]
-"""Called in the thread of the command, which waits for it."""
+"""A function that receives each event. It is called in the thread of the command, which waits for it."""
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """A listener that ignores OSError: trainings go on when their progress has no reader or terminal."""
+    """Wraps a listener: after its first OSError it is called no more, and trainings go on.
+
+    Such an error occurs when the terminal is closed or the reader of a pipe has ended.
+    """
     gone = False
 
     def tell(event: ProgressEvent) -> None:
@@ -88,15 +91,15 @@ def steady(watch: ProgressListener) -> ProgressListener:
 
 
 class Reporter:
-    """Sends events to a listener, with the progress by ledger and clock.
+    """Sends events to a listener, together with the progress computed from the ledger.
 
     Args:
         ledger: The entries of the sweep or table.
-        account: The budget and its use.
+        account: The budget and the time used of it.
         watch: Receives the events.
-        metric: The metric of intermediate values.
-        score: The final metric.
-        best: Finds the best training.
+        metric: The name of the metric of intermediate values.
+        score: The name of the final metric.
+        best: Returns the best training; None if there is none.
     """
 
     def __init__(
@@ -120,7 +123,7 @@ class Reporter:
         self._watch(ProgressEvent("note", text))
 
     def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
-        """Starts a stage, of which earlier commands have done `done` trainings."""
+        """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
         trainings = counted(total, "training")
         text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"

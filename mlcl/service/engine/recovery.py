@@ -1,4 +1,7 @@
-"""Closes what killed commands left RUNNING. Every command that trains calls it first, and `mlcl doctor`."""
+"""Closes trainings, runs, sweeps and tables that killed commands left RUNNING.
+
+Every command that trains does so first, and `mlcl doctor` does so, too.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,10 @@ KILLED = "its process was killed"
 
 
 def recover(home: Path) -> None:
-    """Killed sweeps, tables and runs become STOPPED everywhere; the same commands go on with them.
+    """Sets killed sweeps, tables and runs to STOPPED in record, ledger and log, so that they can be resumed.
 
-    Needs no tracking server: the logs are delivered like all others. A living process holds its folder's
-    lock, so nothing that runs is touched. Raises UserError where the home's database is damaged, missing, or
-    of a later mlcl.
+    Needs no tracking server: the logs are delivered to it later. A folder that a living process has locked is
+    left alone. Raises UserError if the home's database is damaged, missing, or was written by a later mlcl.
     """
     Database(home).check()
     Database(home).create()
@@ -45,7 +47,7 @@ def recover(home: Path) -> None:
 
 @contextmanager
 def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
-    """Copies the home's database when a command has ended, however it ended; says where that fails."""
+    """Backs up the home's database when the context ends, also after an error; announces a failed backup."""
     try:
         yield
     finally:
@@ -56,7 +58,7 @@ def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def close_ledger(home: Path, folder: RunFolder) -> None:
-    """Closes the trainings of a killed sweep or table, if it has begun any. The caller holds its folder."""
+    """Closes the trainings of a killed sweep or table in its ledger. The caller holds the folder's lock."""
     ledger = Ledger(folder.path)
     if not ledger.head:
         return
@@ -66,7 +68,7 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
 
 
 def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
-    """Stops what is RUNNING in a ledger, and writes the ends of all of its trainings to their logs."""
+    """Sets the RUNNING trainings of a ledger to STOPPED, and writes all ends to the trainings' logs."""
     id = ledger.folder.name
     for key, entry in ledger.entries.items():
         end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end
@@ -82,7 +84,7 @@ def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
 
 
 def _finish_run(home: Path, entry: Entry) -> None:
-    """The ledger knows how a training ended; a kill may have kept its run's record from saying so."""
+    """Writes the end that the ledger has of a training to the record of its run, if a kill prevented that."""
     run = RunFolders(home).find(entry.key)
     if run is not None:
         with run.owned() as free:

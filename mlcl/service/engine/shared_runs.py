@@ -1,4 +1,4 @@
-"""Trainings that are runs of their own: `mlcl run` and the cells of tables share the folder `runs/`."""
+"""Stores trainings that are runs of their own in `runs/`: those of `mlcl run` and of the cells of tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import Tag
 
 PATIENCE = 5.0
-"""Seconds that a dead process may hold its folder."""
+"""Seconds to wait for the lock of a folder, which a process that is being killed may still hold."""
 
 
 class SharedRuns(TrainingStore):
-    """A training with the key ID is in `runs/ID`, with its record, its lock and its log.
+    """The store of trainings with folders of their own: that of key ID is `runs/ID`, with record and lock.
 
     Args:
-        logs: Where the logs are written.
+        logs: Writes the logs.
         ledger: The ledger of the table; None for `mlcl run`, whose training is in no ledger.
         parent: The id of the table's log, in which the logs are nested.
     """
@@ -37,15 +37,16 @@ class SharedRuns(TrainingStore):
         self._elsewhere: set[str] = set()
 
     def claim(self, job: JobConfig, data: DatasetInfo, *, fresh: bool = False, id: str | None = None) -> str:
-        """Returns the id of a job's interrupted run, else of a new one, and holds its folder.
+        """Returns the id of a job's interrupted run, else of a new one, and locks its folder.
 
-        The folder is held until the training starts or ends: RUNNING without a holder is what a kill leaves.
+        The lock is held until the training starts or ends, since a record that is RUNNING in a folder without
+        a lock is taken for that of a killed process.
 
         Args:
             job: The job.
             data: Its data set.
-            fresh: Begins a new run, unless the interrupted one is `id`.
-            id: The id of a new run; by default one is made.
+            fresh: Whether to begin a new run even if there is an interrupted one with an id other than `id`.
+            id: The id of a new run; by default one is generated.
         """
         found = self._runs.unfinished(job_hash(job), data.fingerprint)
         if fresh and (found is None or found.path.name != id):
@@ -71,16 +72,16 @@ class SharedRuns(TrainingStore):
         return RunFolder(self._runs.root / entry.key)
 
     def folder(self, entry: Entry) -> Path:
-        """`runs/ID`."""
+        """Returns the training's folder, `runs/ID`."""
         return self._folder(entry).path
 
     def log(self, entry: Entry) -> str:
-        """The log that the run's record names."""
+        """Returns the id of the log in the run's record, or the training's key if there is no record."""
         record = self._folder(entry).record
         return record.log if record else entry.key
 
     def open(self, entry: Entry) -> None:
-        """Starts the log, or goes on with it."""
+        """Starts the training's log, or continues it, and delivers it to MLflow."""
         tags: dict[str, str] = {Tag.ID: entry.key}
         if self._parent is not None:
             tags |= {Tag.KIND: "cell", Tag.CELL: entry.label}
@@ -96,11 +97,11 @@ class SharedRuns(TrainingStore):
         self._logs.deliver(log.id)
 
     def on_start(self, entry: Entry) -> None:
-        """Lets go of the folder, which the process of the training holds from now on."""
+        """Releases the lock of the folder, which the process of the training takes."""
         self._release(entry.key)
 
     def release(self) -> None:
-        """Lets go of all folders."""
+        """Releases the locks of all folders."""
         for key in list(self._held):
             self._release(key)
 
@@ -109,7 +110,7 @@ class SharedRuns(TrainingStore):
             self._held.pop(key).close()
 
     def close(self, entry: Entry, end: End) -> None:
-        """Writes the end to ledger, log and record; to the ledger alone where another command has the run."""
+        """Writes the end to ledger, log and record; only to the ledger if another command trains the run."""
         folder = self._folder(entry)
         record = folder.record
         if entry.key in self._elsewhere or record is None:
@@ -121,7 +122,7 @@ class SharedRuns(TrainingStore):
         self._release(entry.key)
 
     def owner_changed(self, entry: Entry) -> str:
-        """Names the folder where another command trains in it."""
+        """Returns a text that names the folder if another command trains in it; an empty text otherwise."""
         self._release(entry.key)
         folder = self._folder(entry)
         with folder.owned(PATIENCE) as free:

@@ -1,4 +1,4 @@
-"""Sources, which hand out the trainings of an engine, and stores, which keep their folders and logs."""
+"""Interfaces of sources, which hand out trainings to the engine, and of stores of their folders and logs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mlcl.tracking import State
 
 
 class TrainingStore(ABC):
-    """Keeps the folders and logs of trainings. After a kill at any point every method may be called again."""
+    """Manages the folders and logs of trainings. Every method can be repeated after a kill at any point."""
 
     @abstractmethod
     def folder(self, entry: Entry) -> Path:
-        """Returns the training's folder, with its checkpoint and results."""
+        """Returns the training's folder, which has its checkpoint and results."""
 
     @abstractmethod
     def log(self, entry: Entry) -> str:
@@ -35,14 +35,15 @@ class TrainingStore(ABC):
         """Writes the end of the training with `write_end`."""
 
     def owner_changed(self, entry: Entry) -> str:  # noqa: ARG002
-        """Returns why another command has the training now; empty where this one has it."""
+        """Returns a text for the user if another command has taken over the training; empty otherwise."""
         return ""
 
 
 class TrainingSource(ABC):
     """The trainings of a stage: those of searches, of confirmations, or of the cells of a table.
 
-    A training reports the final values of the metrics `scores`; with `test` it reads the test split.
+    A training reports the final values of the metrics named in `scores`. `test` says whether it is evaluated
+    on the test split.
     """
 
     stage: Stage
@@ -52,15 +53,15 @@ class TrainingSource(ABC):
 
     @abstractmethod
     def start(self) -> tuple[int, int]:
-        """Returns how many trainings earlier commands have done, and how many there are at most."""
+        """Returns the number of trainings that earlier commands have ended, and the largest total number."""
 
     @abstractmethod
     def next(self) -> Entry | None:
-        """Returns the next training, which is open in the ledger; None where there are no more."""
+        """Writes the next training to the ledger and returns its entry; None if there are no more."""
 
     @abstractmethod
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a training with these final values: FAILED where one is not a number."""
+        """Returns the end of a training with these final values of `scores`: FAILED if one is not finite."""
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002
         """Whether an intermediate value stops the training early."""
@@ -70,8 +71,8 @@ class TrainingSource(ABC):
         """Called after the end or the interruption of a training was written."""
 
     def left(self) -> int | None:
-        """Counts the trainings that have not ended, for forecasts; None for a source without forecasts."""
+        """Returns the number of trainings that have not ended, for forecasts; None for no forecasts."""
         return None
 
     def end(self, state: State, reason: str) -> None:  # noqa: B027
-        """Called at the end of the stage, with state and reason of trainings that were interrupted."""
+        """Called at the end of the stage, with the state and reason to give to interrupted trainings."""

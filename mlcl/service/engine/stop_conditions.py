@@ -11,21 +11,21 @@ from mlcl.service.process.signals import StopRequest
 from mlcl.tracking import State
 
 STOP_FILE = "STOP"
-"""A file in the folder of the sweep or table, which all nodes see. Trainings that find it stop."""
+"""The name of a file in the folder of a sweep or table, which all nodes see: trainings that find it stop."""
 GRACE = 30.0
-"""Seconds that trainings have to write a checkpoint before their processes are ended."""
+"""Seconds that running trainings have to write a checkpoint before their processes are ended."""
 
 
 class StopConditions:
     """Stops a command for a signal, a used-up budget, or too many failures in a row.
 
-    `cause` is the state of what is stopped then, with a `reason`; it is None before. `file` is the stop file,
-    for which running trainings look.
+    `cause` is None until then; afterwards it is the state that the sweep or table ends in, with a `reason`.
+    `file` is the stop file, for which running trainings look.
 
     Args:
         folder: The folder of the sweep or table.
         stop: The user's request to stop.
-        account: The budget and its use.
+        account: The budget and the time used of it.
         max_failed: The number of failures in a row that is allowed; None allows any number.
     """
 
@@ -39,11 +39,11 @@ class StopConditions:
         self._since = 0.0
 
     def shielded(self) -> AbstractContextManager[None]:
-        """Lets no signal interrupt while the context is open."""
+        """Returns a context in which no signal interrupts the code."""
         return self._stop.shielded()
 
     def __call__(self) -> bool:
-        """Whether no training is to be started any more."""
+        """Whether the command is to stop, so that no more trainings are started."""
         if self.cause is None:
             if self._stop():
                 self._set(State.STOPPED, "")
@@ -52,11 +52,11 @@ class StopConditions:
         return self.cause is not None
 
     def insist(self) -> None:
-        """Stops at once, after a second signal."""
+        """Sets the cause to STOPPED, after a second signal has ended the trainings at once."""
         self.cause, self.reason = State.STOPPED, ""
 
     def overdue(self) -> bool:
-        """Whether running trainings have had `GRACE` seconds to stop."""
+        """Whether the command is to stop and running trainings have had `GRACE` seconds to do so."""
         return self() and time.monotonic() - self._since > GRACE
 
     def count(self, state: State, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Builds the results of trainings from the entries of a ledger and the logs of the trainings."""
+"""Builds `TrainingResult`s from the entries of a ledger and the logs of the trainings."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mlcl.tracking.names import Tag
 
 
 class TrainingResults:
-    """Reads each log and each job once: a result is built again whenever a training has ended.
+    """Builds the results of trainings. Logs and jobs are cached, since results are built again and again.
 
     Args:
-        home: The folder with the logs.
-        run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+        home: The folder of results, which has the logs.
+        run_id: Returns the id of the MLflow run of a log; None if the log has not been delivered.
     """
 
     def __init__(self, home: Path, run_id: Callable[[str], str | None]) -> None:
@@ -28,18 +28,21 @@ class TrainingResults:
         self._jobs: dict[str, tuple[dict[str, Any], str]] = {}
 
     def tags(self, log: str) -> Tags:
-        """The tags with which a log was started; empty where it is gone."""
+        """Returns the tags with which a log was started; empty if the log is gone."""
         tags: Tags = self.start(log).get("tags", {})
         return tags
 
     def start(self, log: str) -> dict[str, Any]:
-        """The first entry of a log; empty where it is gone."""
+        """Returns the first entry of a log, as `log_start` reads it; empty if the log is gone."""
         if not self._starts.get(log):
             self._starts[log] = log_start(self._home, log)
         return self._starts[log]
 
     def job(self, log: str, job: Mapping[str, Any], free: Collection[str] = ()) -> tuple[dict[str, Any], str]:
-        """The parameters and the hash of the job with this log; `free` keys are chosen after training."""
+        """Returns the parameters and the hash of a job, cached under the id of its log.
+
+        `free` are the keys whose values are chosen after training; they are left out of the parameters.
+        """
         if log not in self._jobs:
             parsed = load_job(job)
             self._jobs[log] = typed_params(parsed, free), job_hash(parsed)
@@ -48,7 +51,7 @@ class TrainingResults:
     def build(
         self, entry: Entry, log: str, shared: Mapping[str, Any], free: Collection[str] = ()
     ) -> TrainingResult:
-        """The result of a training whose parameters are given by their difference to `shared` ones."""
+        """Returns the result of a training; its `changes` are the parameters that differ from `shared`."""
         params, hash_ = self.job(log, entry.job, free)
         if entry.state is State.COMPLETE:
             params = params | plain_parameters(entry.chosen)

@@ -1,6 +1,7 @@
-"""One training of a sweep or a table, in an actor of Ray Tune: the same experiment as a plain run.
+"""Runs one training of a sweep or a table in an actor of Ray Tune: the same experiment as a plain run.
 
-It reports to the driver, which alone writes the ledger, and logs to files: it needs no tracking server.
+The training reports to the driver, which alone writes the ledger. It logs to files and needs no tracking
+server.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from mlcl.training.job_data import JobData
 from mlcl.training.run_files import keep_metrics_alone, result_files
 
 SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
-"""Keys of what a training reports. ENDED is empty until the last report, which says how it ended."""
+"""Keys of a training's reports to Tune. ENDED is empty until the last report, where it is the final state."""
 PATIENCE = 60.0
-"""Seconds that a process of a killed command may go on writing before its successor gives up."""
+"""Seconds to wait for the lock of a folder while a process of a killed command still writes there."""
 LOOK_EVERY = 0.1
-"""Seconds between looks for the stop file: it may lie on a network's file system."""
+"""Seconds between checks for the stop file, which may be on a network file system."""
 
 Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class TrialTask:
-    """A training as it is sent to an actor of Ray Tune: plain data.
+    """The description of a training that is sent to an actor of Ray Tune: plain data.
 
     Attributes:
         key: The key of its entry in the ledger.
@@ -49,10 +50,10 @@ class TrialTask:
         folder: Its folder.
         home: The home with data and logs.
         log: The id of its log.
-        metric: The metric that is reported at every validation.
-        scores: The final metrics that are reported at the end.
-        test: Whether the test split is read.
-        stop_file: A file that asks for a stop by its presence.
+        metric: The name of the metric that is reported at every validation.
+        scores: The names of the final metrics that are reported at the end.
+        test: Whether the training is evaluated on the test split.
+        stop_file: The file whose existence asks the training to stop.
         cpus: The CPUs of each worker.
         gpus: The GPUs of each worker.
         cwd: The folder in which the command was given.
@@ -74,12 +75,12 @@ class TrialTask:
     models: bool = True
 
     def config(self) -> dict[str, str]:
-        """Returns the config of Tune's trial, with all fields in one string that Tune does not resolve."""
+        """Returns the config of Tune's trial: all fields as one JSON string, which Tune does not resolve."""
         return {"payload": json.dumps(asdict(self))}
 
     @classmethod
     def of(cls, config: dict[str, str]) -> TrialTask:
-        """Reads the config of a trial of Tune."""
+        """Builds the task from the config of Tune's trial."""
         tree = json.loads(config["payload"])
         return cls(**{**tree, "scores": tuple(tree["scores"])})
 
@@ -87,7 +88,7 @@ class TrialTask:
 def run_trial(config: dict[str, str]) -> None:
     """Trains, evaluates and reports. A failure is reported, not raised: Tune restarts only dead processes.
 
-    Raises UnreadableCheckpointError, which Tune takes for a dead process.
+    Raises UnreadableCheckpointError, after which Tune restarts the training as after a dead process.
     """
     from ray import tune
 
@@ -103,7 +104,7 @@ def run_trial(config: dict[str, str]) -> None:
 
 
 def train(task: TrialTask, report: Report) -> None:
-    """Trains from the last checkpoint on, if there is one, and reports how it ended with the final values."""
+    """Trains, from the last checkpoint on if there is one, and reports the final state and metrics."""
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
         with _log(task) as log:
@@ -141,7 +142,7 @@ def train(task: TrialTask, report: Report) -> None:
 
 @contextmanager
 def _log(task: TrialTask) -> Iterator[RunLog]:
-    """The training's log, which keeps the trace of an error."""
+    """Yields the training's log, set to RUNNING; the traceback of an error is written to it."""
     log = RunLog.attach(Path(task.home), task.log)
     log.set_state(State.RUNNING)
     try:
@@ -158,7 +159,10 @@ def _log(task: TrialTask) -> Iterator[RunLog]:
 def _group(
     task: TrialTask, job: JobConfig, log: RunLog, listener: Listener, stop: Callable[[], bool]
 ) -> dict[str, float]:
-    """Several workers. Tune ends this thread inside of a report: the workers are stopped before it goes."""
+    """Trains with several workers and returns the final metrics.
+
+    Tune ends this thread by SystemExit inside of a report; the workers are stopped before it is raised again.
+    """
     from mlcl.service.ray.ddp_group import Share, run_group
 
     ended: list[SystemExit] = []
@@ -187,10 +191,11 @@ def _group(
 
 
 def _reporter(metric: str, report: Report) -> Listener:
-    """Reports the selecting metric at every validation but the last, which the final evaluation replaces.
+    """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
-    The start of a resumed training reports all validations up to its checkpoint again: a driver that was
-    killed may not have heard them. Damaged checkpoints are reported, too.
+    The final evaluation replaces the last one. At its start, a resumed training reports all validations up to
+    its checkpoint again, since a killed driver may not have received them. Damaged checkpoints are reported,
+    too.
     """
 
     def listen(event: Event) -> None:
@@ -207,7 +212,7 @@ def _reporter(metric: str, report: Report) -> Listener:
 
 
 class _StopFile:
-    """Whether the driver asks for a stop."""
+    """Returns, when called, whether the stop file exists; looks for it at most every LOOK_EVERY s."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

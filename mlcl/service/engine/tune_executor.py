@@ -1,6 +1,6 @@
-"""Ray Tune as the executor of trainings: processes are reused, restarted where they die, and stopped early.
+"""Executes trainings on Ray Tune: processes are reused, restarted when they die, and stopped early.
 
-Tune's parts call `TrialCallbacks`, which decides, in the driver's thread.
+The searcher, scheduler, callback and stopper that Tune gets call `TrialCallbacks`, in the driver's thread.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ T = TypeVar("T")
 
 
 class TrialCallbacks(Protocol):
-    """Called by the executor in the driver's thread; `Engine` implements it."""
+    """The functions that the executor calls in the driver's thread; `Engine` implements them."""
 
     def next(self) -> TrialTask | None:
-        """Returns the next training to start; None where there is none now."""
+        """Returns the next training to start; None if there is none now."""
 
     def finished(self) -> bool:
-        """Whether there will be no more, asked after `next` has returned None."""
+        """Whether there will be no more trainings; called after `next` has returned None."""
 
     def begin(self, key: str) -> None:
-        """Called when a process starts to train, also one that replaces a process that died."""
+        """Called when a process starts a training, also when it replaces a process that died."""
 
     def report(self, key: str, epoch: int, score: float) -> bool:
         """Called with an intermediate value; returns whether to stop the training early."""
@@ -47,19 +47,23 @@ class TrialCallbacks(Protocol):
         """Called with a note of a training for the user."""
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """Called with the last report; it is empty after an early stop or the end of the process."""
+        """Called at the end of a training with its last report.
+
+        The report is empty if the training was stopped early or its process ended.
+        """
 
     def died(self, key: str, reason: str) -> None:
-        """Called for a training that Tune gave up, with the reason."""
+        """Called for a training that Tune gave up on, with the reason."""
 
     def abort(self) -> bool:
-        """Whether to end at once, whatever runs. Called many times a second."""
+        """Whether to end the experiment at once, with trainings that run. Called many times a second."""
 
 
 class _Guard:
-    """Calls the callbacks and keeps their first error: Tune would swallow it and train again what has ended.
+    """Calls the callbacks and keeps their first error.
 
-    While inside a callback, `shield` holds off a second Ctrl-C: its writes belong together.
+    Tune would swallow the error and repeat trainings that have ended. Each callback runs in a `shield`
+    context, in which a second Ctrl-C does not interrupt it between two of its writes.
     """
 
     def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
@@ -67,7 +71,7 @@ class _Guard:
         self.callbacks, self._shield = callbacks, shield
 
     def ask(self, question: Callable[P, T], otherwise: T, *args: P.args, **options: P.kwargs) -> T:
-        """Returns the answer of a callback; `otherwise` where it fails, or one before has failed."""
+        """Returns the result of a callback; `otherwise` if it, or an earlier callback, has failed."""
         if self.error is not None:
             return otherwise
         try:
@@ -79,9 +83,9 @@ class _Guard:
 
 
 class _DriverOnly:
-    """Pickles as nothing: Tune's snapshots leave its content out.
+    """A base class that is pickled without its attributes, so that they are not in Tune's snapshots.
 
-    Commands go on from the ledger and the trainings' folders, never from those snapshots.
+    Commands resume from the ledger and the folders of trainings, never from Tune's snapshots.
     """
 
     def __init__(self, guard: _Guard) -> None:
@@ -93,7 +97,7 @@ class _DriverOnly:
 
 
 class _Feed(_DriverOnly, Searcher):
-    """Hands trainings to Tune."""
+    """A searcher of Tune that hands out the trainings of `TrialCallbacks.next`."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # noqa: ARG002 (Tune's interface)
         task = self._guard.ask(self._guard.callbacks.next, None)
@@ -104,7 +108,7 @@ class _Feed(_DriverOnly, Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Does nothing: `_Closer` is called with the reason, too."""
+        """Does nothing, since `_Closer` gets the end of a training together with its reason."""
 
     def save(self, checkpoint_path: str) -> None:
         Path(checkpoint_path).write_text("{}")
@@ -114,7 +118,7 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """Stops a training early where the callbacks say so."""
+    """A scheduler of Tune that stops a training early if `TrialCallbacks.report` returns True."""
 
     def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
         if result.get(ENDED):
@@ -129,7 +133,7 @@ class _Scheduler(_DriverOnly, FIFOScheduler):
 
 
 class _Closer(_DriverOnly, Callback):
-    """Calls the callbacks when trainings start and end."""
+    """A callback of Tune that calls `begin`, `end` and `died` when trainings start, end and fail."""
 
     def on_trial_start(self, *_: Any, trial: Any, **__: Any) -> None:
         self._guard.ask(self._guard.callbacks.begin, None, TrialTask.of(trial.config).key)
@@ -145,7 +149,7 @@ class _Closer(_DriverOnly, Callback):
 
 
 class _Abort(_DriverOnly, Stopper):
-    """Ends the whole experiment where the callbacks say so."""
+    """A stopper of Tune that ends the whole experiment once `TrialCallbacks.abort` returns True."""
 
     def __call__(self, *_: Any) -> bool:
         return False
@@ -161,9 +165,15 @@ def run_trainings(
     packing: Packing,
     shield: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Runs trainings until there are no more and all have ended. Raises what a callback raised.
+    """Runs trainings until there are no more and all have ended. Raises the first error of a callback.
 
-    Actors are reused, so that imports are paid once per training at a time.
+    Actors are reused, so that libraries are imported once per actor and not once per training.
+
+    Args:
+        callbacks: Hands out the trainings and receives their events.
+        folder: The folder in which Tune keeps its files; they are removed at the end.
+        packing: How many trainings run at once, and the resources of each.
+        shield: Returns a context in which signals do not interrupt; each callback runs in one.
     """
     guard = _Guard(callbacks, shield)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported in one line
@@ -205,7 +215,7 @@ def _why(error: Exception | None) -> str:
 
 
 def _resources(packing: Packing) -> dict[str, float]:
-    """A training of several workers takes nothing itself: its workers need the resources."""
+    """Returns the resources of a Tune trial, which are none if it has several workers that hold their own."""
     if packing.workers > 1:
         return {"cpu": 0, "memory": 1}  # a byte: no resources at all are refused
     return {"cpu": packing.cpus, "gpu": packing.gpus}

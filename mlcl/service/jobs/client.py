@@ -1,4 +1,4 @@
-"""A client of Ray's Jobs API: all attempts of a command have one id, and the states of mlcl."""
+"""A client of Ray's Jobs API, which gives all attempts of a command one id and translates Ray's states."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from mlcl.errors import UserError
 
 ID = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]{0,99}")
 ADDRESSES = ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")
-"""Variables that Ray's client prefers to the address that it is given."""
+"""Environment variables that Ray's client prefers to the address that it is given."""
 VERBOSE_LOGGERS = (
     "ray.dashboard.modules.dashboard_sdk",
     "ray.dashboard.modules.job.sdk",
     "ray._private.runtime_env.packaging",
 )
-"""Ray's loggers of uploads and connections, whose lines would be among those of a job."""
+"""Ray's loggers of uploads and connections, whose lines would appear among the output of a job."""
 STATES = {0: "COMPLETE", 2: "REFUSED", 4: "BUDGET", 130: "STOPPED"}
 """The state by the exit status of `mlcl`; any other status is FAILED."""
 ACTIVE = ("PENDING", "RUNNING")
 NEAREST = 5
-"""Most known jobs that an error names."""
+"""The largest number of known jobs that an error names."""
 STOP_SECONDS = 90
 """Seconds between Ray's SIGTERM and SIGKILL to a job, in which it writes a checkpoint."""
 
@@ -48,9 +48,10 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command on the cluster, with the latest of its attempts.
+    """A submitted command on the cluster, with the state of its latest attempt.
 
-    `attempt` is the submission id at Ray, `user` who submitted it first. Times are seconds since 1970, UTC.
+    `attempt` is the submission id of the latest attempt in Ray, and `attempts` their number. `user` is the
+    user who submitted the first attempt. Times are in seconds since 1970 (UTC).
     """
 
     id: str
@@ -71,14 +72,17 @@ class JobView:
 
 
 class JobsClient:
-    """The jobs of a cluster. Every method raises UserError where it does not answer, or refuses."""
+    """A client for the jobs of a cluster.
+
+    Every method raises UserError if the cluster does not answer or refuses the request.
+    """
 
     def __init__(self, cluster: ClusterConfig, file: Path) -> None:
         self.cluster, self.file = cluster, file
 
     @cached_property
     def _client(self) -> Any:
-        """Ray's client. It is connected by the first request."""
+        """Ray's client, which is created and connected by the first request."""
         from ray.job_submission import JobSubmissionClient
 
         for name in VERBOSE_LOGGERS:
@@ -91,7 +95,7 @@ class JobsClient:
             return JobSubmissionClient(ray.address, headers=headers)
 
     def jobs(self) -> list[JobView]:
-        """The jobs that mlcl submitted, the latest first."""
+        """Returns the jobs that mlcl submitted to the cluster, the latest first."""
         mine: dict[str, list[Any]] = {}
         for job in self._call("list_jobs"):
             known = (job.metadata or {}).get(Metadata.ID)
@@ -101,11 +105,11 @@ class JobsClient:
         return sorted(views, key=lambda view: (view.started or 0, view.id), reverse=True)
 
     def find(self, id: str) -> JobView | None:
-        """The job of an id; None where the cluster does not know it."""
+        """Returns the job with this id; None if the cluster does not know it."""
         return next((view for view in self.jobs() if view.id == id), None)
 
     def get(self, id: str) -> JobView:
-        """The job of an id. Raises UserError where the cluster does not know it."""
+        """Returns the job with this id. Raises UserError if the cluster does not know it."""
         view = self.find(id)
         if view is None:
             known = [view.id for view in self.jobs()[:NEAREST]]
@@ -113,24 +117,27 @@ class JobsClient:
         return view
 
     def submit(self, attempt: str, **job: Any) -> None:
-        """Submits a job under an id that is new to the cluster. `job` is passed to Ray's `submit_job`."""
+        """Submits a job with the submission id `attempt`, which must be new to the cluster.
+
+        `job` is passed to Ray's `submit_job`.
+        """
         self._call("submit_job", submission_id=attempt, **job)
 
     def logs(self, view: JobView) -> str:
-        """The output of the latest attempt."""
+        """Returns the output of the latest attempt."""
         return str(self._call("get_job_logs", view.attempt))
 
     def follow(self, view: JobView) -> AsyncIterator[str]:
-        """The output of the latest attempt, until it ends."""
+        """Returns an iterator over the output of the latest attempt, until the attempt ends."""
         lines: AsyncIterator[str] = self._call("tail_job_logs", view.attempt)
         return lines
 
     def stop(self, view: JobView) -> None:
-        """Asks a job to end, after it has written a checkpoint."""
+        """Asks a job to write a checkpoint and then to end."""
         self._call("stop_job", view.attempt)
 
     def ended(self, id: str, seconds: float) -> JobView:
-        """Waits until the job has ended, or for so many seconds, and returns it."""
+        """Waits until the job has ended, but for at most `seconds`, and returns it."""
         deadline = time.monotonic() + seconds
         view = self.get(id)
         while view.is_active and time.monotonic() < deadline:
@@ -166,12 +173,12 @@ def check_id(id: str) -> str:
 
 
 def attempt_name(id: str, number: int) -> str:
-    """The submission id of an attempt; the first attempt has the id of the job."""
+    """Returns the submission id of an attempt; the first attempt has the id of the job."""
     return id if number == 1 else f"{id}-{number}"
 
 
 def present_user() -> str:
-    """The name of this user, which other users of the cluster see; empty where it has none."""
+    """Returns the login name of this user, which is shown to other users; empty if the user has none."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # as in some containers
@@ -179,9 +186,9 @@ def present_user() -> str:
 
 
 def check_owner(id: str, owner: str, *, force: bool) -> None:
-    """Raises UserError for the job of another user, without `force`. An empty `owner` is unknown.
+    """Raises UserError for the job of another user, unless `force` is set. An empty `owner` is unknown.
 
-    This protects against slips alone: the cluster's token allows everything.
+    This protects only against mistakes, since the cluster's token allows everything.
     """
     if owner not in ("", present_user()) and not force:
         found = f"{id} of {owner}"

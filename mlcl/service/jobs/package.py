@@ -1,4 +1,4 @@
-"""The working directory that is uploaded with a job: its files, its size, and a copy of it."""
+"""Chooses and copies the files of the working directory that is uploaded with a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mlcl.errors import UserError
 from mlcl.tracking.provenance import CARRIED, provenance
 
 NAMED = 5
-"""Most files that an error names."""
+"""The largest number of files that an error names."""
 NEVER = (
     ".git", "__pycache__", ".venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache",
     ".gitignore", ".rayignore",  # Ray would apply them to the files that were chosen here
@@ -30,10 +30,11 @@ SECRETS = (
 
 
 def upload_files(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
-    """The files to upload, by their paths below `root`.
+    """Returns the files to upload, as paths relative to `root`.
 
-    In a git checkout those that git does not ignore, elsewhere all; without links out of the folder, secrets
-    and `exclude`. Raises UserError where `root` is no folder.
+    In a git checkout they are the files that git does not ignore, elsewhere all files. Links that lead out of
+    the folder, secrets, and files that match a pattern of `exclude` are left out. Raises UserError if `root`
+    is no folder.
     """
     if not root.is_dir():
         raise UserError("no such folder", key="working_dir.path", found=root)
@@ -44,7 +45,7 @@ def upload_files(root: Path, exclude: Sequence[str] = ()) -> list[Path]:
 
 
 def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
-    """Raises UserError with the largest files where the files have more than `most_mib`."""
+    """Raises UserError, which names the largest files, if the files have more than `most_mib` MiB."""
     sizes = {name: (root / name).stat().st_size for name in files}
     mib = sum(sizes.values()) / 2**20
     if mib <= most_mib:
@@ -60,10 +61,10 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
 
 
 def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
-    """Copies the files to upload into `folder`, with their commit and their uncommitted changes.
+    """Copies the files to upload into `folder`, and writes the provenance of the code beside them.
 
-    `needed` are files that the command names. Raises UserError for one that is not uploaded, and where the
-    files are too large.
+    The provenance has the commit and uncommitted changes. `needed` are files that the command names. Raises
+    UserError if one of them is not among the files to upload, or if the files are too large.
     """
     root = where.root
     files = upload_files(root, where.exclude)
@@ -111,7 +112,11 @@ def _all_files(root: Path) -> list[Path]:
 
 
 def _is_excluded(name: Path, patterns: Sequence[str]) -> bool:
-    """Whether a pattern matches: without a slash a name at any depth, with one the path from the top."""
+    """Whether a pattern matches a file.
+
+    A pattern without a slash matches a file or folder name at any depth; one with a slash matches a path
+    from the top.
+    """
     for pattern in patterns:
         plain = pattern.strip("/")
         if "/" in plain:
@@ -124,7 +129,7 @@ def _is_excluded(name: Path, patterns: Sequence[str]) -> bool:
 
 
 def _is_uploaded(root: Path, name: Path, patterns: Sequence[str]) -> bool:
-    """Whether a file may be uploaded; of a link, also the file that it points to."""
+    """Whether a file may be uploaded; for a link, the file that it points to must be allowed, too."""
     if re.search(r"[\r\n]", str(name)) or _is_excluded(name, patterns):
         return False
     behind, inside = (root / name).resolve(), root.resolve()

@@ -1,4 +1,4 @@
-"""Submits a command as a Ray job: its files, its id and its variables."""
+"""Submits a command as a Ray job, with its files, its id and its environment variables."""
 
 from __future__ import annotations
 
@@ -32,18 +32,25 @@ from mlcl.tracking.provenance import SUBMITTED
 DRIVER = "mlcl.cli.job_entrypoint"
 """The module that the cluster runs: it resolves references to secrets, then runs `mlcl`."""
 REFERENCES = "MLCL_REFERENCES"
-"""Variable with a JSON map from variables to references, which the driver resolves; it has no secret."""
+"""The environment variable with a JSON map from variable names to references to secrets.
+
+The driver resolves the references on the cluster; the variable itself contains no secret.
+"""
 
 
 Check = Callable[[Sequence[str], Path], Sequence[Path]]
-"""Returns the files that a command names in a folder. Raises UserError for a wrong command or file."""
+"""A function that checks the words of a command, given its working directory.
+
+It returns the files that the command names, and raises UserError for a wrong command or file.
+"""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A submitted command. It is kept in the home for `resume`, because a new Ray head knows no jobs.
+    """A submitted command. It is stored in the home for `resume`, because a new Ray head knows no jobs.
 
-    `cluster` is the cluster file, `folder` the working directory, `user` who submitted it first.
+    `words` are the words of the command after `mlcl`, `cluster` is the cluster file, `folder` the working
+    directory, and `user` the user who submitted it first.
     """
 
     id: str
@@ -66,7 +73,7 @@ def submit(
 ) -> str:
     """Submits the command `mlcl WORDS` and returns its id.
 
-    Raises UserError where a job has the id already, and before the upload for files that cannot be uploaded.
+    Raises UserError if the id is taken, and, before the upload, for files that cannot be uploaded.
     """
     name = check_id(id or new_id())
     there = client.find(name)
@@ -80,10 +87,11 @@ def submit(
 def resume(
     client: JobsClient, id: str, more: Sequence[str], *, home: Path, check: Check, force: bool = False
 ) -> str:
-    """Submits a command again that did not complete, with `more` words, and returns the submission id.
+    """Submits a command again that has not completed, with `more` words, and returns the submission id.
 
-    The job stays that of who submitted it first. Raises UserError where it runs, is unknown or, without
-    `force`, another user's, and what `check` raises for the words.
+    A complete command can be submitted again only with further words. The job keeps the user who submitted it
+    first. Raises UserError for a job that runs, that is unknown, or that is another user's without `force`,
+    and for words that `check` refuses.
     """
     there, kept = client.find(id), read_submission(home, id)
     if there is None and kept is None:
@@ -106,7 +114,7 @@ def resume(
 
 
 def read_submission(home: Path, id: str) -> Submission | None:
-    """The submission of an id; None where it was not submitted from this home."""
+    """Returns the submission with this id; None if it was not submitted from this home."""
     try:
         return SUBMISSION.validate_json(_record(home, check_id(id)).read_bytes())
     except (OSError, ValueError):
@@ -114,7 +122,7 @@ def read_submission(home: Path, id: str) -> Submission | None:
 
 
 def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]:
-    """The runtime environment of a job. It has references to secrets, not the secrets."""
+    """Returns Ray's runtime environment of a job, with references to secrets instead of the secrets."""
     plain = {name: value for name, value in cluster.env.items() if isinstance(value, str)}
     references = {name: value for name, value in cluster.env.items() if isinstance(value, Reference)}
     own = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
@@ -133,7 +141,7 @@ def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]
 
 
 def entrypoint(cluster: ClusterConfig, words: Sequence[str]) -> str:
-    """The shell command of a job."""
+    """Returns the shell command that a job runs on the cluster."""
     return shlex.join([cluster.python, "-m", DRIVER, *words])
 
 
@@ -172,7 +180,7 @@ def _record(home: Path, id: str) -> Path:
 
 
 def known_submissions(home: Path) -> Mapping[str, Submission]:
-    """The submissions from this home, by id."""
+    """Returns the submissions from this home, by id."""
     names = [file.stem for file in sorted((home / "jobs").glob("*.json")) if ID.fullmatch(file.stem)]
     found = {name: read_submission(home, name) for name in names}
     return {id: its for id, its in found.items() if its is not None}

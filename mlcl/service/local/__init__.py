@@ -1,1 +1,1 @@
-"""The local service: a Ray head and an MLflow server for this machine, with their state in one folder."""
+"""The local service: a Ray head and an MLflow server on this machine, with their state in one folder."""

@@ -17,13 +17,13 @@ import psutil
 from mlcl.errors import UserError
 
 HOST = "127.0.0.1"
-"""The address at which the service listens."""
+"""The IP address at which the servers listen."""
 GRACE = 10.0
-"""Seconds between the request to end and the kill of a process."""
+"""Seconds between SIGTERM and SIGKILL to a process."""
 SAME_START = 60.0
-"""Largest difference, in seconds, of two readings of a process's start: the clock may have been set.
+"""The largest difference, in seconds, of two start times that are taken for those of the same process.
 
-The system does not reuse a process id so soon.
+They may differ since the clock may have been set; the system does not reuse a process id so soon.
 """
 LOOK_EVERY = 0.1
 """Seconds between two checks whether processes have ended."""
@@ -39,13 +39,13 @@ PREFIXES = ("LC_", "OMP_", "MKL_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_")
 
 @dataclass(frozen=True)
 class Process:
-    """A process, identified by its id and its start (seconds since 1970): ids are reused."""
+    """A process, identified by its id and its start time (seconds since 1970), since ids are reused."""
 
     pid: int
     created: float
 
     def find(self) -> psutil.Process | None:
-        """The process; None where it has ended."""
+        """Returns the running process; None if it has ended."""
         try:
             found = psutil.Process(self.pid)
             same = abs(found.create_time() - self.created) < SAME_START
@@ -55,9 +55,9 @@ class Process:
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
-    """The environment for `start_process`: without the secrets of the caller, which may be in any variable.
+    """Returns those environment variables of this process that are in `INHERITED` or have a known prefix.
 
-    It has the variables in `INHERITED`, and those with one of the prefixes.
+    Others may contain secrets of the caller. `prefixes` are added to PREFIXES.
     """
     wanted = (*PREFIXES, *prefixes)
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}
@@ -79,7 +79,7 @@ def start_process(command: Sequence[str], environment: Mapping[str, str], log: P
 
 
 def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
-    """The processes that live, and all their descendants."""
+    """Returns those of the processes that run, and all their descendants."""
     members: dict[int, psutil.Process] = {}
     for found in filter(None, (process.find() for process in processes)):
         members[found.pid] = found
@@ -89,7 +89,10 @@ def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
 
 
 def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
-    """A process and its living descendants, to be stored: the rest is found when the first has ended."""
+    """Returns the first process and all running processes with their descendants, to be stored.
+
+    With this list, descendants can be found after the first process has ended.
+    """
     known = dict.fromkeys(processes[:1])
     for member in process_tree(processes):
         with suppress(psutil.Error):  # it may have ended just now
@@ -98,10 +101,10 @@ def record_tree(processes: Sequence[Process]) -> tuple[Process, ...]:
 
 
 def end_processes(processes: Sequence[Process], grace: float = GRACE) -> int:
-    """Ends a process tree and returns the number of processes.
+    """Ends a process tree, and returns the number of its processes.
 
-    SIGTERM goes to the first process, which ends its children, after `grace` seconds to the others; the rest
-    is killed.
+    SIGTERM is sent to the first process, which should end its children, and after `grace` seconds to all that
+    still run. Processes that do not end are killed.
     """
     members = process_tree(processes)
     first = [member for member in members if member.pid == processes[0].pid]
@@ -125,7 +128,7 @@ def _wait(members: Iterable[psutil.Process], seconds: float) -> None:
 
 
 def _lives(member: psutil.Process) -> bool:
-    """Whether the process runs. A zombie does not: it holds neither port nor memory."""
+    """Whether the process runs. A zombie counts as ended, since it has neither ports nor memory."""
     try:
         return bool(member.is_running() and member.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -133,14 +136,14 @@ def _lives(member: psutil.Process) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free at this moment."""
+    """Returns a port that is free at this moment."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
 
 
 def check_free(key: str, port: int) -> None:
-    """Raises UserError, which names the owner, where another process listens at the port of an option."""
+    """Raises UserError if the port is taken; the error names the option `key` and the owner of the port."""
     with socket.socket() as probe:
         # Closed connections keep a port for a minute, which does not matter here.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -152,7 +155,10 @@ def check_free(key: str, port: int) -> None:
 
 
 def _owner(port: int) -> str:
-    """Name and id of the process that listens at the port; the system may hide another user's."""
+    """Returns a text with name and id of the process that listens at the port.
+
+    The system may hide the process of another user.
+    """
     with suppress(psutil.Error):
         for each in psutil.net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
@@ -161,7 +167,7 @@ def _owner(port: int) -> str:
 
 
 def public_listeners(processes: Iterable[psutil.Process]) -> list[str]:
-    """The processes that other machines may reach, as `name address:port`."""
+    """Returns the ports of processes that other machines may reach, as `NAME ADDRESS:PORT`."""
     found = set()
     for process in processes:
         with suppress(psutil.Error):

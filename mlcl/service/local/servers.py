@@ -1,4 +1,4 @@
-"""The two servers of the local service: how each is started, and what it answers."""
+"""The two servers of the local service, Ray's head and MLflow: how to start them and send them requests."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ RESTART = "`mlcl down --force`, then `mlcl up`"
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 """The states of a Ray job that has ended."""
 SCRATCH = "mlcl-ray-"
-"""Begins the name of the folder of Ray's files."""
+"""The prefix of the name of the folder of Ray's files."""
 SERVED = "mlflow-artifacts:/"
-"""MLflow's scheme for artifacts that its server passes on."""
+"""MLflow's URI scheme for artifacts that clients read and write through the server."""
 # To check a password takes a tenth of a second, and every request has one: the answer is cached for a minute.
 # The server is one process, so that a changed password counts at once.
 CONFIG = """[mlflow]
@@ -49,7 +49,10 @@ auth_cache_ttl_seconds = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """A server's problem and its cure; a `passing` one is waited for while the server starts."""
+    """A server's problem (`what`) and its cure (`mend`).
+
+    A `passing` problem may vanish by itself while the server starts.
+    """
 
     what: str
     mend: str
@@ -58,18 +61,21 @@ class Problem:
 
 @dataclass(frozen=True)
 class Server:
-    """A server of the service: how it is started, and how it is asked.
+    """A server of the service: how it is started, and how requests are sent to it.
 
     Attributes:
-        address: Where it takes requests.
-        log: The file of its output.
-        probe: A page that it must not show without the secret.
-        secret: The file of its secret.
-        login: The header of a request, which has the secret.
+        name: The name of the server in `state.json`.
+        title: The name that is shown to the user.
+        address: The URL of the server.
+        log: The file with its output.
+        probe: The path of a page that the server must refuse without the secret.
+        secret: The file with its secret.
+        login: The HTTP header that has the secret.
         ports: The ports that must be free, by the option that sets them.
-        command: The command line. It has no secret, because it is public.
-        environment: All variables of the process.
-        prepare: Writes the configuration. Raises UserError where a requirement is missing.
+        command: The command line. It contains no secret, since other users can see it.
+        environment: All environment variables of the process.
+        prepare: A function that writes the configuration before the start. It raises UserError if a
+            requirement is missing.
     """
 
     name: str
@@ -85,11 +91,14 @@ class Server:
     prepare: Callable[[], None] = lambda: None
 
     def get(self, page: str) -> Answer:
-        """Requests a page, with the secret."""
+        """Requests a page with the secret, and returns the answer."""
         return get(f"{self.address}/{page}", self.login)
 
     def problem(self) -> Problem | None:
-        """Sends a request with the secret and one without; None where only the first is answered."""
+        """Returns the problem of the server; None if it has none.
+
+        A healthy server answers a request with the secret and refuses one without it. Ray also needs a node.
+        """
         answer = self.get(self.probe)
         if answer.status == 0:
             return Problem(f"does not answer ({answer.text})", RESTART)
@@ -105,7 +114,7 @@ class Server:
         return None
 
     def version(self) -> str:
-        """The version of the program; empty without an answer."""
+        """Returns the version of the server; empty without an answer."""
         if self.name == RAY:
             return str(_json(self, "api/version", {}).get("ray_version", ""))
         answer = self.get("version")
@@ -113,14 +122,15 @@ class Server:
 
 
 def servers_of(settings: Settings, folder: ServiceFolder) -> tuple[Server, Server]:
-    """The servers of the service with these settings: Ray's head, then MLflow."""
+    """Returns the servers of the service with these settings: Ray's head, then MLflow."""
     return ray_head(settings, folder), mlflow_server(settings, folder)
 
 
 def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
-    """Ray's head: `ray start --head --block`. It ends all of its processes at SIGTERM, or when one fails.
+    """Returns Ray's head, started by `ray start --head --block`.
 
-    All of its ports are on the loopback address. `ray_scratch` makes the folder that the command still needs.
+    It ends all of its processes at SIGTERM, or when one of them fails. All of its ports are on the loopback
+    address. The caller must add the option `--temp-dir` with a folder from `ray_scratch` to the command.
     """
     options = {
         "node-ip-address": HOST,
@@ -156,9 +166,9 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
 
 
 def ray_scratch(announce: Callable[[str], None]) -> str:
-    """Creates a folder for Ray's files, apart from those of another Ray on the machine.
+    """Creates a folder for Ray's files, apart from those of another Ray on the machine, and returns its path.
 
-    Raises UserError where none can be made, or the paths of Ray's sockets would be too long.
+    Raises UserError if it cannot be created, or if the paths of Ray's sockets would be too long.
     """
     # Not under the home: the folder has sockets, whose paths must be short.
     parent = os.environ.get("RAY_TMPDIR", "/tmp")
@@ -171,7 +181,7 @@ def ray_scratch(announce: Callable[[str], None]) -> str:
 
 
 def ray_jobs(head: Server) -> list[str] | None:
-    """The ids of Ray's jobs that have not ended; None where the head does not answer."""
+    """Returns the ids of Ray's jobs that have not ended; None if the head does not answer."""
     jobs = _json(head, "api/jobs/", None)
     if jobs is None:
         return None
@@ -179,7 +189,7 @@ def ray_jobs(head: Server) -> list[str] | None:
 
 
 def ray_nodes(head: Server) -> list[dict[str, Any]]:
-    """The living nodes of Ray with their resources."""
+    """Returns the living nodes of Ray, with their resources, as the dicts of Ray's API."""
     answer = _json(head, "api/v0/nodes?detail=1", None)
     nodes = answer["data"]["result"]["result"] if answer else []
     return [node for node in nodes if node["state"] == "ALIVE"]
@@ -191,7 +201,7 @@ def _json(server: Server, page: str, default: Any) -> Any:
 
 
 def mlflow_server(settings: Settings, folder: ServiceFolder) -> Server:
-    """MLflow's server with basic authentication. It logs no requests: there are many a second."""
+    """Returns MLflow's server with basic authentication. It does not log requests, which are many."""
     start = [sys.executable, "-m", "mlflow", "server", "--app-name", "basic-auth", "--workers", "1"]
     address = ["--host", HOST, "--port", str(settings.mlflow_port)]
     user, password = read_secret(folder.mlflow_user), read_secret(folder.mlflow_password)
@@ -229,9 +239,10 @@ def mlflow_server(settings: Settings, folder: ServiceFolder) -> Server:
 
 
 def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
-    """Writes the configuration, and a new store whole; corrects the store of a home that was moved.
+    """Writes the configuration of MLflow's server, and creates the tables of a new store.
 
-    Raises UserError where the store cannot be used, or MLflow's extra for authentication is missing.
+    Corrects the artifact paths in the store of a home that was moved. Raises UserError if the store cannot be
+    used, or if MLflow's extra for authentication is not installed.
     """
     check_storage(settings)
     if importlib.util.find_spec("flask_wtf") is None:
@@ -248,16 +259,20 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
 
 
 def _artifact_root(settings: Settings) -> str:
-    """The URI of new experiments' artifacts; empty where the server passes artifacts on.
+    """Returns the URI for artifacts of new experiments; empty if clients access artifacts by the server.
 
-    Commands that open the same SQLite file without the server must find the artifacts too.
+    It is a folder for an SQLite store, since commands that open the file without the server must find the
+    artifacts, too.
     """
     shared = settings.store.startswith("sqlite:") and not settings.artifacts.startswith("s3://")
     return Path(settings.artifacts).as_uri() if shared else ""
 
 
 def _remove_unfinished(users: Path) -> None:
-    """Removes MLflow's file of users where a kill left it without the first one: it would refuse that."""
+    """Removes MLflow's database of users if it has no user because the server was killed at its first start.
+
+    MLflow would refuse to create its first user there.
+    """
     with suppress(sqlite3.OperationalError), closing(sqlite3.connect(users)) as connection:
         if connection.execute("SELECT COUNT(*) FROM users").fetchone()[0]:
             return

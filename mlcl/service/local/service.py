@@ -1,4 +1,4 @@
-"""The local service: its start, its end and its status. What runs is in one file, `state.json`."""
+"""Starts and ends the local service and reports its status. `state.json` has the running servers."""
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ from mlcl.service.local.settings import (
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 
 PATIENCE = 300.0
-"""Seconds that a server may take until it answers."""
+"""Seconds to wait for the first answer of a server that was started."""
 LOOK_EVERY = 0.5
-"""Seconds between two requests to it."""
+"""Seconds between two requests to a server that has not answered yet."""
 LAST_LINES = 5
-"""Lines of the log of a server that did not start that an error shows."""
+"""The number of last lines that an error shows of the log of a server that did not start."""
 NAMED = 5
-"""Most jobs that an error names."""
+"""The largest number of jobs that an error names."""
 
 Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class UpResult:
-    """The running service: addresses, the servers that this call started, and the files of secrets.
+    """The running service, as `up` returns it.
 
-    `outside` are the addresses that other machines can reach.
+    `ray` and `mlflow` are addresses, `started` the names of the servers that this call started, and `outside`
+    the addresses that other machines can reach.
     """
 
     ray: str
@@ -73,8 +74,8 @@ class UpResult:
 def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: None) -> UpResult:
     """Starts the servers that do not run, waits until both answer, and returns the running service.
 
-    `options` are fields of `Settings`. Raises UserError before anything is started, MachineError where a
-    server does not start, and KeyboardInterrupt. The servers that this call started are then ended.
+    `options` are fields of `Settings`. Raises UserError before anything is started, MachineError if a server
+    does not start, and KeyboardInterrupt. After an error, the servers that this call started are ended.
     """
     folder = ServiceFolder(home)
     folder.make()
@@ -128,7 +129,10 @@ def up(options: Mapping[str, Any], home: Path, announce: Announce = lambda _: No
 
 
 def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[str, ...]:
-    """The names of the servers that this call started: by process, as one that lived may have died since."""
+    """Returns the names of the servers that this call started.
+
+    Processes are compared, since a server that ran before the call may have died and been started again.
+    """
     before = {its.processes[0] for its in living.values()}
     return tuple(name for name, its in state.servers.items() if its.processes[0] not in before)
 
@@ -143,10 +147,10 @@ def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce:
 
 
 def _wait_for(server: Server, state: ServiceState, stop: StopRequest, announce: Announce) -> str:
-    """Waits until a server answers as it should, then adds its child processes to the state.
+    """Waits until a server answers without a problem, then adds its child processes to the state.
 
-    Returns the end of its log where it ends before, else nothing. Raises MachineError where it answers
-    wrongly, or not in time, and KeyboardInterrupt.
+    Returns an empty text, or a text with the last lines of its log if its process has ended. Raises
+    MachineError for a wrong answer or none in time, and KeyboardInterrupt.
     """
     running = state.servers[server.name]
     deadline = time.monotonic() + PATIENCE
@@ -193,9 +197,9 @@ class DownResult:
 
 
 def down(home: Path, *, force: bool = False) -> DownResult:
-    """Ends the service. Secrets, databases and logs stay.
+    """Ends the service, and keeps secrets, databases and logs.
 
-    Without `force` it raises UserError where jobs run, or where Ray does not answer.
+    Unless `force` is set, raises UserError if jobs run, or if Ray does not say whether jobs run.
     """
     folder = ServiceFolder(home)
     if not folder.state.exists():
@@ -211,7 +215,10 @@ def down(home: Path, *, force: bool = False) -> DownResult:
 
 
 def discard(folder: ServiceFolder, running: RunningServer) -> int:
-    """Ends a server and removes its scratch folder, but keeps Ray's logs. Returns the number of processes."""
+    """Ends a server, and returns the number of ended processes.
+
+    Its scratch folder is removed, after Ray's logs were moved to the folder of the service.
+    """
     count = end_processes(running.processes)
     if running.scratch:
         for logs in Path(running.scratch).glob("session_2*/logs"):
@@ -234,8 +241,8 @@ def _check_idle(jobs: Sequence[str] | None) -> None:
 class ServerStatus:
     """The status of one server of the service.
 
-    `wrong` says what is wrong, empty for a healthy server, and `mend` what to do about it. `outside` are the
-    addresses under which other machines reach it.
+    `wrong` describes its problem and is empty for a healthy server; `mend` says how to solve it. `outside`
+    are the addresses under which other machines reach it.
     """
 
     name: str
@@ -250,7 +257,7 @@ class ServerStatus:
 
 @dataclass(frozen=True)
 class ServiceStatus:
-    """The status of the service; no servers where it is not up."""
+    """The status of the service; without servers if the service was not started."""
 
     folder: str
     servers: tuple[ServerStatus, ...] = ()
@@ -263,12 +270,12 @@ class ServiceStatus:
 
     @property
     def healthy(self) -> bool:
-        """Whether both servers are well."""
+        """Whether both servers run without a problem."""
         return bool(self.servers) and not any(server.wrong for server in self.servers)
 
 
 def service_status(home: Path) -> ServiceStatus:
-    """Asks both servers. Raises UserError where `state.json` cannot be read."""
+    """Asks both servers for their status. Raises UserError if `state.json` cannot be read."""
     folder = ServiceFolder(home)
     state = read_state(folder)
     if state is None:
@@ -300,7 +307,7 @@ def _status(server: Server, running: RunningServer | None) -> ServerStatus:
 
 
 def mlflow_address(home: Path) -> str | None:
-    """The address of this home's MLflow server; None where none runs."""
+    """Returns the address of this home's MLflow server; None if it does not run."""
     folder = ServiceFolder(home)
     state = read_state(folder)
     if state is None or MLFLOW not in state.living():

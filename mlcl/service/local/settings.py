@@ -21,19 +21,19 @@ from mlcl.service.local.processes import Process, process_tree, public_listeners
 from mlcl.tracking.uri import driver_error, shown
 
 ADMIN = "admin"
-"""The first MLflow user."""
+"""The name of MLflow's first user."""
 BYTES = 32
-"""Random bytes of a secret."""
+"""The number of random bytes of a secret."""
 LOWEST, HIGHEST = 1024, 65535
-"""The range of ports that a user may take."""
+"""The lowest and the highest port that an option may have."""
 KEY = "--store"
 FORMS = "sqlite, sqlite:////FILE, postgresql+psycopg://USER@HOST/DATABASE"
 CONNECT_SECONDS = 10
-"""Seconds that a database server may take to accept a connection."""
+"""Seconds to wait for a connection to a database server."""
 
 
 class ServiceFolder:
-    """`HOME/service`, which only this user can read."""
+    """The folder `HOME/service` with the files of the service, which only this user can read."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.resolve()
@@ -48,7 +48,7 @@ class ServiceFolder:
         self.mlflow_users = self.path / "mlflow-users.db"
 
     def make(self) -> None:
-        """Creates the folder and missing secrets. Raises UserError where it cannot be written."""
+        """Creates the folder and missing secrets. Raises UserError if the folder cannot be written."""
         if any(sign in str(self.home) for sign in "?#%"):
             problem = "not a path for an SQLite store"
             raise UserError(problem, key="--home", found=self.home, allowed="no ? # %")
@@ -69,7 +69,7 @@ class ServiceFolder:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """Locks the folder while the context is open. Raises UserError where another command has it."""
+        """Locks the folder while the context is open. Raises UserError if another command has locked it."""
         with locked(self.path / ".lock") as mine:
             if not mine:
                 raise UserError("another `mlcl up` or `mlcl down` is at work", file=self.path)
@@ -77,7 +77,7 @@ class ServiceFolder:
 
 
 def read_secret(path: Path) -> str:
-    """The file's first line; empty where there is none."""
+    """Returns the first line of a file; empty if there is none or the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8").partition("\n")[0].strip()
     except (OSError, ValueError):
@@ -86,7 +86,10 @@ def read_secret(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """The resolved settings of the service. `store` may have a password: only `public` may be written."""
+    """The resolved settings of the service.
+
+    `store`, the URI of MLflow's database, may contain a password: only `public` may be written to files.
+    """
 
     store: str
     artifacts: str
@@ -102,18 +105,21 @@ class Settings:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A started server: its processes, the parent first; `scratch`: a folder to be removed with it."""
+    """A started server: its processes, the parent first, and its start time in ISO format.
+
+    `scratch` is a folder that is removed when the server ends; empty for none.
+    """
 
     processes: Annotated[tuple[Process, ...], Field(min_length=1)]
     scratch: str = ""
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def lives(self) -> bool:
-        """Whether the server runs: its first process ends when another one fails."""
+        """Whether the server runs. Only its first process is checked, which ends if another one fails."""
         return self.processes[0].find() is not None
 
     def outside(self) -> list[str]:
-        """The addresses of the server that other machines may reach."""
+        """Returns the addresses of the server that other machines may reach."""
         return public_listeners(process_tree(self.processes))
 
 
@@ -125,7 +131,7 @@ class ServiceState:
     servers: dict[str, RunningServer]
 
     def living(self) -> dict[str, RunningServer]:
-        """The servers that run."""
+        """Returns the servers that run, by name."""
         return {name: running for name, running in self.servers.items() if running.lives()}
 
 
@@ -133,7 +139,7 @@ STATE = TypeAdapter(ServiceState)
 
 
 def read_state(folder: ServiceFolder) -> ServiceState | None:
-    """Reads `state.json`; None where there is none. Raises UserError for an unreadable file."""
+    """Reads `state.json`; returns None if there is none. Raises UserError for an unreadable file."""
     try:
         return STATE.validate_json(folder.state.read_bytes())
     except FileNotFoundError:
@@ -144,7 +150,7 @@ def read_state(folder: ServiceFolder) -> ServiceState | None:
 
 
 def write_state(folder: ServiceFolder, state: ServiceState) -> None:
-    """Writes `state.json`; removes it and the cluster file where no server is left."""
+    """Writes `state.json`, without the password; removes it and the cluster file if no server is left."""
     if state.servers:
         public = replace(state, settings=state.settings.public)
         replace_text(folder.state, STATE.dump_json(public, indent=2).decode() + "\n")
@@ -156,7 +162,7 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
 def resolve_settings(
     options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
 ) -> Settings:
-    """The given options, completed by those of the running service or by the defaults.
+    """Returns the settings with the given options, and others as in the running service or by default.
 
     Raises UserError for an invalid option, and for one that differs from the running service.
     """
@@ -184,7 +190,10 @@ def resolve_settings(
 
 
 def store_uri(text: str, folder: ServiceFolder) -> str:
-    """The URI of the database; `sqlite` is a file of the home. Raises UserError for another kind of store."""
+    """Returns the URI of MLflow's database for an option; for `sqlite`, that of a file in the home.
+
+    Raises UserError for any other kind of store than SQLite and PostgreSQL.
+    """
     if text == "sqlite":
         return f"sqlite:///{folder.home / 'mlflow.db'}"
     scheme, mark, rest = text.partition("://")
@@ -201,7 +210,7 @@ def store_uri(text: str, folder: ServiceFolder) -> str:
 def check_storage(settings: Settings) -> None:
     """Raises UserError for a database that cannot be opened, and for artifacts neither on S3 nor in a folder.
 
-    No message has the password of the database.
+    No message contains the password of the database. A missing folder for artifacts is created.
     """
     uri, target = settings.store, settings.artifacts
     if "***" in uri:

@@ -1,1 +1,1 @@
-"""The process of a command: its signals, its standard error, the machine's limits."""
+"""Tools for the process of a command: signals, standard error, and the machine's limits."""

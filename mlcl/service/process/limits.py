@@ -1,4 +1,4 @@
-"""Limits of the shell and the machine that PyTorch or a local Ray does not work with."""
+"""Checks whether limits of the shell and the machine are too low for PyTorch or a local Ray."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from pathlib import Path
 import psutil
 
 LOADED = 5 * 2**30
-"""Bytes of addresses of a command that has loaded PyTorch, and Ray where it needs it.
+"""Bytes of address space that a command takes after it has loaded PyTorch and, if needed, Ray.
 
 Measured on 2 cores by trying limits: `doctor` loads with 3.7 GiB and breaks off with 3.6, by a segmentation
 fault; a sweep loads with 4.3 and breaks off with 3.7. The rest is for the threads of further cores.
 """
 ADDRESSES = 32 * 2**30
-"""Bytes of addresses that are enough for Ray and PyTorch, which reserve far more than they use."""
+"""Bytes of address space that suffice for Ray and PyTorch, which reserve far more than they use."""
 CURE = "`ulimit -v unlimited` raises it, in a new shell where this one may not"
 SIGNS = ("can't allocate memory", "failed to map segment")
-"""Words of the errors that PyTorch (a RuntimeError) and the linker (an OSError) raise without addresses."""
+"""Words in the errors of PyTorch (RuntimeError) and the linker (OSError) when address space runs out."""
 MAX_PROBLEM = 200
-"""Characters of such an error that are shown."""
+"""The largest number of characters that are shown of such an error."""
 FILES = 1024
-"""Open files that Ray's processes need."""
+"""The number of open files that Ray's processes need."""
 STORE = 0.3
-"""The share of free memory for whose addresses each process of Ray maps the object store."""
+"""The size of Ray's object store as a fraction of free memory; each process of Ray maps it."""
 SHARED = 100 * 2**20
-"""Free bytes of /dev/shm for Ray's object store."""
+"""The number of free bytes of /dev/shm that Ray's object store needs."""
 SHM = Path("/dev/shm")
 TRAINING = 2**30
-"""Bytes of memory of one training. In a sweep of small networks one had 0.75 GiB of its own, 1.2 resident."""
+"""Bytes of memory for one training. In a sweep of small networks, a training had 1.2 GiB resident memory,
+of which it shared all but 0.75 GiB with other processes."""
 RAY_ALONE = 350 * 2**20
-"""Bytes of memory of Ray's own processes: the sum of what each shares with no other, as psutil's `uss`."""
+"""Bytes of memory of Ray's own processes: the sum of their unshared memory, psutil's `uss`."""
 OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 """The file with the control group of this process, and the root of the tree of groups (version 2)."""
 
 
 def narrow_limits() -> list[str]:
-    """Returns a message for each limit that is too small for Ray, with the command that shows it.
+    """Returns a message for each limit that is too low for Ray, with the command that shows the limit.
 
-    The limit of open files is raised as far as allowed before.
+    Before, raises the limit of open files as far as allowed.
     """
     addresses = max(ADDRESSES, _ray_addresses())
     found = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
@@ -49,12 +50,12 @@ def narrow_limits() -> list[str]:
 
 
 def hopeless_limits() -> list[str]:
-    """Returns a message for each limit with which Ray cannot start: it would hang or end the process."""
+    """Returns a message for each limit that keeps Ray from starting, so that it would hang or crash."""
     return [limit for limit in (_addresses(_ray_addresses()), _memory("Ray alone", RAY_ALONE)) if limit]
 
 
 def too_few_addresses(error: BaseException) -> str:
-    """Returns a message if an error comes from a low `ulimit -v`, else an empty text."""
+    """Returns a message if an error was caused by a low `ulimit -v`, else an empty text."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     what = " ".join(str(error).split())[:MAX_PROBLEM] or "out of memory"
     said = getattr(error, "errno", None) == errno.ENOMEM or any(sign in what for sign in SIGNS)
@@ -64,15 +65,15 @@ def too_few_addresses(error: BaseException) -> str:
 
 
 def free_memory() -> int:
-    """The free memory in bytes, within the limits of control groups (version 2) and without swap.
+    """Returns the free memory in bytes, within the limits of control groups (version 2) and without swap.
 
-    Ray ends trainings where memory is used up, swap or not.
+    Swap is left out, since Ray ends trainings when memory is used up even if there is swap.
     """
     return min([psutil.virtual_memory().available, *_left_by_groups()])
 
 
 def _left_by_groups() -> Iterator[int]:
-    """The bytes that the limit of this process's group leaves, and those of the groups that it is in."""
+    """Yields the free bytes within the memory limit of this process's control group and of its parents."""
     try:
         lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
     except OSError:

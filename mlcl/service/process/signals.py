@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a closed terminal as requests to stop: the first ends in order, the second at once."""
+"""Handles Ctrl-C, SIGTERM and a closed terminal: a first signal requests a stop, a second interrupts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from types import FrameType
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME = 0.5
-"""Seconds in which signals count as one: `timeout`, a closed terminal and systemd send two."""
+"""Seconds within which two signals count as one, since `timeout`, terminals and systemd send two."""
 
 
 class StopRequest:
-    """A request to stop: calling it returns whether a stop was requested, and it handles signals."""
+    """A request to stop, which the user makes by a signal; a call returns whether it was made."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -33,7 +33,7 @@ class StopRequest:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """A context that no signal interrupts, not even a second one. States are written in it."""
+        """A context that no signal interrupts, not even a second one; used to write states."""
         shielded, self._shielded = self._shielded, True
         try:
             yield
@@ -42,7 +42,7 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A context that the first signal interrupts, also inside of `shielded`; further signals do not."""
+        """A context that the first signal interrupts, even inside of `shielded`; further signals do not."""
         shielded, self._shielded, self._at_once = self._shielded, False, True
         try:
             yield
@@ -67,10 +67,10 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal(announce: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
-    """Yields a request that the first signal sets; a second signal raises KeyboardInterrupt.
+    """Yields a request to stop that the first signal sets; a second signal raises KeyboardInterrupt.
 
-    A signal that is ignored stays so: `nohup` does that to SIGHUP. Outside of the main thread no handlers can
-    be installed, and none are.
+    A signal that is ignored before, such as SIGHUP under `nohup`, stays ignored. Outside of the main thread
+    signals are not handled, since Python does not allow it there.
     """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

@@ -1,4 +1,4 @@
-"""Keeps what libraries write to standard error apart from what the command says there."""
+"""Redirects standard error of libraries to a file, so that the terminal shows only the command's messages."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ _terminals: list[TextIO] = []
 
 
 def own_stderr() -> TextIO | None:
-    """The terminal's standard error while `stderr_to_file` replaces it by a file; None otherwise."""
+    """Returns a stream to the original standard error while `stderr_to_file` is open; None otherwise."""
     return _terminals[-1] if _terminals else None
 
 
 @contextmanager
 def stderr_to_file() -> Iterator[Callable[[Path], None]]:
-    """Makes standard error a file while the context is open, also for C++ code.
+    """Redirects standard error to a file while the context is open, also that of C++ code.
 
-    Yields a function that takes a folder: the file, a temporary one at first, becomes FILE of that folder. It
-    stays there unless it is empty. The trace of an error is written to it, and its name becomes a note of the
-    error. Nothing happens where sys.stderr is another stream, as in tests.
+    The file is a temporary one at first. Yields a function that moves its content to FILE in a given folder,
+    where it stays unless it is empty. The traceback of an exception other than UserError is written to it,
+    and the exception gets a note with its path. Nothing is redirected if sys.stderr is not the process's
+    standard error, as in tests.
     """
     try:
         applies = sys.stderr.fileno() == 2 and not _terminals

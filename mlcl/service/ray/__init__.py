@@ -1,1 +1,1 @@
-"""Ray as commands use it: a session, folders on the nodes, and groups of workers for a training."""
+"""The use of Ray by commands: sessions, folders on the nodes, and groups of workers for a training."""

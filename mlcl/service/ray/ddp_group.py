@@ -1,4 +1,4 @@
-"""Several workers: a Ray TorchTrainer whose workers run the same loop over DDP. This is the driver's side."""
+"""Trains with several workers, by a Ray TorchTrainer whose workers use DDP: the side of the driver."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Listener, Stopped
 
 MAX_RESTARTS = 3
-"""Dead processes of one training that are replaced, each time from its last checkpoint."""
+"""The number of times that a training is restarted from its last checkpoint after a process has died."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """The resources of each worker; without `gpus` it has a GPU where there are enough for all.
+    """The resources of each worker; if `gpus` is None, a worker has a GPU if there are enough for all.
 
-    With `wait` the group waits for resources, as for those of a lost node, which will be replaced. Without it
-    a cluster that has too few is refused, since the command would wait for ever.
+    With `wait`, the group waits for resources that are missing, such as those of a lost node that will be
+    replaced. Without it, a cluster with too few resources is refused, since the command would wait forever.
     """
 
     cpus: float = 1
@@ -51,11 +51,12 @@ def run_group(
     test: bool = True,
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
-    """Trains with `job.train.workers` processes, also from inside of an actor. Returns the final metrics.
+    """Trains with `job.train.workers` processes, and returns the final metrics.
 
-    Workers exchange tensors on GPUs with NCCL, and tensors in memory with gloo. `test=False` leaves the test
-    split unread. Rank 0 writes to `log`, where there is one; `listener` gets all events. Raises UserError
-    where the cluster is too small.
+    It may be called from inside of an actor. Workers exchange tensors on GPUs with NCCL, and tensors in the
+    host's memory with gloo. With `test=False` the test split is not evaluated. Rank 0 writes to `log`, if it
+    is given; `listener` gets the events of rank 0. Raises Stopped after a request to stop, Diverged for a
+    loss that is not finite, and UserError for bad input or a cluster that is too small.
     """
     (folder / STOP_FILE).unlink(missing_ok=True)
     with ray_session(home, job.train.workers, announce):
@@ -108,7 +109,7 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
 
 
 def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, dict[str, float]]:
-    """Whether the workers use GPUs, and what each of them is given."""
+    """Returns whether the workers use GPUs, and the resources of each worker as Ray names them."""
     enough = gpus is not None or ray.cluster_resources().get("GPU", 0) >= job.train.workers
     use_gpu = gpus != 0 and (job.train.device == "cuda" or (job.train.device == "auto" and enough))
     return use_gpu, {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
@@ -127,14 +128,17 @@ def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
 
 
 def _here() -> dict[str, str]:
-    """Pins an actor to this process's node: they are lost together."""
+    """Returns the label selector that places an actor on this process's node, so that both fail together."""
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
 
 
 def _fit(
     trainer: TorchTrainer, events: Queue, folder: Path, listener: Listener, should_stop: Callable[[], bool]
 ) -> dict[str, Any]:
-    """`trainer.fit` in a thread, so that signals reach this one, which passes events on meanwhile."""
+    """Runs `trainer.fit` in a thread, and returns the return value of the workers.
+
+    Meanwhile this thread receives signals, passes events to the listener, and writes the stop file.
+    """
     box: dict[str, Any] = {}
 
     def fit() -> None:

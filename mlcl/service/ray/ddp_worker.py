@@ -1,4 +1,4 @@
-"""One rank of a worker group: the loop of a plain run, who may write, and the network between the ranks."""
+"""One rank of a worker group: runs the training, locks the folder, and chooses the network interface."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
 MAX_FAILURES = 3
-"""Starts of the group that may fail before that counts as an error of its own."""
+"""The number of failed starts of the group that are repeated before the error ends the run."""
 STOP_FILE = "STOP"
-"""Asks the workers to stop. A file in the run's folder reaches every node that can hold the checkpoint."""
+"""The name of the file in the run's folder that asks the workers to stop; all nodes see this folder."""
 WRITER = ".writer.lock"
-"""Held by the rank that writes, in the run's folder."""
+"""The name of the lock file in the run's folder, which the rank that writes there holds."""
 PATIENCE = 60.0
-"""Seconds that the workers of a lost node may go on writing before their successors give up."""
+"""Seconds to wait for the lock, which workers of a lost node may still hold, before the group gives up."""
 PROGRESS_EVERY = 0.2
-"""Seconds between progress events that travel to the driver; those with metrics always do."""
+"""The smallest number of seconds between two progress events to the driver; those with metrics always go."""
 
 
 class GroupConfig(TorchConfig):
-    """The configuration of the process group: workers on several nodes use the network that Ray uses.
+    """Ray's configuration of the process group, in which Gloo uses the network interface that Ray uses.
 
-    Gloo by itself would use the address of the machine's name, which on many machines is 127.0.1.1.
+    On several nodes, Gloo would by default use the address of the host name, which is often 127.0.1.1.
     """
 
     @property
     def backend_cls(self) -> type:
-        """The class with which Ray starts the process group."""
+        """The class by which Ray starts the process group."""
         return _Backend
 
 
@@ -68,14 +68,14 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
 
 
 def _choose_interface() -> None:
-    """A user's own choice stays."""
+    """Sets Gloo's interface to that of Ray's address, unless the user has set GLOO_SOCKET_IFNAME."""
     name = interface(ray.util.get_node_ip_address())
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
 def interface(address: str) -> str | None:
-    """The network interface with this address; None where no interface of the machine has it."""
+    """Returns the name of the network interface with this address; None if no interface has it."""
     for name, addresses in psutil.net_if_addrs().items():
         if address in (each.address for each in addresses):
             return name
@@ -83,7 +83,10 @@ def interface(address: str) -> str | None:
 
 
 def work(config: dict[str, Any]) -> dict[str, Any]:
-    """Trains as one rank. Returns how it ended; it raises only errors after which Ray starts it again."""
+    """Trains as one rank, and returns how the training ended, with the final metrics of rank 0.
+
+    Stops, divergence and bad input are returned; after any other exception Ray may start the group again.
+    """
     enter_workdir(config["cwd"])
     job, folder, home = load_job(config["job"]), Path(config["folder"]), Path(config["home"])
     log = None
@@ -118,9 +121,10 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _only_writer(folder: Path, context: Context) -> Iterator[None]:
-    """Waits until the folder has no other writer: Ray replaces workers on a node that it does not hear.
+    """Waits until no other process holds the lock of the folder, and holds it while the context is open.
 
-    They may well live on there, and write. All ranks wait: each reads the checkpoint.
+    Ray replaces workers on a node that does not answer, but they may still run and write. All ranks wait for
+    rank 0 to get the lock, since each reads the checkpoint. Raises RuntimeError if it fails to get it.
     """
     if not context.is_main:
         busy = context.any(False)

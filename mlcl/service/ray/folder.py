@@ -1,4 +1,4 @@
-"""Folders of a Ray session: that of its files, the home on all nodes, and the one of the command."""
+"""Folders of a Ray session: the folder of Ray's files, the home on all nodes, and the working directory."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any
 from mlcl.errors import UserError
 
 MAX_SOCKET = 107
-"""Bytes in the path of a socket, by Linux."""
+"""The largest number of bytes of a socket's path on Linux."""
 SOCKET = "/session_2000-01-01_00-00-00_000000_0000000/sockets/plasma_store"
-"""The end of the path of the longest of Ray's sockets."""
+"""The end of the longest path of Ray's sockets, as an example with the same length."""
 SHORT = Path("/tmp/ray")
-"""The folder of Ray's files where the usual one is too long."""
+"""The folder of Ray's files if the path of the default folder is too long."""
 SECONDS = 60.0
-"""Seconds that a node may take to read a file of the home."""
+"""Seconds to wait until all nodes have read a file of the home."""
 
 
 def default_folder() -> str:
-    """The folder in which Ray keeps its files by default on Linux."""
+    """Returns the folder in which Ray keeps its files by default on Linux."""
     return f"{os.environ.get('RAY_TMPDIR') or os.environ.get('TMPDIR') or '/tmp'}/ray"
 
 
 def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
-    """Returns the folder of Ray's files where `usual` is too long for sockets; None where it is not.
+    """Returns a shorter folder for Ray's files if `usual` is too long for sockets; None if it is not.
 
-    Raises UserError where no path is short enough.
+    The shorter folder is announced. Raises UserError if it cannot be written.
     """
     if len(os.fsencode(usual + SOCKET)) <= MAX_SOCKET:
         return None
@@ -49,7 +49,7 @@ def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
 
 
 def check_shared(home: Path) -> None:
-    """Raises UserError where a cluster has several nodes and some of them do not see `home`.
+    """Raises UserError if a cluster has several nodes and some of them do not see the folder `home`.
 
     A file with a random word is written here and read on each node.
     """
@@ -77,16 +77,16 @@ def check_shared(home: Path) -> None:
 
 
 def enter_workdir(folder: str) -> None:
-    """Changes into the folder where the command was given, so that relative paths mean the same.
+    """Changes the working directory to that of the command, so that relative paths mean the same.
 
-    On a node without this folder nothing happens: a job's paths may be absolute.
+    Does nothing on a node without this folder, since the job may have absolute paths only.
     """
     if Path(folder).is_dir():
         os.chdir(folder)
 
 
 def _blind(nodes: list[dict[str, Any]], file: Path, word: str) -> list[str]:
-    """The addresses of the nodes that do not see the file; one that does not answer is one of them."""
+    """Returns the addresses of the nodes that do not see the file, or do not answer in time."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

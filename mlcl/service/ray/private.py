@@ -1,4 +1,4 @@
-"""The private parts of Ray that mlcl uses. Read against Ray 2.60: look here first when Ray is upgraded.
+"""All uses of private parts of Ray, written for Ray 2.60: look here first when Ray is upgraded.
 
 `python -m mlcl.service.ray.private HOST:PORT` prints the version of the cluster at that address.
 """
@@ -17,7 +17,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError
 def killed_at_once() -> Iterator[None]:
     """Makes Ray end the processes that it starts in the context with SIGKILL, not with SIGTERM.
 
-    They have SIGTERM blocked, so that Ray would wait a second for each of them in vain.
+    SIGTERM is blocked in them, so that Ray would wait in vain for a second for each of them.
     """
     from ray._private import services
 
@@ -36,11 +36,11 @@ def killed_at_once() -> Iterator[None]:
 
 @contextmanager
 def patched_tune() -> Iterator[None]:
-    """Makes Tune replace processes that run out of memory, and forward no AWS_* variables to its processes.
+    """Makes Tune restart processes that run out of memory, and forward no AWS_* variables to its processes.
 
-    Tune itself ends with an error, and with it all trainings, where Ray's memory monitor kills a process.
-    Ray writes what Tune forwards into its logs; a local process inherits these variables without that, and
-    one on another node has those of the node.
+    Unpatched, Tune ends all trainings with an error if Ray's memory monitor kills a process. Ray writes the
+    variables that Tune forwards, which may be secret, to its logs. Local processes inherit them in any case,
+    and processes on another node have those of their node.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution import class_cache
@@ -61,7 +61,7 @@ def patched_tune() -> Iterator[None]:
 
 
 def cluster_version(address: str) -> str:
-    """Returns the Ray version of the cluster at an address. Ray ends the process where no cluster answers."""
+    """Returns the Ray version of the cluster at an address. Ray ends the process if no cluster answers."""
     from ray._common.usage.usage_lib import get_cluster_metadata
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 

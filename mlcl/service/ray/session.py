@@ -1,6 +1,6 @@
-"""A Ray session: the cluster that RAY_ADDRESS names, or one on this machine for as long as it is needed.
+"""A Ray session: a connection to the cluster that RAY_ADDRESS names, or a Ray started on this machine.
 
-A head that does not answer is announced: Ray waits for it without a word, and then ends the process.
+It announces when Ray's head stops answering, since Ray waits silently and then ends the process.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from mlcl.service.ray.private import killed_at_once
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
-"""Seconds between looks."""
+"""Seconds between two checks whether Ray's head answers."""
 ATTEMPTS = 2
-"""Starts of Ray. A busy machine may exceed the 30 seconds that Ray gives itself."""
+"""The number of attempts to start Ray, which on a busy machine may exceed Ray's time limit of 30 seconds."""
 HELD = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that Ray's processes are not to get: Ray itself holds back Ctrl-C."""
+"""Signals that are blocked in Ray's processes; Ray itself shields them from Ctrl-C."""
 
 AWAY = "Ray's head at {} does not answer. If it stays away, Ray ends this command; the same command goes on."
 BACK = "Ray's head at {} answers again"
@@ -38,7 +38,10 @@ BACK = "Ray's head at {} answers again"
 
 @contextmanager
 def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[None]:
-    """Announces when the head at HOST:PORT stops answering, and when it answers again, once each."""
+    """Announces each time when the head at HOST:PORT stops answering, and when it answers again.
+
+    A thread checks it while the context is open.
+    """
     over = threading.Event()
     threading.Thread(target=_watch, args=(address, announce, over), daemon=True).start()
     try:
@@ -56,7 +59,7 @@ def _watch(address: str, announce: Callable[[str], None], over: threading.Event)
 
 
 def _reach(address: str) -> None:
-    """Raises UserError where no head listens: Ray itself would wait without a word."""
+    """Raises UserError if no head listens at the address, where Ray itself would wait silently."""
     host, port = host_and_port(address)
     if host and (error := connection_error(host, port)):  # Ray itself finds "auto" and the like
         raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
@@ -66,13 +69,13 @@ def _reach(address: str) -> None:
 def ray_session(
     home: Path, cpus: int = 1, announce: Callable[[str], None] = lambda _: None
 ) -> Iterator[None]:
-    """Connects to RAY_ADDRESS where it is set, else starts a local Ray that ends with the context.
+    """Connects to RAY_ADDRESS if it is set, else starts a local Ray that ends with the context.
 
-    Raises UserError where no cluster answers, or one has nodes that do not see `home`. Announces, from a
-    thread of its own, when the head stops answering: Ray ends the process without it.
+    Raises UserError if no cluster answers, or if nodes of the cluster do not see `home`. Announces, from
+    another thread, when the head stops answering. Does nothing if this process is connected to Ray already.
 
-    A local Ray has the machine's CPUs, or `cpus` where that is more: processes then share cores, which is
-    slow but right, so that a two-worker job can be tried on any laptop.
+    A local Ray has as many CPUs as the machine, or `cpus` if that is more. Processes then share cores, which
+    is slow but correct, so that a job of two workers can be tried on any laptop.
     """
     if ray.is_initialized():
         yield
@@ -103,7 +106,7 @@ def _cluster(address: str) -> Iterator[None]:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Restores the handlers of signals, which `ray.init` replaces."""
+    """Restores the signal handlers, which `ray.init` replaces, when the context ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -117,7 +120,7 @@ def _own_handlers() -> Iterator[None]:
 
 
 def _refused(address: str, cause: str) -> UserError:
-    """The error for an address where something listens that refuses the connection, often for its token."""
+    """Returns the error for a cluster that refuses the connection, often because of its token."""
     if "AuthenticationError" in cause:
         return UserError(
             "the Ray cluster refuses the token",
@@ -131,11 +134,11 @@ def _refused(address: str, cause: str) -> UserError:
 
 @contextmanager
 def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
-    """Starts a Ray with `cpus` CPUs, and ends all of its processes when the context ends.
+    """Starts a Ray with the machine's CPUs, but at least `cpus`, and ends its processes with the context.
 
-    A signal to the whole process group, or to all processes of a systemd unit, reaches the command alone: it
-    ends its trainings while Ray is alive. Ray's files stay where an error ended the command. Raises
-    MachineError where Ray does not start.
+    A signal to the whole process group, or to all processes of a systemd unit, reaches only the command,
+    which ends its trainings while Ray still runs. Ray's files are removed, except after an error. Raises
+    MachineError if Ray does not start.
     """
     if hopeless := hopeless_limits():
         raise MachineError(f"Ray cannot start: {'; '.join(hopeless)}")
@@ -170,7 +173,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def _start(cpus: int, folder: str | None) -> Path:
-    """Starts Ray, whose processes never get the signals in HELD. Returns the folder of its files."""
+    """Starts Ray, whose processes have the signals in HELD blocked. Returns the folder of its files."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
     try:
         with killed_at_once():
@@ -189,7 +192,7 @@ def _start(cpus: int, folder: str | None) -> Path:
 
 
 def _remove(session: Path) -> None:
-    """Removes the files of a Ray that has ended, and the link to the latest if it was this one."""
+    """Removes the files of a Ray that has ended, and the link `session_latest` if it points to them."""
     shutil.rmtree(session, ignore_errors=True)
     latest = session.parent / "session_latest"
     if latest.is_symlink() and not latest.exists():
@@ -201,7 +204,10 @@ def _children() -> set[psutil.Process]:
 
 
 def _end(before: set[psutil.Process]) -> None:
-    """Ends Ray and kills what is left: its processes do not hear SIGTERM."""
+    """Shuts Ray down, and kills its remaining processes: children of this process that are not in `before`.
+
+    SIGTERM is blocked in them.
+    """
     started = _children() - before
     for daemon in list(started):
         with suppress(psutil.NoSuchProcess):

@@ -1,1 +1,1 @@
-"""A sweep: settings drawn with Optuna, pruned, and the best confirmed on fresh seeds."""
+"""Runs sweeps: draws settings with Optuna, prunes trials, and trains the best again on fresh seeds."""

@@ -1,4 +1,7 @@
-"""The arms of a sweep, which are searched with the same budget: the job, its control, trained baselines."""
+"""The arms of a sweep, each searched with the same number of trials: job, control and trained baselines.
+
+The control is the swept job without its contrastive heads. A sweep may search each arm several times.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from mlcl.significance.roles import Role
 CONTROL = "control"
 """The name of the control's arm."""
 RACE_OFFSET = 501
-"""The first seed of a race, from that of the job: a confirmation has fewer seeds."""
+"""The offset of a race's first seed from that of the job; a confirmation has fewer seeds than this."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,10 @@ class SearchPlan:
         arm: The arm's name.
         role: The arm's role.
         number: The number of the search in its arm, from 1.
-        plan: The job and the space that are searched; its name is the beginning of the labels of the trials.
+        plan: The plan with the job and the space of this search; labels of trials begin with its name.
         scope: The name of the search in the ledger, empty for the first search of the swept job.
-        is_searched: Whether it has trials: a job without a key of the space is confirmed as it is written.
+        is_searched: Whether it has trials. A job that has no key of the space has none: it is trained as
+            written on the fresh seeds.
     """
 
     arm: str
@@ -43,20 +47,20 @@ class SearchPlan:
 
     @property
     def fresh_seeds(self) -> range:
-        """The seeds of the confirmation: none of them is a search's or a race's."""
+        """The seeds of the confirmation, which no search and no race uses."""
         return fresh_seeds(self.plan.job.train.seed, self.number, self.plan.seeds)
 
     @property
     def race_seeds(self) -> range:
-        """The seeds of the race: more fresh seeds of a later command are none of them."""
+        """The seeds of the race, which no confirmation uses, even if a later command asks for more seeds."""
         first = self.plan.job.train.seed + SEEDS_OF_A_SEARCH * (self.number - 1) + RACE_OFFSET
         return range(first, first + self.plan.space.search.race_seeds)
 
     @property
     def races(self) -> bool:
-        """Whether its best trials race, which they do not with several goals.
+        """Whether the best trials are compared in a race, which requires a single goal.
 
-        A job that is trained without a search has a race of its own where races choose the neighbours.
+        Without a search, a trained job has a race too if races choose the setting of the nearest neighbours.
         """
         races = self.is_searched or (self.plan.knn_races and self.plan.job.baseline is None)
         return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
@@ -68,9 +72,9 @@ def own_arm(plan: SweepPlan) -> str:
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:
-    """Returns the searches of a sweep: the control's, those of baselines, then those of the swept job.
+    """Returns the searches of a sweep: those of control and baselines, then those of the swept job.
 
-    Without fresh seeds there is one search, of the swept job.
+    Without fresh seeds there is only one search, that of the swept job.
     """
     if not plan.seeds:
         return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
@@ -86,9 +90,9 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """The searches of a control or baseline; one without trials where it has no key of the space.
+    """Returns the searches of a control or baseline; one without trials if its job has no key of the space.
 
-    A fitted baseline has one seed: its result does not depend on it.
+    A fitted baseline gets one fresh seed, since its result does not depend on the seed.
     """
     own, space = plan.with_grid(job), shared_space(plan.space, job)
     seeds = plan.seeds if job.baseline is None else 1
@@ -102,12 +106,13 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
 
 
 def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPlan) -> SearchPlan:
-    """Returns a search of an arm, with its share of trials and fresh seeds, and a sampler seed of its own.
+    """Returns a search of an arm, with its part of the arm's trials and fresh seeds and its own sampler seed.
 
-    Its validation rows are its own, too, where the plan says so: they are part of the error of a search.
+    With `plan.redraws`, each search after the first also draws its own validation rows, so that differences
+    between searches include the effect of that draw.
 
     Args:
-        plan: The plan whose trials and seeds the searches of an arm divide.
+        plan: The plan whose numbers of trials and seeds are divided among the searches of an arm.
         arm: The arm's name.
         role: The arm's role.
         number: The number of the search in its arm, from 1.
@@ -132,7 +137,7 @@ def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPla
 
 
 def shared_space(space: Space, job: JobConfig) -> Space:
-    """Removes the parameters of keys that a job lacks, and those whose conditions need such a key."""
+    """Returns the space without parameters of keys that a job lacks and without those that depend on them."""
     known, kept = set(nodes(dump_job(job))), list[Parameter]()
     for parameter in space.parameters:
         drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)
@@ -142,7 +147,7 @@ def shared_space(space: Space, job: JobConfig) -> Space:
 
 
 def scope_of(plan: SweepPlan) -> str:
-    """Returns the name of a search in the ledger: the plan's name and a part of its job's hash."""
+    """Returns the name of a search in the ledger: the plan's name and the first digits of its job's hash."""
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
 
 

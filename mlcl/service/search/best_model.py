@@ -20,11 +20,15 @@ from mlcl.training.job_data import JobData
 def register_best(
     tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
 ) -> str:
-    """Exports the trial in `folder`, whose run is `run_id`, as a version of the experiment's model.
+    """Exports the trial in `folder` and registers it as a version of the experiment's model in MLflow.
 
-    Returns a line for the user. Raises KeyboardInterrupt where a signal interrupts the export, which then
-    leaves nothing; the registration is not interrupted. Raises MlflowException or UserError where MLflow does
-    not take it, or where the trial's files or its data have changed.
+    `run_id` is the trial's run in MLflow. The version gets the alias `best` unless the model that has it is
+    at least as good. Returns a line for the user.
+
+    Raises:
+        KeyboardInterrupt: A signal interrupted the export, which leaves nothing behind. The registration
+            itself is not interrupted.
+        MlflowException, UserError: MLflow refused the model, or the trial's files or data have changed.
     """
     assert best.score is not None
     version = export_version(tracker, plan, best, folder, run_id, stop)
@@ -38,7 +42,7 @@ def register_best(
 def export_version(
     tracker: Tracker, plan: SweepPlan, best: Entry, folder: Path, run_id: str, stop: StopRequest
 ) -> str:
-    """The version that is made of the trial, once a run."""
+    """Exports the trial, logs it to its MLflow run, and returns the registered version of the model."""
     from mlcl.tracking.pyfunc import log_export  # imports pandas and MLflow's models
 
     job, name = load_job(best.job), plan.job.experiment

@@ -1,4 +1,4 @@
-"""The choice of the settings that are trained again on fresh seeds."""
+"""Chooses the settings of a search that are trained again on fresh seeds."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from mlcl.service.search.sampling import agree
 from mlcl.significance.roles import Role
 
 AS_WRITTEN = "as written"
-"""The name of the job that is searched, as it was written."""
+"""The name of the searched job with the values of its file, without drawn ones."""
 LARGEST_SHARE = 2
-"""One in so many trials of a search may enter its race."""
+"""At most one in this many complete trials of a search may enter its race."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` does not change; `labels` have its present ranks, one for each name under which the same job was
-    chosen. `trial` is the label of the search trial that it is; empty for none.
+    `name` does not change. `labels` has a text for each reason for which this job was chosen, such as its
+    present rank in the search. `trial` is the label of the search trial with this setting; empty if there is
+    none.
     """
 
     key: str
@@ -37,7 +38,7 @@ class Candidate:
 
 
 def best_candidate(trial: Entry) -> Candidate:
-    """Returns the setting of a trial."""
+    """Returns the setting of a trial as the best one found."""
     job, name = load_job(trial.job), trial.label
     return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings), trial=name)
 
@@ -47,9 +48,9 @@ def _key(job: JobConfig) -> str:
 
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the entrants of a search's race: the job as written, then its best trials.
+    """Returns the settings that are compared in a search's race: the job as written, then its best trials.
 
-    A trial of the job as written enters once, as this.
+    If a best trial has the values of the job as written, the two enter the race as one setting.
     """
     count = entrant_count(search.plan.confirm, len(ranked(trials, search.plan.space.mode)))
     found = _settings(search, trials, count)
@@ -57,19 +58,20 @@ def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
 
 def entrant_count(confirm: int, trials: int) -> int:
-    """Returns the number of trials that enter a race: at most half of the search's complete ones, but one.
+    """Returns the number of trials that enter a race: at most half of the complete ones, but at least one.
 
     Args:
-        confirm: The number that was asked for.
+        confirm: The number that the user asked for.
         trials: The number of complete trials.
     """
     return min(confirm, max(1, trials // LARGEST_SHARE), trials)
 
 
 def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
-    """Returns an entrant of a race as the setting that is confirmed.
+    """Returns an entrant of a race as a setting to be confirmed.
 
-    With `knn`, the race's choice of neighbours, the job has these alone and no grid of others.
+    `knn` has the k, lambda and temperature that the race chose for the nearest neighbours. They replace the
+    grid in the job; if it is empty, the job is unchanged.
     """
     chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     grid = {"evaluation.knn.grid": None} if chosen else {}
@@ -78,15 +80,16 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
 
 
 def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings that are confirmed without a race: the job as written, the best trials.
+    """Returns the settings that are confirmed without a race: the job as written, then the best trials.
 
-    With several goals these are of the Pareto front. A job that is not searched is confirmed as written.
+    With several goals, the trials are taken from the Pareto front. If the job is not searched, only the job
+    as written is returned.
     """
     return _settings(search, trials, search.plan.confirm)
 
 
 def _settings(search: SearchPlan, trials: Sequence[Entry], count: int) -> list[Candidate]:
-    """Returns the job as written, and the best trials; those that come to the same job once."""
+    """Returns the job as written and the `count` best trials, in which equal jobs are merged."""
     plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
     if not search.is_searched:
         return [_written(search, plan.name)]
@@ -106,7 +109,7 @@ def _written(search: SearchPlan, name: str) -> Candidate:
 
 
 def _merged(found: Sequence[Candidate]) -> list[Candidate]:
-    """Merges settings that come to the same job."""
+    """Merges settings whose jobs are equal, and joins their labels."""
     merged: list[Candidate] = []
     jobs: list[dict[str, Any]] = []
     for one in found:

@@ -1,4 +1,4 @@
-"""A confirmation as a source of trainings: chosen settings, each on the same fresh seeds."""
+"""The source of trainings that confirm chosen settings, or compare them in a race, on fresh seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlcl.training.neighbour_grid import read_neighbours
 
 @dataclass(frozen=True)
 class ChosenSettings:
-    """Settings that are trained on the same fresh seeds; `scope` is the search that found them."""
+    """Settings that are all trained on the same fresh seeds; `scope` names the search that found them."""
 
     settings: Sequence[Candidate]
     seeds: Sequence[int]
@@ -28,17 +28,17 @@ class ChosenSettings:
 
 
 class ConfirmationSource(TrainingSource):
-    """The trainings of chosen settings on fresh seeds: the first seed of each, then the second of each.
+    """Hands out the trainings of chosen settings: the first seed of each setting, then the second, and so on.
 
-    In this order a stop leaves no setting without any seed.
+    In this order, a command that is stopped has trained each setting on about as many seeds.
 
     Args:
         plan: The plan of the searches.
-        ledger: Where trainings and confirmations are opened.
-        store: Where they are stored.
+        ledger: The ledger to which trainings and confirmations are written.
+        store: The store of their folders and logs.
         chosen: The settings of each search.
-        seed_keys: The keys of a job that get the seed.
-        race: Whether the settings race: test is not read.
+        seed_keys: The keys of a job that are set to the seed.
+        race: Whether this is a race, in which the test split is not evaluated.
     """
 
     store: NestedTrials
@@ -64,7 +64,7 @@ class ConfirmationSource(TrainingSource):
         self._waiting: list[Entry] = []
 
     def start(self) -> tuple[int, int]:
-        """Opens all confirmations and seeds."""
+        """Writes all confirmations and trainings to the ledger; returns the ended and the total number."""
         for its in self._chosen:
             self._open_settings(its)
         longest = max((len(its.seeds) for its in self._chosen), default=0)
@@ -76,7 +76,7 @@ class ConfirmationSource(TrainingSource):
         return len(self._entries) - len(self._waiting), len(self._entries)
 
     def _open_settings(self, chosen: ChosenSettings) -> None:
-        """Opens the confirmations of one search. The best found may be another setting than last time."""
+        """Opens the confirmations of one search, and updates the labels of those that it had before."""
         ledger, present = self._ledger, {each.key: each for each in chosen.settings}
         for each in chosen.settings:
             if each.key not in ledger.confirmations:
@@ -107,18 +107,21 @@ class ConfirmationSource(TrainingSource):
         return self._ledger.entries[key]
 
     def next(self) -> Entry | None:
-        """Returns the next seed."""
+        """Returns the training of the next seed; None if there are no more."""
         return self._waiting.pop(0) if self._waiting else None
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Returns the end of a seed, as that of a trial; in a race with the grid of its neighbours."""
+        """Returns the end of a training, scored like a trial.
+
+        In a race that chooses k, lambda and temperature, it has the scores of their whole grid, too.
+        """
         folder = self.store.folder(entry)
         end = score_training(self._plan, entry, folder, values)
         keeps_grid = self._race and self._plan.knn_races and end.state is State.COMPLETE
         return replace(end, neighbours=read_neighbours(folder)) if keeps_grid else end
 
     def end(self, state: State, reason: str) -> None:
-        """Closes the confirmations, with the means over their seeds."""
+        """Closes the confirmations, and writes the means over their seeds to their logs."""
         for each in (each for its in self._chosen for each in its.settings):
             if each.key in self._ledger.confirmations:
                 ended = self._ended(each.key, state, reason)
@@ -141,14 +144,14 @@ class ConfirmationSource(TrainingSource):
 
 
 def drop_settings(ledger: Ledger, store: NestedTrials, scopes: Collection[str]) -> None:
-    """Takes the labels from the settings of searches that are not among `scopes` any more."""
+    """Removes the labels of settings whose search is not among `scopes`."""
     for its in list(ledger.confirmations.values()):
         if its.scope not in scopes:
             _relabel(its, None, ledger, store)
 
 
 def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, store: NestedTrials) -> None:
-    """Writes the labels that a setting has now to ledger and log; None is no candidate any more."""
+    """Writes the present labels of a setting to ledger and log; a candidate of None removes them."""
     now = _with_labels(its, candidate)
     if now != its:
         ledger.open_confirmation(now)
@@ -156,7 +159,7 @@ def _relabel(its: Confirmation, candidate: Candidate | None, ledger: Ledger, sto
 
 
 def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Confirmation:
-    """Replaces labels and roles by those that the setting has now; None is no candidate any more."""
+    """Returns the confirmation with the candidate's labels and roles; without labels for None."""
     if candidate is None:
         return replace(confirmation, labels=())
     roles = tuple(str(role.name).lower() for role in candidate.role)

@@ -1,4 +1,7 @@
-"""The control of a job with contrastive heads, and the start of the heads' search at its best setting."""
+"""The control of a job, which is the job without contrastive heads, and the first trial taken from it.
+
+The search of the job with heads tries the control's best setting early.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ HEADS = "objective.heads"
 
 
 def control_job(job: JobConfig) -> JobConfig | None:
-    """Returns a job without its heads: its classifier has weight 1 and trains on as many views.
+    """Returns a job without its contrastive heads: its classifier has weight 1 and as many views as before.
 
-    None where no head has a weight: such a job is its own control.
+    Returns None if no head has a weight above 0, since such a job is its own control.
 
     Example:
         >>> control_job(load_job("jobs/icd10cm_mlcl.yaml")).train.views
@@ -31,18 +34,18 @@ def control_job(job: JobConfig) -> JobConfig | None:
 
 
 def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the point of a heads' space that is nearest to a setting of the control.
+    """Returns the point in the space of a job with heads that is nearest to a setting of its control.
 
-    It has the control's values, the least weights of the heads in the space, and otherwise the values of the
-    job as written.
+    The point has the control's values, the smallest weights of the heads that the space allows, and otherwise
+    the values of the job as written.
 
     Args:
         space: The space of the heads' search.
         job: The job as written, resolved and flat.
-        settings: The values of the keys that the control's search drew.
+        settings: The values that the control's search drew, by job key.
 
     Returns:
-        A value for each dimension, None where the space does not hold such a point.
+        A value for each dimension; None if the point lies outside the space.
     """
     nearest = dict(job)
     changed = [settings, *(least for each in space.parameters if (least := _least_weights(each)))]
@@ -56,9 +59,9 @@ def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, A
 
 
 def _least_weights(parameter: Parameter) -> dict[str, Any]:
-    """Returns the settings of a parameter of head weights that add up to the least.
+    """Returns the values of a parameter of head weights that have the smallest sum.
 
-    Empty for other parameters, and where all settings add up to the same total.
+    Returns an empty dict for other parameters, and if all values have the same sum.
     """
     if not all(key.startswith(f"{HEADS}.") and key.endswith(".weight") for key in parameter.keys):
         return {}

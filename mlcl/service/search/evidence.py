@@ -1,4 +1,4 @@
-"""When a search stops early: where its other trials are expected to gain less than the margin of verdicts."""
+"""Stops a search early if its remaining trials are expected to gain less than the margin of verdicts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from mlcl.service.search.sweep_plan import SweepPlan
 
 LEAST_TRIALS = 8
 STEPS, FARTHEST = 200, 8.0
-"""Steps of the integral, and its end in standard deviations above the mean."""
+"""The number of points of the numerical integral, and its upper end in standard deviations above the mean."""
 
 
 def least_trials(startup: int) -> int:
-    """Returns the number of trials before which no search stops: twice the sampler's random ones."""
+    """Returns the number of trials before which no search stops early.
+
+    It is twice the number of random trials at the start (`startup`), but at least LEAST_TRIALS.
+    """
     return max(LEAST_TRIALS, 2 * startup)
 
 
@@ -47,16 +50,17 @@ def expected_gain(scores: Sequence[float], remaining: float) -> float:
 def stop_reason(
     scores: Sequence[float], ended: int, remaining: int, *, startup: int, margin: float, mode: str
 ) -> str:
-    """Returns why a search needs no more trials, empty where it does.
+    """Returns the reason why a search needs no more trials; an empty text if it needs more.
 
-    Of the remaining trials the same share is expected to complete as of those that ended; others are pruned.
+    The fraction of the remaining trials that will complete, instead of being pruned, is estimated from the
+    ended trials.
 
     Args:
         scores: The scores of the complete trials.
-        ended: The number of trials that were complete or pruned.
-        remaining: The number of trials that have not ended, with those that were not drawn.
-        startup: The number of random trials of the sampler.
-        margin: Differences up to this do not matter.
+        ended: The number of complete and pruned trials.
+        remaining: The number of trials that have not ended, including those not drawn yet.
+        startup: The number of random trials at the start of the sampler.
+        margin: The search stops if the expected gain is smaller than this.
         mode: max or min.
     """
     if ended < least_trials(startup) or len(scores) < LEAST_TRIALS or not all(map(math.isfinite, scores)):
@@ -69,9 +73,10 @@ def stop_reason(
 
 
 def stop_of(plan: SweepPlan, ledger: Ledger, scope: str) -> SearchStop | None:
-    """Returns the early end of a search, None where it has none.
+    """Returns the early end of a search; None if it has none that is valid for this plan.
 
-    It counts for its space, for no more trials than were asked for, and while the space asks for such ends.
+    An early end is valid for the version of the space in which it happened, for plans that ask for no more
+    trials than the plan of that time, and while `search.stop` of the space is set.
     """
     stop = ledger.stops.get(scope)
     if stop is None or plan.space.search.stop is None:

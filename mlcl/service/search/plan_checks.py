@@ -1,4 +1,4 @@
-"""The checks of a sweep's plan, before anything is started."""
+"""Checks the plan of a sweep before anything is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from mlcl.training.job_data import JobData
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
-    """Checks a plan before Ray or MLflow are started, and opens its data. Raises UserError."""
+    """Checks a plan before Ray or MLflow are started, and returns the opened data of its job.
+
+    Raises UserError for the first problem that is found.
+    """
     plan.resources.check(plan.job)
     search_job = plan.search_job()
     job_data = JobData.of(search_job, home)
@@ -33,14 +36,17 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
 
 
 def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
-    """Raises UserError where settings of the space do not fit the data."""
+    """Raises UserError if the ends of the space's parameters do not fit the data."""
     job = dump_job(plan.search_job())
     for corner in corners(plan.space):
         check_job(load_job(job, corner), info)
 
 
 def _check_goals(plan: SweepPlan) -> None:
-    """Raises UserError where the best values of post-hoc keys would not be the best of a goal."""
+    """Raises UserError if post-hoc keys cannot be chosen by the goals.
+
+    Each training chooses their values in the default direction of a metric, which must be that of the goal.
+    """
     if not plan.space.posthoc:
         return
     for goal in plan.space.goals:
@@ -62,7 +68,7 @@ def _check_goals(plan: SweepPlan) -> None:
 
 
 def _check_baseline(name: str, baseline: JobData, swept: JobData) -> None:
-    """Raises UserError unless a baseline has the swept job's data and targets."""
+    """Raises UserError unless a baseline has the swept job's data, targets and number of workers."""
     pairs = {
         "data": (baseline.fingerprint, swept.fingerprint),
         "objective.classifier.labels": (

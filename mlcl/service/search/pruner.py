@@ -1,4 +1,4 @@
-"""Early stopping with Optuna's pruners, replayable: equal reports get equal decisions."""
+"""Prunes trials with Optuna's pruners so that a resumed sweep gets the same answers to the same reports."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ ENDED = {
     State.PRUNED: TrialState.PRUNED,
     State.FAILED: TrialState.FAIL,
 }
-"""Optuna's states of the trials that have ended."""
+"""Optuna's state for each state of an ended trial."""
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
     """Returns the epochs before the last one at which trials are compared.
 
-    All brackets of Hyperband have their rungs among those of ASHA. The median is taken at each validation.
+    The rungs of all brackets of Hyperband are among those of ASHA. The median pruner compares at each
+    validation.
 
     Args:
-        search: How the space is searched.
-        epochs: The epochs of a training.
-        every: The epochs from one validation to the next.
+        search: The search settings of the space, which name the scheduler.
+        epochs: The number of epochs of a training.
+        every: The number of epochs from one validation to the next.
     """
     if search.scheduler == "none":
         return []
@@ -62,17 +63,17 @@ def build_pruner(search: SearchConfig, *, epochs: int, every: int) -> BasePruner
 
 
 class ReplayPruner:
-    """A pruner whose decisions depend on its reports alone.
+    """A pruner whose answers depend only on the reports it gets.
 
     A resumed sweep reports the intermediate values of its trials again, in the same order, and gets the same
     answers.
 
     Args:
-        search: How the space is searched.
+        search: The search settings of the space, which name the scheduler.
         mode: Whether more ("max") or less ("min") is better.
-        epochs: The epochs of a training.
-        every: The epochs from one validation to the next.
-        name: The sweep's name: Hyperband deals trials to brackets by it and their number.
+        epochs: The number of epochs of a training.
+        every: The number of epochs from one validation to the next.
+        name: The sweep's name, from which Hyperband computes a trial's bracket together with its number.
     """
 
     def __init__(self, search: SearchConfig, mode: str, *, epochs: int, every: int, name: str) -> None:
@@ -89,10 +90,10 @@ class ReplayPruner:
         self._decisions: dict[tuple[int, int], bool] = {}
 
     def should_prune(self, number: int, epoch: int, score: float) -> bool:
-        """Reports an intermediate value of trial `number`, and whether the trial stops at this epoch.
+        """Reports an intermediate value of trial `number`; returns whether the trial is pruned at this epoch.
 
         A second report for the same epoch gets the answer of the first. A score that is not finite never
-        stops a trial: it fails on its own.
+        prunes a trial, which will fail at its end.
         """
         if (number, epoch) not in self._decisions:
             decided = False
@@ -104,7 +105,7 @@ class ReplayPruner:
         return self._decisions[number, epoch]
 
     def tell(self, number: int, state: State, score: float | None) -> None:
-        """Passes the end of a trial to Optuna. A stopped trial stays open."""
+        """Passes the end of a trial to Optuna; ignores an interrupted trial, since it can be resumed."""
         if number in self._closed or state not in ENDED:
             return
         self._closed.add(number)

@@ -1,4 +1,7 @@
-"""The race of a search: its best trials and the job as written, compared by validation on fresh seeds."""
+"""The race of a search, in which its best trials and the job as written are trained again on further seeds.
+
+They are compared by their mean validation score over these seeds; the test split is not used.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ from mlcl.training.neighbour_grid import Grid, best_mean
 
 
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
-    """Returns the entrants with their scores in the race.
+    """Returns the entrants of a race with their scores on its seeds; a failed training has the score NaN.
 
-    Empty until each training has ended, and for a single one that has neither others to race with nor
-    neighbours to choose.
+    The list is empty until every training has ended, and if there is a single entrant, unless races choose
+    the setting of the nearest neighbours.
     """
     if len(raced) < 2 and not search.plan.knn_races:
         return []
@@ -42,9 +45,10 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
 
 
 def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) -> Entrant:
-    """Returns an entrant at the k, lambda and temperature with the best mean over the seeds of the race.
+    """Returns an entrant scored at the k, lambda and temperature with the best mean over the race's seeds.
 
-    The model alone (lambda 0) is among them, first of equals, unless the score is a metric of neighbours.
+    Unless the score is a metric of the neighbours, the model without neighbours (lambda 0) is compared, too,
+    and wins a tie. The entrant is unchanged if a training failed or has no grid.
     """
     found, scores = best_mean(grids, plan.space.mode), entrant.scores
     if found is None or not math.isfinite(entrant.mean):
@@ -58,9 +62,9 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
 
 
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
-    """Returns the entrant that a race picks, as it is confirmed: a single one without a race.
+    """Returns the winner of a race as the setting to be confirmed; None until all its trainings have ended.
 
-    None until each training of the race has ended.
+    A single entrant wins without a race, unless races choose the setting of the nearest neighbours.
     """
     if len(raced) == 1 and not search.plan.knn_races:
         return picked(raced[0], {})
@@ -85,9 +89,9 @@ def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
-    """Returns the entrant with the best mean, the earliest of equals.
+    """Returns the entrant with the best mean score, the first one in a tie.
 
-    An entrant with a failed training is picked only where each has one: then the first of them is.
+    Entrants with a failed training are left out; if all have one, the first entrant is returned.
 
     Args:
         entrants: The job as written first, then the trials, the best one first.
@@ -104,16 +108,18 @@ def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
 
 
 def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | None:
-    """Returns the share of an entrant's lead over the median trial that the seeds of the race keep.
+    """Returns the fraction of an entrant's lead over the median trial that is left on the race's seeds.
+
+    The lead is the difference of its score in the search and the median score of the trials.
 
     Args:
-        entrant: The pick of the race.
+        entrant: The winner of the race.
         scores: The scores of all complete trials of the search.
         mode: max or min.
 
     Returns:
-        1 where the fresh mean equals the score of the search, 0 where it equals the median; None where the
-        entrant has no lead in the search, or a training of it failed.
+        1 if the mean over the race's seeds equals the score of the search, 0 if it equals the median; None if
+        the entrant has no lead in the search, or one of its trainings failed.
     """
     if entrant.found is None or not scores or not math.isfinite(entrant.mean):
         return None

@@ -1,11 +1,11 @@
 """Optuna's samplers, with draws that depend on the study alone and not on the process.
 
-Optuna's samplers carry a random state, and some a cache, from trial to trial, and a restart changes what they
-draw next. Here each draw has a sampler of its own, seeded by the search seed, the trial's number and the
-parameter's name. The state of CMA-ES is an exception: Optuna keeps it as a pickle in the trials' system
+Optuna's samplers carry a random state, and some a cache, from trial to trial, so that a restart would change
+their next draws. Here a new sampler is built for each draw, seeded by the search seed, the trial's number and
+the parameter's name. CMA-ES also needs its state, which Optuna keeps as a pickle in the trials' system
 attributes. It is checked before it is loaded, since a pickle can run any code.
 
-`CheckedCmaEsSampler` overrides a private method of Optuna, read against 5.0; nothing else here or in
+`CheckedCmaEsSampler` overrides a private method of Optuna, as it is in version 5.0; nothing else here or in
 `study.py` and `pruner.py` uses private parts.
 """
 
@@ -36,14 +36,14 @@ KNOWN = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy._core.multiarray", "scalar"),
 }
-"""Classes and functions that the pickle of an optimiser may name."""
+"""The only classes and functions that the pickle of a CMA-ES optimiser may refer to, as (module, name)."""
 
 
 class CheckedCmaEsSampler(CmaEsSampler):
-    """CMA-ES that raises UserError where its stored state is anything but the state of an optimiser."""
+    """Optuna's CMA-ES, which raises UserError if its stored state refers to anything outside `KNOWN`."""
 
     def _concat_optimizer_attrs(self, optimizer_attrs: dict[str, str]) -> str:
-        """Returns the text that Optuna unpickles next."""
+        """Returns the hexadecimal text that Optuna unpickles next, after it was checked."""
         text = super()._concat_optimizer_attrs(optimizer_attrs)
         try:
             _Checked(io.BytesIO(bytes.fromhex(text))).load()
@@ -77,7 +77,7 @@ def build_sampler(search: SearchConfig) -> BaseSampler:
 
 
 class _Seeded(BaseSampler):
-    """Makes a new sampler for each draw."""
+    """A sampler that builds a new, seeded sampler for each draw."""
 
     def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
         self._make, self._seed = make, seed
@@ -113,4 +113,4 @@ class _Seeded(BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Does nothing: a brute force that has tried everything would stop a loop that does not exist."""
+        """Does nothing: BruteForceSampler would stop the study's optimize loop, which is not used here."""

@@ -1,7 +1,7 @@
-"""Between a space and Optuna: distributions, drawn settings, and the point of a job that was not drawn.
+"""Translates between a search space and Optuna: distributions, points, and settings of a job.
 
-A point has a value for each name of `distributions`, as Optuna draws it: a choice is its index, and the
-weights of a simplex are the parts that are broken off a stick. Settings are values under keys of a job.
+A point has a value for each name of `distributions`, as Optuna draws it: a choice is given by its index, and
+the weights of a simplex by stick-breaking fractions. Settings are values by job key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mlcl.config.space.prior import begin_at
 from mlcl.config.space.space import branches
 
 FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
-"""Keys in which a job may differ from the swept one: they do not change how good its settings are."""
+"""Keys in which an earlier trial's job may differ from the swept job and still be taken over."""
 CLASSIFIER = "objective.classifier.weight"
 CONTINUOUS = "continuous"
 
@@ -51,7 +51,7 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def draw(space: Space, trial: optuna.Trial | _RandomTrial) -> dict[str, Any]:
-    """Draws a setting for every parameter that exists, in the order of the space."""
+    """Draws the settings of all parameters whose conditions hold, in the order of the space."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):
@@ -72,7 +72,7 @@ def _suggest(trial: optuna.Trial | _RandomTrial, name: str, dimension: Dimension
 
 
 def example(space: Space, seed: int = 0) -> dict[str, Any]:
-    """Draws settings at random, without a study."""
+    """Draws settings of a space at random, without a study."""
     return draw(space, _RandomTrial(seed))
 
 
@@ -96,7 +96,7 @@ class _RandomTrial:
 
 
 def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """Finds the point of a job in a space.
+    """Returns the point of a space that has the values of a job.
 
     Args:
         space: The space.
@@ -124,7 +124,7 @@ def fit(space: Space, job: Mapping[str, Any], base: Mapping[str, Any]) -> dict[s
 
 
 def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mapping[str, Any]) -> None:
-    """Raises Misfit unless `base` with these settings is the job."""
+    """Raises Misfit unless the job equals `base` with these settings, apart from the keys in FREE."""
     kept = {key: value for key, value in base.items() if not any(covers(each, key) for each in settings)}
     # Empty sections stand in a flat job only where nothing is in them.
     expected = {key: value for key, value in {**kept, **flatten(settings)}.items() if value != {}}
@@ -135,7 +135,7 @@ def _check_rest(settings: Mapping[str, Any], job: Mapping[str, Any], base: Mappi
 
 
 def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns the point of the swept job itself, which is flat; None where the space does not hold it."""
+    """Returns the point with the values of a flat job; None if it lies outside the space."""
     try:
         return fit(space, job, job)
     except Misfit:
@@ -143,18 +143,18 @@ def start(space: Space, job: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def prior_starts(space: Space, job: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the points of a space's prior, see `begin_at`; without those that the space does not hold."""
+    """Returns the points of a space's prior, see `begin_at`, except those that lie outside the space."""
     jobs = [begin_at(space.parameters, job, point) for point in space.prior]
     return [point for its in jobs if (point := start(space, its)) is not None]
 
 
 def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two flat jobs are equal but for the last digits of their numbers."""
+    """Whether two flat jobs are equal up to rounding errors of their numbers."""
     return all(_is_close(job.get(key), other.get(key)) for key in job.keys() | other.keys())
 
 
 def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings with the digits of a flat job, where both have the same number."""
+    """Returns settings in which each value that equals the flat job's up to rounding is the job's own."""
     return {key: job[key] if _is_close(job.get(key), value) else value for key, value in settings.items()}
 
 
@@ -168,14 +168,14 @@ def _is_close(one: Any, other: Any) -> bool:
 
 
 def grid_size(space: Space) -> int | None:
-    """Counts the combinations of choices and whole numbers; None where a parameter is continuous."""
+    """Returns the number of points of a space; None if one of its parameters is continuous."""
     if any(parameter.domain.continuous for parameter in space.parameters):
         return None
     return sum(count for _, count in branches(space.parameters))
 
 
 def describe(space: Space, job: JobConfig) -> dict[str, Any]:
-    """Describes a space, resolved against its job, as plain data."""
+    """Describes a space, resolved against its job, as a dict of plain data."""
     combinations = grid_size(space)
     return {
         "parameters": [_described(parameter) for parameter in space.parameters],
@@ -195,7 +195,7 @@ def _described(parameter: Parameter) -> dict[str, Any]:
 
 
 def _described_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
-    """Describes the settings that every trial is scored at after training, with those of the job's grid."""
+    """Describes the grid of post-hoc keys at which every trial is scored after training; None without any."""
     if not space.posthoc:
         return None
     knn = load_job(dump_job(job), space.posthoc).evaluation.knn

@@ -1,4 +1,4 @@
-"""Searches, and the source that hands out their trials: drawn with Optuna and pruned early."""
+"""Searches, which draw trials with Optuna and prune them, and the source that hands out these trials."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from mlcl.training.run_files import RESULT
 class Search:
     """One search: hands out interrupted trials, then draws new ones from its present space.
 
-    The constructor replays the ledger to the pruner, and closes a trial that the pruner stopped just before a
-    kill.
+    The constructor reports the values of the ledger to the pruner again, and closes a trial that was pruned
+    just before the command was killed.
 
     Args:
         plan: The plan of the search.
-        ledger: The ledger, which has a space version of the search.
-        scope: The name of the search in a ledger with several.
-        announce: Gets the reason where the search stops early.
+        ledger: The ledger, which must have a space version of the search.
+        scope: The name of the search in the ledger; empty for the first search of a sweep's job.
+        announce: Called with a text if the search stops early.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Search:
         self.pruner.tell(entry.number, entry.state, entry.score)
 
     def stop_early(self) -> None:
-        """Ends the search in the ledger where its space asks for that and more trials would gain little."""
+        """Writes an early end to the ledger if `search.stop` is set and more trials would gain little."""
         left, search = self._room(), self.plan.space.search
         if search.stop is None or not left:
             return
@@ -103,7 +103,7 @@ class Search:
             self._announce(f"{self.plan.name}: {stop.sentence}")
 
     def start_at(self, setting: Mapping[str, Any]) -> None:
-        """Makes the point of a control's setting the trial after the job as written, see `control_start`."""
+        """Makes a setting of the control the next trial after the job as written, see `control_start`."""
         point = control_start(self.plan.space, self._flat, setting)
         if point is not None:
             first, later = ([], self._starts) if self._start is None else ([self._start], self._starts[1:])
@@ -115,23 +115,23 @@ class Search:
 
     @property
     def trials(self) -> list[Entry]:
-        """The trials of the present space."""
+        """The trials that were drawn from the present space."""
         return self._ledger.trials(self._version.number, self.scope)
 
     @property
     def turn(self) -> tuple[bool, int]:
-        """Orders searches: one with interrupted trials first, then the one that has drawn the fewest."""
+        """A sort key of searches: those with interrupted trials first, then those with the fewest trials."""
         return not self._waiting, len(self.trials)
 
     def start(self) -> tuple[int, int]:
-        """Returns the number of ended trials, and of all trials that there are and may still be drawn."""
+        """Returns the number of ended trials, and the number of all trials including those still to draw."""
         self.stop_early()  # a kill may have kept it from being written
         trials = self.trials
         self._waiting = [trial for trial in trials if trial.resumable]
         return len(trials) - len(self._waiting), len(trials) + self._room()
 
     def next(self) -> Entry | None:
-        """Returns an interrupted trial, then a new one; None where no more are drawn."""
+        """Returns an interrupted trial, or else a newly drawn one; None if no more are to be drawn."""
         if self._waiting:
             return self._waiting.pop(0)
         if self._room() <= 0:
@@ -156,15 +156,15 @@ class Search:
         )
 
     def left(self) -> int:
-        """Counts the trials that have not ended yet."""
+        """Returns the number of trials that have not ended, including those still to draw."""
         return self._room() + sum(trial.resumable for trial in self.trials)
 
     def best(self) -> Entry | None:
-        """Returns the best complete trial of those that compare in the present space."""
+        """Returns the best complete trial among those of the present space and earlier ones that fit it."""
         return next(iter(ranked(self._ledger.counted(self.scope), self.plan.space.mode)), None)
 
     def _room(self) -> int:
-        """Counts the trials that may still be drawn: a grid ends where each of its points has been tried."""
+        """Returns the number of trials still to draw; of a grid, at most the points not tried yet."""
         trials = self.trials
         if stop_of(self.plan, self._ledger, self.scope) is not None:
             return 0
@@ -176,9 +176,10 @@ class Search:
 
 
 class SearchSource(TrainingSource):
-    """The trials of searches that take turns, so that a budget cuts all of them alike.
+    """Hands out the trials of searches in turn, so that a used-up budget shortens all of them alike.
 
-    `notify` is called after each end of a trial; `later` are searches that follow, for forecasts.
+    `notify` is called after each end of a trial. `later` are searches that run in a later stage; forecasts
+    include their trials.
     """
 
     stage = "search"
@@ -196,38 +197,41 @@ class SearchSource(TrainingSource):
         self.store, self.scores = store, searches[0].plan.scores
 
     def start(self) -> tuple[int, int]:
-        """Returns the sums over the searches."""
+        """Returns the numbers of ended trials and of all trials, summed over the searches."""
         counts = [search.start() for search in self._searches.values()]
         return sum(done for done, _ in counts), sum(total for _, total in counts)
 
     def next(self) -> Entry | None:
-        """Returns an interrupted trial of any search, then a new one."""
+        """Returns an interrupted trial of any search, or else a newly drawn one; None if none is left."""
         ordered = sorted(self._searches.values(), key=lambda search: search.turn)
         return next((entry for search in ordered if (entry := search.next()) is not None), None)
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
-        """Asks the pruner of the trial's search."""
+        """Returns whether the pruner of the trial's search stops the trial at this epoch."""
         assert entry.number is not None
         return self._searches[entry.scope].pruner.should_prune(entry.number, epoch, score)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
-        """Scores a trial that was trained to its end."""
+        """Returns the end of a trial that was trained to its last epoch, with its score."""
         return score_training(self._searches[entry.scope].plan, entry, self.store.folder(entry), values)
 
     def on_end(self, entry: Entry) -> None:
-        """Passes the end to the pruner of its search, which may stop early now."""
+        """Passes the end of a trial to the pruner, and ends the search early if more trials gain little."""
         if entry.ended:
             self._searches[entry.scope].tell(entry)
             self._searches[entry.scope].stop_early()
         self._notify()
 
     def left(self) -> int:
-        """Counts the trials that have not ended yet, of these searches and later ones."""
+        """Returns the number of trials of these searches and of later ones that have not ended."""
         return sum(search.left() for search in (*self._searches.values(), *self._later))
 
 
 def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[float]) -> End:
-    """Returns the end of a training that reported `values`: FAILED where one of them is not finite."""
+    """Returns the end of a training that reported `values`, one per goal: FAILED if one is not finite.
+
+    The metrics and the jackknife blocks are read from the training's folder.
+    """
     metrics = json.loads((folder / RESULT).read_text())
     broken = [name for name, v in zip(plan.scores, values, strict=True) if not math.isfinite(v)]
     if broken:
@@ -242,7 +246,7 @@ def score_training(plan: SweepPlan, entry: Entry, folder: Path, values: list[flo
 def _chosen_settings(
     keys: Sequence[str], job: Mapping[str, Any], metrics: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Returns the best values of post-hoc keys, as the job's grid has them: in metrics all are floats."""
+    """Returns the best values of post-hoc keys, read from the metrics, with the types of the job's grid."""
     if not keys or "baseline" in job:
         return {}
     grid, chosen = job["evaluation"]["knn"]["grid"], {}

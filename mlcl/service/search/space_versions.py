@@ -1,4 +1,4 @@
-"""The spaces that a sweep has searched: a changed one takes over the earlier trials that still fit it."""
+"""The versions of a search space: when it changes, earlier trials that still fit it are taken over."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mlcl.store import RunFolders
 from mlcl.tracking import State
 
 TAKEN = (State.COMPLETE, State.PRUNED)
-"""States of trials that a sampler can learn from."""
+"""The states of earlier trials that are taken over, since a sampler can learn from them."""
 
 
 def space_hash(space: Space, warm: Iterable[str]) -> str:
-    """Returns a hash of parameters, post-hoc grid, goals, and the sweeps whose trials were taken over."""
+    """Returns a hash of a space's parameters, post-hoc grid and goals, and of the `warm` sweeps' ids."""
     parts = [repr(space.parameters), repr(sorted(space.posthoc.items())), repr(space.goals), *sorted(warm)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -32,7 +32,11 @@ def space_hash(space: Space, warm: Iterable[str]) -> str:
 def open_version(
     plan: SweepPlan, ledger: Ledger, home: Path, announce: Callable[[str], None], scope: str = ""
 ) -> SpaceVersion:
-    """Returns the last version of a search where its space is still the same, else opens a new one."""
+    """Returns the last version of a search's space if the space has not changed, else opens a new version.
+
+    The other sweep whose trials are taken over (`plan.warm_start`) counts as part of the space. `announce` is
+    called with the numbers of trials that are taken over and dropped.
+    """
     space, versions = plan.space, ledger.versions(scope)
     before = versions[-1].warm if versions else ()
     warm = sorted({*before, *([plan.warm_start] if plan.warm_start else [])})
@@ -59,7 +63,7 @@ def open_version(
 def _keep(
     plan: SweepPlan, ledger: Ledger, home: Path, warm: Iterable[str], scope: str
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
-    """The earlier trials that fit the space, and why the others do not."""
+    """Returns the earlier trials that fit the space and the reasons why the others do not, both by key."""
     kept: dict[str, EarlierTrial] = {}
     dropped: dict[str, str] = {}
     sources = {"": ledger.trials(scope=scope)}
@@ -79,7 +83,7 @@ def _keep(
 
 
 def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
-    """An earlier trial at its point in the present space. Raises Misfit."""
+    """Returns an earlier trial with its point in the present space. Raises Misfit if it does not fit."""
     if entry.state not in TAKEN:
         raise Misfit(f"is {entry.state}")
     if entry.state is State.COMPLETE and len(entry.values) != len(plan.space.goals):
@@ -94,7 +98,10 @@ def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:
 
 
 def find_sweep(home: Path, name: str) -> Path:
-    """Returns the folder of the sweep with an id, or of the latest with a name. Raises UserError."""
+    """Returns the folder of the sweep whose id is `name`, or else of the latest sweep with this name.
+
+    Raises UserError if there is no such sweep.
+    """
     folders = RunFolders(home, "sweeps")
     found = folders.find(name) or folders.named(name)
     if found is None:
@@ -105,7 +112,10 @@ def find_sweep(home: Path, name: str) -> Path:
 
 
 def warm_sweep(home: Path, name: str, head: Mapping[str, Any]) -> str:
-    """Returns the id of a sweep. Raises UserError unless scores and data are those of `head`."""
+    """Returns the id of the sweep to take trials from.
+
+    Raises UserError unless it has the scores and the data fingerprint of `head`.
+    """
     path = find_sweep(home, name)
     ledger = Ledger(path)
     for key in ("scores", "fingerprint"):

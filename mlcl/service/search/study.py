@@ -1,7 +1,7 @@
-"""The Optuna study of a search: a view in memory that is built from the ledger's entries and never stored.
+"""The Optuna study of a search, which is built in memory from the ledger's entries and never stored.
 
-Each draw gets a study of its own. It depends on the entries alone, so that a command that goes on after a
-kill draws what an unbroken one draws.
+A new study is built for each draw. It depends on the entries alone, so that a command that resumes after a
+kill draws the same trials as a command that was not killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATES = {
     State.BUDGET: TrialState.WAITING,
     State.STOPPED: TrialState.WAITING,
 }
-"""Optuna's state of a training. A training that a budget or a person has stopped waits to go on."""
+"""Optuna's state for each state of a training; an interrupted one is WAITING, since it can be resumed."""
 
 
 def build_study(
@@ -47,14 +47,14 @@ def build_study(
     sampler: BaseSampler | None = None,
     storage: BaseStorage | None = None,
 ) -> optuna.Study:
-    """Builds the study of a space version: the earlier trials that it kept, then its own.
+    """Builds the study of a space version, with the earlier trials that fit it and then its own trials.
 
     Args:
         version: The space version.
-        trials: Its own trials, in the order in which they were drawn.
+        trials: The trials of this version, in the order in which they were drawn.
         name: The study's name.
-        sampler: Draws new trials; by default Optuna's own.
-        storage: Where the study is written; by default memory.
+        sampler: Draws new trials; by default Optuna's default sampler.
+        storage: The storage of the study; by default memory.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
@@ -100,14 +100,14 @@ def _frozen(
 def draw_trial(
     space: Space, version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], FrozenTrial]:
-    """Draws a new trial: its settings, and the Optuna trial.
+    """Draws a new trial; returns its settings by job key, and the Optuna trial.
 
     Args:
         space: The space of `version`.
         version: The space version.
-        trials: All trials of the version so far. An interrupted one counts as one that runs.
-        starts: The points of the first trials of a version: that of the job as written where the space holds
-            it, and that of the control. Those of earlier trials are left out.
+        trials: All trials of the version so far. An interrupted trial counts as running.
+        starts: The points of the first trials of a version, such as that of the job as written. A point that
+            an earlier trial has is skipped.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
     study = build_study(version, running, "draw", sampler=build_sampler(space.search))
@@ -120,12 +120,12 @@ def draw_trial(
 
 
 def write_studies(ledger: Ledger, file: Path) -> None:
-    """Writes a copy of the studies of a sweep or table to a new journal file, which `optuna-dashboard` opens.
+    """Writes the studies of a sweep or table to a new Optuna journal file, for `optuna-dashboard`.
 
-    Each search has one study, that of its present space. Nothing reads the copy back.
+    The file has one study per search, with the trials of its present space. mlcl never reads it.
 
     Raises:
-        UserError: The file is there already, or the ledger has no search.
+        UserError: The file exists already, or the ledger has no search.
     """
     if not ledger.searches:
         raise UserError("has no search", key="--study", found=ledger.folder.name)

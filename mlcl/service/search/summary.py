@@ -28,17 +28,17 @@ from mlcl.tracking import State, typed_params
 from mlcl.tracking.names import Tag
 
 WRITE_EVERY = 10.0
-"""Fewest seconds between two documents that are written while trainings run."""
+"""The smallest number of seconds between two writes of `sweep.json` while trainings run."""
 
 
 class SweepReader:
-    """Reads the ledger of a sweep.
+    """Builds the result of a sweep from its ledger and logs.
 
     Args:
-        plan: What the present command asked for.
+        plan: The plan of the present command.
         ledger: The ledger in the sweep's folder.
         home: The folder with the logs.
-        run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+        run_id: Returns the id of the MLflow run of a log; None if the log has not been delivered.
         test_rows: The number of test rows.
     """
 
@@ -66,10 +66,10 @@ class SweepReader:
         spent: str = "",
         undelivered: int = 0,
     ) -> SweepResult:
-        """Returns the present result.
+        """Returns the result of the sweep so far.
 
-        `confirmed` has the keys of settings that this command confirmed, `model` is that of the training
-        whose model is registered.
+        `confirmed` are the keys of the settings that this command confirmed, `model` is the key of the training
+        whose model is registered, empty for none; the rest becomes the result's fields of these names.
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)
@@ -123,12 +123,12 @@ class SweepReader:
         )
 
     def _counted(self, *, model: bool) -> list[Entry]:
-        """The trials that compare, of the searches of the model or of the others."""
+        """Returns the comparable trials of the swept job's searches (`model`), or of all other searches."""
         scopes = [each.scope for each in self._searches if (each.role is Role.MODEL) == model]
         return [entry for scope in scopes for entry in self._ledger.counted(scope)]
 
     def _data(self, own: Tags, tags: Sequence[Tags]) -> DataSummary:
-        """The data set, by the tags of the sweep's own log and those of its trainings."""
+        """Describes the data set from the tags of the sweep's own log and of its trainings."""
         return DataSummary(
             name=next(iter(tags), own).get(Tag.DATA, ""),
             fingerprint=own.get(Tag.FINGERPRINT, ""),
@@ -141,9 +141,9 @@ class SweepReader:
         return tuple(build(entry, log_id(self._id, entry.key), self._params, free) for entry in entries)
 
     def _settings(self) -> dict[str, SettingResult]:
-        """The settings with fresh seeds by their keys, each under a name of its own.
+        """Returns the settings with fresh seeds, without those of races, by key; each has a unique name.
 
-        A baseline's file may have the name of a search trial; another job under a name is another setting.
+        A number or `baseline` is added to a name that is taken: a baseline's file may be named like a trial.
         """
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
         confirmations = [each for each in self._ledger.confirmations.values() if not each.race]
@@ -185,7 +185,10 @@ class SweepReader:
 
 
 def kept_on_disk(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
-    """Returns a listener that calls `watch`, and writes `sweep.json` after the end of a training."""
+    """Returns a listener that calls `watch` and writes `sweep.json` after trainings end.
+
+    The file is written at most every WRITE_EVERY seconds.
+    """
     last = -WRITE_EVERY
 
     def listen(event: ProgressEvent) -> None:

@@ -1,4 +1,4 @@
-"""A sweep: search a space in each arm, confirm the picks on fresh seeds, register the best model."""
+"""Runs a sweep: searches each arm, confirms the best settings on fresh seeds, registers the best model."""
 
 from __future__ import annotations
 
@@ -38,13 +38,16 @@ from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import Tag
 
 RUN_PATIENCE = 5.0
-"""Seconds that the best trial's run may take to be there in MLflow, for the sweep's run to name it."""
+"""Seconds to wait for the best trial's run to appear in MLflow, whose id is written to the sweep's run."""
 
 
 def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> SweepResult:
-    """Searches, confirms, registers the best. Raises UserError before anything has been started."""
+    """Runs a sweep, or resumes that of the plan's name, and returns its result.
+
+    Raises UserError for a wrong plan, before any training has been started.
+    """
     job_data = check_plan(plan, home)
     plan = with_scores(plan, home)
     identity = sweep_identity(plan, job_data, home)
@@ -85,7 +88,7 @@ def run_sweep(
 
 
 def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """The folder of the sweep of this name, or a new one. Raises UserError for another sweep's."""
+    """Returns the folder of the sweep to resume, or a new one. Raises UserError for an unfit plan."""
     folder = sweep_folder(plan, home, identity)
     if plan.warm_start == folder.path.name:
         raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
@@ -93,7 +96,7 @@ def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFol
 
 
 def _most(plan: SweepPlan) -> int:
-    """Trainings of the longest one of the stages."""
+    """Returns the largest number of trainings that one stage of the sweep can have."""
     plans = search_plans(plan)
     searched = sum(each.plan.most for each in plans if each.is_searched)
     settings = 1 + plan.confirm
@@ -101,7 +104,7 @@ def _most(plan: SweepPlan) -> int:
 
 
 def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
-    """Opens the searches of a sweep and brings the logs to the state of the ledger."""
+    """Opens the searches of a sweep, and brings the logs to the state of the ledger."""
     ledger, home = command.ledger, command.logs.home
     own = SweepRun(plan, command.record, command.logs)
     command.logs.deliver(command.folder.path.name)
@@ -140,7 +143,7 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
-    """Tags trials that do not fit the present space with the reason, for readers of MLflow."""
+    """Tags the MLflow runs of trials that do not fit the present space with the reason."""
     counted = {entry.key for entry in ledger.counted(scope)}
     for entry in ledger.trials(scope=scope):
         reason = "" if entry.key in counted else version.dropped.get(entry.key, "of an earlier space")
@@ -149,11 +152,11 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, sco
 
 @dataclass
 class Sweep:
-    """A sweep that runs.
+    """A running sweep.
 
-    `searches` are those of `plans` that have trials, by scope. `raced` has the entrants of the races and
-    `chosen` the settings to confirm, by scope; `confirmed` are the keys of settings whose seeds are in the
-    report.
+    `searches` has the search of each of the `plans` that has trials, by scope. `raced` has the entrants of
+    the races and `chosen` the settings to confirm, both by scope of their search. `confirmed` has the keys of
+    the settings that are reported as confirmed.
     """
 
     plan: SweepPlan
@@ -175,9 +178,10 @@ class Sweep:
         return next(iter(ranked(self.own.counted(self.command.ledger), self.plan.space.mode)), None)
 
     def stages(self) -> Iterator[TrainingSource]:
-        """Returns the sources to run: control and baselines, the swept job, the fresh seeds of all picks.
+        """Yields the sources to run: searches and races of control and baselines, then of the swept job.
 
-        A source depends on the results of those before it, whose trainings must have ended.
+        The last one trains the chosen settings on fresh seeds. Each source depends on the results of the
+        earlier ones, whose trainings must have ended before the next source is taken.
         """
         own = [each for each in self.plans if each.role is Role.MODEL]
         others = [each for each in self.plans if each not in own]
@@ -193,14 +197,17 @@ class Sweep:
     def _search(
         self, plans: Sequence[SearchPlan], later: Sequence[SearchPlan] = ()
     ) -> Iterator[TrainingSource]:
-        """Returns the source of searches that take turns; `later` are those that follow."""
+        """Yields the source of searches, if one of them has trials; `later` are the searches after them."""
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
             ledger = self.command.ledger
             yield SearchSource(now, self.store, lambda: self.own.point(ledger, self.best), then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
-        """Returns the source of the races of searches, then sets the settings to confirm where it can."""
+        """Yields the source of the races of searches, if there are any, then sets the settings to confirm.
+
+        A search whose race has not ended gets none.
+        """
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
@@ -223,7 +230,7 @@ class Sweep:
                 self.chosen[each.scope] = [winner]
 
     def _start_at_control(self, own: Sequence[SearchPlan]) -> None:
-        """Makes the control's best setting, with the least weights of heads, a first trial of each search."""
+        """Makes the control's best setting, with the smallest head weights, an early trial of each search."""
         controls = {each.number: each.scope for each in self.plans if Role.CONTROL in each.role}
         for each in own:
             setting = self.chosen.get(controls.get(each.number, "none"))
@@ -231,7 +238,7 @@ class Sweep:
                 self.searches[each.scope].start_at(setting[0].settings)
 
     def _confirm(self) -> Iterator[TrainingSource]:
-        """Returns the source of the fresh seeds of the settings of all searches."""
+        """Yields the source that trains the chosen settings of all searches on fresh seeds."""
         ledger = self.command.ledger
         settings = [
             ChosenSettings(self.chosen[each.scope], each.fresh_seeds, each.scope)
@@ -250,7 +257,7 @@ class Sweep:
         self.finished = self.finished and confirmation.finished
 
     def outcome(self) -> tuple[State, str]:
-        """Returns state and reason; a stop after the last training changes nothing."""
+        """Returns the final state and reason of the sweep; a stop after the last training has no effect."""
         stop = self.engine.stop
         if stop.cause is not None and not self.finished:
             return stop.cause, stop.reason
@@ -259,7 +266,7 @@ class Sweep:
         return State.COMPLETE, ""
 
     def conclude(self, state: State, reason: str) -> None:
-        """Logs the best trial's metrics and the verdict to the sweep's own run."""
+        """Logs the best trial's metrics, the result and the verdict to the sweep's own run."""
         best, ledger = self.best, self.command.ledger
         run_id = None
         if best is not None:  # delivery may be some moments behind
@@ -273,7 +280,7 @@ class Sweep:
         self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
-        """Calls `act`, on which the result of the sweep does not depend, and reports an error."""
+        """Calls `act` and only notes an error to the user: the sweep's result does not depend on it."""
         try:
             act()
         except KeyboardInterrupt:
@@ -282,16 +289,17 @@ class Sweep:
             self.engine.reporter.note(f"{problem}: {self.command.reason(error)}")
 
     def describe(self) -> None:
-        """Describes the experiment in MLflow."""
+        """Writes the description of the sweep's experiment in MLflow, if the sweep's run is there."""
         if self.command.delivery.run_id(self.own.log.id) is not None:
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
     @property
     def model(self) -> Entry | None:
-        """The training whose model is registered: of the best pick of a race, else the best trial.
+        """The training whose model is registered: that of the best winner of a race, else the best trial.
 
-        A job as written that was no trial is registered by its first training in the race. Where races choose
-        neighbours, the first confirmed training is: it alone has their choice.
+        If the winner is the job as written and no trial has its values, it is its first training in the race.
+        If races choose k, lambda and temperature, it is the first complete training on fresh seeds, since
+        only these trainings have the chosen values.
         """
         ledger, mode = self.command.ledger, self.plan.space.mode
         picks = []
@@ -313,7 +321,7 @@ class Sweep:
         return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
     def register(self) -> None:
-        """Registers the best model in MLflow, once a run: a store that was deleted gets it again."""
+        """Registers the best model in MLflow, unless the model of that MLflow run was registered before."""
         command, best = self.command, self.model
         if best is None or best.score is None:
             return
@@ -324,7 +332,7 @@ class Sweep:
             command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
-        """Returns the present result, with the ids of runs that MLflow has."""
+        """Returns the result of the sweep so far, with the ids of the runs that MLflow has."""
         ledger, model = self.command.ledger, self.model
         results = [search_result(each, self.raced.get(each.scope, []), ledger) for each in self.plans]
         return self.reader.result(

@@ -1,4 +1,4 @@
-"""The plan of a sweep, and the sweep that it goes on with."""
+"""The plan of a sweep, and how the sweep to resume is found."""
 
 from __future__ import annotations
 
@@ -40,30 +40,30 @@ IDENTITY = {
     "scheduler": "scheduler",
     "uri": "tracking store",
 }
-"""What all commands of a sweep must agree in, and what messages call it."""
+"""The keys of `sweep_identity`, whose values all commands of a sweep share, and their names in messages."""
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The plan of a sweep, by the arguments of its command.
+    """The plan of a sweep, as given by the arguments of its command.
 
     Attributes:
         job: The swept job.
-        space: What is searched.
+        space: The search space.
         space_text: The text of the space file.
         name: The sweep's name.
-        trials: The number of search trials of each arm, which its searches divide.
-        seeds: The number of fresh seeds of each arm, which the picks of its searches divide.
-        confirm: The number of best settings that race; without a race, that are confirmed.
+        trials: The number of search trials of each arm, divided among its searches.
+        seeds: The number of fresh seeds of each arm, divided among its searches.
+        confirm: The number of best settings that enter the race; without a race, that are confirmed.
         searches: The number of independent searches of each arm.
-        control: The job without heads that has an arm of its own.
+        control: The job without heads, which is searched as an arm of its own; None without a control.
         baselines: Names and jobs of the baselines.
-        resources: What a trial gets, and the budget.
-        redraws: Whether each search but the first of an arm has validation rows of its own.
-        knn_races: Whether trials are scored without a choice of post-hoc keys, which the races make; see
+        resources: The resources of a trial, and the budget.
+        redraws: Whether each search but the first of an arm draws validation rows of its own.
+        knn_races: Whether races, and not the single trials, choose the values of the post-hoc keys; see
             `with_scores`.
-        warm_start: The name or id of a sweep whose trials are taken over.
-        fresh: Whether to begin a new sweep where one of this name exists.
+        warm_start: The name or id of another sweep whose trials are taken over.
+        fresh: Whether to begin a new sweep even if one of this name exists.
     """
 
     job: JobConfig
@@ -84,12 +84,15 @@ class SweepPlan:
 
     @property
     def scores(self) -> tuple[str, ...]:
-        """The metric of each goal; where each trial chooses k, lambda and temperature, that of the best."""
+        """The name of each goal's metric.
+
+        If each trial chooses its k, lambda and temperature, it is the metric of the best of these settings.
+        """
         return tuple(self._scored(goal.metric) for goal in self.space.goals)
 
     @property
     def score(self) -> str:
-        """The metric of the goal that trials are pruned by."""
+        """The name of the metric that the pruner compares, see `scores`."""
         return self._scored(self.space.metric)
 
     def _scored(self, metric: str) -> str:
@@ -97,12 +100,15 @@ class SweepPlan:
 
     @property
     def fresh_score(self) -> str:
-        """The metric that compares settings on fresh seeds: where a race chose neighbours, that with them."""
+        """The name of the metric that compares settings on fresh seeds.
+
+        If races choose k, lambda and temperature, it is the metric of predictions with these neighbours.
+        """
         return f"knn/val/{self.score.rpartition('/')[2]}" if self.knn_races else self.score
 
     @property
     def posthoc(self) -> tuple[str, ...]:
-        """The post-hoc keys: all three where the space names one."""
+        """The post-hoc keys (k, lambda, temperature): all three if the space has one of them, else none."""
         return tuple(POSTHOC) if self.space.posthoc else ()
 
     @property
@@ -112,13 +118,16 @@ class SweepPlan:
 
     @property
     def points(self) -> int | None:
-        """The number of points in the space, after which the search ends; None where it does not end."""
+        """The number of points after which the search has tried the whole space.
+
+        None if the sampler may draw a point twice, unless the space has a single point.
+        """
         points = grid_size(self.space)
         return points if SAMPLERS[self.space.search.sampler].exhaustive or points == 1 else None
 
     @property
     def most(self) -> int:
-        """The largest number of search trials."""
+        """The largest number of trials of the search."""
         return self.trials if self.points is None else min(self.trials, self.points)
 
     @property
@@ -127,7 +136,7 @@ class SweepPlan:
         return tuple(key for parameter in self.space.parameters for key in parameter.keys)
 
     def shared_params(self) -> dict[str, str]:
-        """Returns the MLflow parameters that are not drawn: all search trials have those of the job."""
+        """Returns the MLflow parameters that all search trials share, since the space does not vary them."""
         job, used = params_of(self.job, self.free), params_of(self.search_job(), self.free)
         flat = flatten(dump_job(self.search_job()))
         drawn = {k: value for k, value in flat.items() if any(covers(each, k) for each in self.searched)}
@@ -141,7 +150,7 @@ class SweepPlan:
     def with_grid(self, job: JobConfig) -> JobConfig:
         """Returns a job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial.
 
-        A fitted baseline has no neighbours, and so neither their metric nor their grid.
+        A fitted baseline gets no grid, and the metric of the classifier, since it has no nearest neighbours.
         """
         settings: dict[str, Any] = {"experiment": self.job.experiment}  # the runs of a sweep are in one
         if job.baseline is None:
@@ -160,9 +169,10 @@ def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
 
 
 def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
-    """Returns the plan with `knn_races` set: where post-hoc keys are free and the best trials race.
+    """Returns the plan, with `knn_races` set if it has post-hoc keys and its best trials race.
 
-    The sweep of the plan's name goes on as it began. Raises UserError where it needs a race and has none.
+    A sweep that exists already keeps its way of scoring. Raises UserError if that needs races, and the plan
+    has fresh seeds but no seeds for a race.
     """
     if plan.space.multi or not plan.posthoc:
         return plan
@@ -183,14 +193,14 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
 
 
 def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:
-    """The folder of the sweep that the command goes on with; None for a new one."""
+    """Returns the folder of the sweep that the command resumes; None for a new sweep."""
     folders = RunFolders(home, "sweeps")
     # A job that is resumed goes on with its own sweep, which --fresh began.
     return folders.find(submitted_id()) or (None if plan.fresh else folders.named(plan.name))
 
 
 def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, object]:
-    """Returns what all commands of a sweep must agree in: trials that differ in it do not compare."""
+    """Returns the values that all commands of a sweep must share for its trials to be comparable."""
     search = plan.space.search
     return {
         "job_hash": job_hash(plan.job),
@@ -205,9 +215,9 @@ def sweep_identity(plan: SweepPlan, job_data: JobData, home: Path) -> dict[str, 
 
 
 def sweep_folder(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep of the plan's name, or a new one.
+    """Returns the folder of the sweep with the plan's name, or a new folder.
 
-    Raises UserError where that sweep has another identity.
+    Raises UserError if that sweep has another identity, see `sweep_identity`.
     """
     folder = _known_folder(plan, home)
     if folder is None:

@@ -1,4 +1,4 @@
-"""The sweep's own run in MLflow: its request, the curve of the best score, its result."""
+"""Writes the sweep's own run in MLflow: its request, the curve of the best score, and its result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ class SweepRun:
         self.log.set_state(State.RUNNING)
 
     def log_request(self, version: int) -> None:
-        """Logs what this command was asked for, which may be more than the command before."""
+        """Logs the options of this command, its job and its space, which `version` numbers.
+
+        They replace those of an earlier command.
+        """
         plan, budget = self._plan, self._plan.resources.budget
         goals = zip(plan.scores, plan.space.goals, strict=True)
         self.log.tags(
@@ -83,14 +86,14 @@ class SweepRun:
         self.log.view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
     def counted(self, ledger: Ledger) -> list[Entry]:
-        """The trials of the sweep's own searches whose scores compare."""
+        """Returns the comparable trials of the swept job's searches, see `Ledger.counted`."""
         return [trial for scope in self._scopes for trial in ledger.counted(scope)]
 
     def _ended(self, ledger: Ledger) -> int:
         return sum(trial.ended for scope in self._scopes for trial in ledger.trials(scope=scope))
 
     def log_intermediate(self, ledger: Ledger, logs: JobLogs) -> None:
-        """Logs each trial's value at the largest epoch that all reached, where some were pruned."""
+        """Logs each trial's value at the last epoch that all trials have reached, if some were pruned."""
         ended = [each for each in self.counted(ledger) if each.state in (State.COMPLETE, State.PRUNED)]
         epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):
@@ -104,9 +107,9 @@ class SweepRun:
         self._view(name)
 
     def curve(self, ledger: Ledger) -> None:
-        """Logs the best score after each ended trial, of those that compare in the present space.
+        """Logs the best score so far after each ended trial, over the comparable trials of the present space.
 
-        Steps count all trials, so that the curve goes on in a new space.
+        The step counts all ended trials, so that the curve continues after the space has changed.
         """
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
@@ -120,7 +123,7 @@ class SweepRun:
                 self.log.metrics({SWEEP_BEST: best}, step)
 
     def point(self, ledger: Ledger, best: Entry | None) -> None:
-        """Logs the newest point of the curve."""
+        """Logs the last point of the curve: the best score so far, at the number of ended trials."""
         ended = self._ended(ledger)
         if best is not None and best.score is not None and ended:
             self.log.metrics({SWEEP_BEST: best.score}, ended)
@@ -134,7 +137,7 @@ class SweepRun:
         spent: str,
         verdict: str,
     ) -> None:
-        """Logs counts, costs and verdict, and the best trial's metrics for the chart of nested runs."""
+        """Logs the counts of trials by state, the used time, the verdict, and the best trial's metrics."""
         trials = self.counted(ledger)
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)

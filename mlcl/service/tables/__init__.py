@@ -1,4 +1,4 @@
-"""Tables of papers: trains the cells that are missing, and shows their metrics beside the printed ones."""
+"""Reproduces tables of papers: trains the missing cells, and shows their metrics beside the printed ones."""
 
 from mlcl.service.tables.cost import plan_table
 from mlcl.service.tables.plan import TablePlan

@@ -34,12 +34,12 @@ Metrics = dict[str, float]
 
 
 class CellResults:
-    """Reads the metrics of cells as far as their trainings have ended.
+    """Builds the results of cells from the trainings that have ended.
 
     Args:
         table: The trainings of the table.
-        failed: The entries of runs that failed in this command.
-        run_id: Gives the id of a log's run in MLflow, None where it has not been delivered.
+        failed: The entries of runs that failed in this command, by job hash and data fingerprint.
+        run_id: Returns the id of the MLflow run of a log; None if the log has not been delivered.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CellResults:
         self.trainings = TrainingResults(table.home, run_id)
 
     def plain(self, cell: Cell) -> CellResult:
-        """The result of a cell that is not tuned, and the reasons why runs or their metrics are missing."""
+        """Returns the result of a cell that is not tuned, with reasons why runs or metrics are missing."""
         runs = [self._runs[job_hash(job)] for job in cell.jobs]
         reasons = [self._failed[run.key].reason for run in runs if run.key in self._failed]
         params = typed_params(cell.asked(0))
@@ -75,7 +75,11 @@ class CellResults:
     def _training(
         self, cell: Cell, seed: int, folder: RunFolder, metrics: Metrics, shared: Mapping[str, Any]
     ) -> TrainingResult:
-        """The training of a finished run, which this table or another command made."""
+        """Returns the result of a finished run, which this table or another command has trained.
+
+        `metrics` are those of the cell's settings; `shared` are the cell's parameters, and parameters of the
+        run that differ from them become its `changes`.
+        """
         record, job = folder.record, cell.jobs[seed]
         log = folder.path.name if record is None else record.log
         return TrainingResult(
@@ -94,7 +98,10 @@ class CellResults:
         )
 
     def tuned(self, tuned: TunedCell, ledger: Ledger) -> CellResult:
-        """The result of a tuned cell, whose runs are the fresh seeds of the picks, search by search."""
+        """Returns the result of a tuned cell.
+
+        Its runs are the trainings of the settings that its searches picked, on fresh seeds, search by search.
+        """
         slots = [slot for each in tuned.searches(ledger) for slot in each.slots]
         metrics = [{} if slot is None else dict(slot.metrics) for slot in slots]
         seeds = [(slot, log_id(ledger.folder.name, slot.key)) for slot in slots if slot is not None]
@@ -109,7 +116,7 @@ class CellResults:
     def _seed(
         self, cell: Cell, ledger: Ledger, seed: Entry, log: str, shared: Mapping[str, Any]
     ) -> TrainingResult:
-        """The training of a tuned cell's fresh seed, with the blocks of all figures."""
+        """Returns the result of a tuned cell's training on a fresh seed, with the blocks of all figures."""
         built = self.trainings.build(seed, log, shared)
         found = _blocks(cell, training_folder(ledger.folder, seed.key), dict(built.metrics))
         return replace(built, blocks={**built.blocks, **found})
@@ -166,7 +173,10 @@ class CellResults:
         )
 
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
-        """The metrics that the run wrote; those of neighbours by its embeddings under the cell's settings."""
+        """Returns the metrics that a run wrote.
+
+        If the cell sets nearest neighbours of its own, their metrics are computed from stored embeddings.
+        """
         try:
             tree = json.loads((folder / RESULT).read_text())
             written = {name: float(value) for name, value in tree.items()}
@@ -179,7 +189,7 @@ class CellResults:
         return others | StoredRun.read(folder, self._job_data(cell, seed)).metrics(setting_of(knn))
 
     def _job_data(self, cell: Cell, seed: int) -> JobData:
-        """The data of a run. Cells with other neighbours share it, and opening it takes a while."""
+        """Returns the data of a run, which is cached since opening takes a while and cells share runs."""
         name = job_hash(cell.jobs[seed])
         if name not in self._job_data_cache:
             self._job_data_cache[name] = JobData.of(cell.jobs[seed], self._home, verify=False)
@@ -187,9 +197,9 @@ class CellResults:
 
 
 def _blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
-    """The metrics of test without each block, those of the figures among them.
+    """Returns the cell's metrics with one block of test rows left out at a time, by metric.
 
-    Those of neighbours are there only where the run's settings hold.
+    Metrics of nearest neighbours are left out if the cell has other settings of them than the run.
     """
     found = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
     return {name: its for name, its in found.items() if not (cell.neighbours and name.startswith("knn/"))}

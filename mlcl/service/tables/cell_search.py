@@ -1,4 +1,4 @@
-"""One search of a tuned cell as far as a ledger has it: trials, race, the pick, and its fresh seeds."""
+"""One search of a tuned cell, read from a ledger: trials, race, picked setting, and its fresh seeds."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from mlcl.tracking import State
 
 
 def most_raced(search: SearchPlan) -> int:
-    """The largest number of trainings in the race of a search."""
+    """Returns the largest number of trainings that the race of a search can have."""
     if not search.races:
         return 0
     return len(search.race_seeds) * (1 + entrant_count(search.plan.confirm, search.plan.most))
 
 
 def scores_of(trainings: Iterable[Entry]) -> list[float]:
-    """The scores of the complete ones among trainings."""
+    """Returns the scores of those trainings that are complete."""
     return [each.score for each in trainings if each.state is State.COMPLETE and each.score is not None]
 
 
 @dataclass(frozen=True)
 class CellSearch:
-    """A search of a tuned cell, and the ledger that has it.
+    """A search of a tuned cell, with its trainings in a ledger.
 
-    It reads the ledger once: after further trainings a new one is built.
+    The ledger is read once: after further trainings a new object must be built.
     """
 
     search: SearchPlan
@@ -45,7 +45,7 @@ class CellSearch:
 
     @cached_property
     def trials(self) -> list[Entry]:
-        """The trials whose scores compare."""
+        """The trials of the present space, and earlier ones that fit it."""
         return self.ledger.counted(self.search.scope)
 
     @property
@@ -65,14 +65,17 @@ class CellSearch:
 
     @property
     def race(self) -> ChosenSettings:
-        """The settings and seeds of the race; no settings for fewer than two."""
+        """The settings and seeds of the race; a single setting has no race, so that there are none."""
         raced = self.raced
         field = raced if len(raced) > 1 else []
         return ChosenSettings(field, self.search.race_seeds, self.search.scope)
 
     @cached_property
     def pick(self) -> Candidate | None:
-        """The winner of the race, None until it has ended; without a race the best trial so far."""
+        """The picked setting: the winner of the race, or None until it has ended.
+
+        Without a race it is that of the best trial so far.
+        """
         best = self.best
         if best is None or not self.search.races:
             return None if best is None else best_candidate(best)
@@ -80,31 +83,37 @@ class CellSearch:
 
     @property
     def confirmation(self) -> ChosenSettings:
-        """The pick and its fresh seeds; no settings without a pick."""
+        """The picked setting and its fresh seeds; without settings if nothing is picked yet."""
         pick = self.pick
         return ChosenSettings([] if pick is None else [pick], self.search.fresh_seeds, self.search.scope)
 
     @property
     def seeds(self) -> list[Entry]:
-        """The trainings of the pick with fresh seeds that have been started, one per seed."""
+        """The trainings of the picked setting on fresh seeds that have been started, one per seed."""
         return self._started(self.confirmation)
 
     @property
     def slots(self) -> list[Entry | None]:
-        """The training of each fresh seed of the plan, None for one that has not been started."""
+        """The trainings of all fresh seeds of the plan; None for each that has not been started."""
         seeds = self.seeds
         return [*seeds, *[None] * (self.search.plan.seeds - len(seeds))]
 
     @property
     def validation(self) -> float:
-        """The mean score of the pick's complete trainings, negative where lower is better; -inf for none."""
+        """The mean score of the picked setting's complete trainings; -inf without any.
+
+        It is multiplied by -1 if lower scores are better.
+        """
         scores = scores_of(self.seeds)
         sign = 1.0 if self.search.plan.space.mode == "max" else -1.0
         return sign * fmean(scores) if scores else -math.inf
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """The values of the pick, or until there is one of the best trial; empty for the job as written."""
+        """The searched values of the picked setting, by job key; of the best trial until one is picked.
+
+        Empty if the job as written is picked, None without a complete trial.
+        """
         found = self.best
         if self.pick is not None:
             found = next((trial for trial in self.trials if trial.label == self.pick.trial), None)
@@ -123,7 +132,7 @@ class CellSearch:
 
     @property
     def left(self) -> int:
-        """The number of trainings that have not ended; of a race that has no entrants yet, the most."""
+        """The number of trainings that have not ended; for a race to come, its largest possible number."""
         plan, trials = self.search.plan, max(0, self.search.plan.most - self.ended)
         raced = most_raced(self.search)
         if trials == 0 and self.best is not None:
@@ -137,20 +146,20 @@ class CellSearch:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all has ended with exactly as many trials as planned, and each fresh seed is complete."""
+        """Whether everything has ended, with exactly the planned trials and each fresh seed complete."""
         complete = sum(seed.state is State.COMPLETE for seed in self.seeds)
         counts = (self.ended, complete) == (self.search.plan.most, self.search.plan.seeds)
         return counts and self.left == 0
 
     def is_closed(self, chosen: ChosenSettings) -> bool:
-        """Whether all trainings of settings have ended, and the ledger says so of each setting."""
+        """Whether all trainings of the settings have ended, and each setting is closed in the ledger."""
         keys = [scoped(chosen.scope, each.key) for each in chosen.settings]
         states = [self.ledger.confirmation_states.get(key, (State.RUNNING, ""))[0] for key in keys]
         return self._open(chosen) == 0 and not any(state in RESUMABLE for state in states)
 
     @property
     def result(self) -> ArmSearch:
-        """The search, its race and its pick, for the result of the table."""
+        """The result of the search, with its race and the name of its pick, for the result of the table."""
         pick = self.pick
         its = search_result(self.search, self.raced, self.ledger)
         return replace(its, pick="" if pick is None else pick.name)

@@ -1,4 +1,4 @@
-"""The cost of a table before it is run: trainings, steps, and hours as far as earlier runs show them."""
+"""The cost of a table before it is run: trainings, epochs, and hours estimated from earlier runs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 @dataclass(frozen=True)
 class _Estimate:
-    """The cost of a run: rows that it encodes, and seconds, nan where no run of its kind has ended.
+    """The estimated cost of a run: the number of rows that it encodes, and the seconds that it takes.
 
-    Runs of one kind take equally long for a row: they have the same encoder and data.
+    The seconds are nan if no run of its `kind` has ended. Runs of one kind have the same encoder and data, so
+    that they are taken to need the same time per row.
     """
 
     run: TableRun
@@ -43,7 +44,10 @@ class _Estimate:
 
 
 def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
-    """The plan of a table. Checks everything; prepares data sets where that has not been done."""
+    """Returns the plan of a table, with its cost, as plain data. Trains nothing.
+
+    Checks cells and data, and prepares data sets that are not prepared yet.
+    """
     table, done = TableTrainings(plan, home), finished(home)
     missing = [each for each in _estimates(table.runs, done, home) if each.run.key not in done]
     folder = table.folder()
@@ -98,7 +102,7 @@ def plan_table(plan: TablePlan, home: Path) -> dict[str, Any]:
 
 
 def _estimates(runs: Sequence[TableRun], done: Mapping[Key, RunFolder], home: Path) -> Iterator[_Estimate]:
-    """The cost of each run: a row takes the median over the finished runs of its kind."""
+    """Yields the estimated cost of each run, from the median time per row of finished runs of its kind."""
     samples: dict[str, int] = {}  # opening the data takes a while, and most runs are on equal rows
     rows: dict[Key, int] = {}
     rates: dict[str, list[float]] = {}
@@ -121,7 +125,7 @@ def _kind(run: TableRun) -> str:
 
 
 def _rows(job: JobConfig, samples: int) -> int:
-    """Rows that a training encodes: samples, views and epochs."""
+    """Returns the number of rows that a training encodes: samples times views times epochs."""
     train = job.train
     sampler = EpochSampler(samples, train.batch_size, train.seed, drop_last=train.drop_last)
     whole = sampler.steps_per_epoch * train.batch_size
@@ -129,7 +133,7 @@ def _rows(job: JobConfig, samples: int) -> int:
 
 
 def _seconds(home: Path, folder: RunFolder) -> float | None:
-    """The duration of a finished run in seconds, read from its log; None where the log is gone."""
+    """Returns the duration of a finished run in seconds, read from its log; None if it is not there."""
     record, values = folder.record, dict[str, float]()
     if record is None:
         return None
@@ -140,11 +144,10 @@ def _seconds(home: Path, folder: RunFolder) -> float | None:
 
 
 def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
-    """The estimated time of a training of a tuned cell, nan without trainings to compare with.
+    """Returns the estimated seconds of a training of a tuned cell; nan without trainings to compare with.
 
-    It is the mean over trainings that ended in searches of this cell, or else over those on its data and
-    labels, with as many heads where there are any; those that were stopped early count with the time that
-    they took.
+    The estimate is the mean over `searched` trainings with the cell's data and labels. Of these, it prefers
+    trainings with as many heads, and then those of the cell's own searches. Pruned trainings are included.
     """
     job = dump_job(tuned.cell.jobs[0])
     near = [entry for entry in searched if _task(entry.job) == _task(job)]
@@ -155,12 +158,12 @@ def _mean_seconds(tuned: TunedCell, searched: Sequence[Entry]) -> float:
 
 
 def _task(job: Mapping[str, Any]) -> tuple[Any, str]:
-    """The data that a job trains on, and the labels that it classifies."""
+    """Returns the data section of a job, and the name of the labels that it classifies."""
     return without_empty(job["data"]), job["objective"]["classifier"]["labels"]
 
 
 def _amount(estimates: Sequence[_Estimate]) -> dict[str, Any]:
-    """Epochs, rows and hours of runs. A run may have fewer epochs where validation ends it."""
+    """Returns the total epochs, rows and time of runs. Early stopping on validation may make them fewer."""
     return {
         "epochs": sum(each.run.job.train.epochs for each in estimates),
         "rows_to_encode": sum(each.rows for each in estimates),
@@ -169,7 +172,7 @@ def _amount(estimates: Sequence[_Estimate]) -> dict[str, Any]:
 
 
 def _time(seconds: Sequence[float], unit: Unit) -> str:
-    """The sum over trainings, and the number of those without an estimate."""
+    """Formats the sum of the seconds of trainings, with the number of trainings whose seconds are nan."""
     known = [each for each in seconds if not math.isnan(each)]
     if seconds and not known:
         return UNKNOWN
@@ -194,7 +197,7 @@ def _kinds(estimates: Sequence[_Estimate]) -> list[dict[str, Any]]:
 
 
 def _encoder_text(job: JobConfig) -> str:
-    """The encoder with the size of its inputs, on which the time of a row depends."""
+    """Returns the name of the encoder with the size of its inputs, on which the time per row depends."""
     encoder = dump_job(job)["encoder"]
     units = {"max_length": "tokens", "image_size": "pixels"}
     sizes = [f"{encoder[key]:,} {unit}" for key, unit in units.items() if key in encoder]

@@ -1,4 +1,4 @@
-"""The origin of a cell's values: its setting, data and code, by which parts of a table are compared."""
+"""The origin of a cell's values: setting, data and code, which decide what is comparable in a table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.provenance import provenance
 
 PLACE = ("source", "path", "options", "split_seed")
-"""The keys of a section that name files: two copies of one data set differ in them alone."""
+"""The keys of a data section that define its files and their split, and which are left out of hashes.
+
+The fingerprint of the data stands for them.
+"""
 
 
 def cell_origin(
     cell: Cell, seed_keys: Sequence[str], data: DatasetInfo, everywhere: Iterable[Tags]
 ) -> Origin:
-    """The origin of a cell whose trainings have these tags."""
+    """Returns the origin of a cell; `everywhere` has the MLflow tags of each of its trainings."""
     tags = list(everywhere)
     commits = set(map(commit_of, tags))
     versions = {its.get(f"{VERSION_TAG}mlcl", "") for its in tags}
@@ -33,12 +36,18 @@ def cell_origin(
 
 
 def commit_of(tags: Tags) -> str:
-    """The first twelve digits of the commit, with `+` after one with uncommitted changes; empty for none."""
+    """Returns the first twelve digits of the commit in the tags, empty without one.
+
+    A `+` is added if the code had uncommitted changes.
+    """
     return tags.get(Tag.COMMIT, "")[:12] + ("+" if tags.get(Tag.DIRTY) == "true" else "")
 
 
 def check_committed(file: Path) -> None:
-    """Raises UserError where a table that is trained from committed code alone cannot be."""
+    """Raises UserError if the present code has uncommitted changes or is not in a git checkout.
+
+    `file` is that of the table, which is named in the error.
+    """
     tags = provenance().tags
     if tags.get(Tag.DIRTY) != "false":
         found = f"uncommitted changes at {tags[Tag.COMMIT][:12]}" if Tag.COMMIT in tags else "no git checkout"
@@ -46,7 +55,7 @@ def check_committed(file: Path) -> None:
 
 
 def check_origins(cells: Iterable[CellResult], file: Path) -> None:
-    """Raises UserError where a training of the cells had uncommitted changes, or no commit."""
+    """Raises UserError if a training of the cells ran code with uncommitted changes or without a commit."""
     for cell in cells:
         commit = "" if cell.origin is None else cell.origin.commit
         if any(not each or each.endswith("+") for each in commit.split(", ")):
@@ -60,7 +69,7 @@ def _not_committed(file: Path, found: str) -> UserError:
 
 
 def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
-    """Sixteen hex digits, equal for cells with equal jobs and searches, whatever their seeds and paths."""
+    """Returns a hash of sixteen hex digits of a cell's job and search, without seeds and paths of data."""
     job = cell.jobs[0]
     tree = _without_places(job)
     for key in ("experiment", *seed_keys):
@@ -75,7 +84,11 @@ def setting_hash(cell: Cell, seed_keys: Sequence[str]) -> str:
 
 
 def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str:
-    """Sixteen hex digits, equal for jobs that see the same rows with one seed and predict the same labels."""
+    """Returns a hash of sixteen hex digits of a job's data section, classifier labels and data fingerprint.
+
+    Seeds and paths are left out: with equal seeds, jobs of one hash see the same rows and predict the same
+    labels.
+    """
     tree = _without_places(job)
     for key in seed_keys:
         _drop(tree, key)
@@ -83,13 +96,16 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 
 
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree without None, empty sections and empty lists: a key that a later mlcl adds changes no hash."""
+    """Returns the tree without None, empty sections and empty lists.
+
+    A key that a later mlcl adds with such a default therefore changes no hash.
+    """
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
 
 
 def _without_places(job: JobConfig) -> dict[str, Any]:
-    """The job's tree without the keys that say where its data lies."""
+    """Returns the job as a tree without the keys that say where its data and its tracking store are."""
     tree = without_empty(dump_job(job))
     tree.pop("tracking", None)
     for section in ("data", "evaluation.transfer_to"):
@@ -99,7 +115,7 @@ def _without_places(job: JobConfig) -> dict[str, Any]:
 
 
 def digest(content: object) -> str:
-    """Sixteen hex digits of a content that JSON can hold."""
+    """Returns a hash of sixteen hex digits of some content, which is written as JSON."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 

@@ -1,4 +1,4 @@
-"""The plan of a table: its file and the options of the command, with checks of its metrics and data."""
+"""The plan of a table: its file and the command's options, with checks of its metrics and data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ SPLITS = ("val", "test")
 class TablePlan:
     """A table with the options of a command.
 
-    `scale` names a preset of the table's file; `data` has the path of the files of each source by name;
-    `overrides` change every job.
+    `scale` names a preset of the table's file. `seeds` is the number of seeds of each cell, by default that
+    of the file. `only` selects cells. `data` maps names of data sources to the paths of their files.
+    `overrides` are values of job keys that replace those of all cells.
     """
 
     table: Table
@@ -43,12 +44,12 @@ class TablePlan:
 
     @property
     def name(self) -> str:
-        """The file's name, with the scale."""
+        """The name of the table: that of its file, with `@SCALE` for a scale."""
         return self.file.stem if self.scale is None else f"{self.file.stem}@{self.scale}"
 
     @property
     def command(self) -> str:
-        """The command line that makes this table again; options for resources are left out."""
+        """The command line that reproduces this table, without options for resources."""
         known = self.file.parent == FOLDER and self.file.suffix == ".yaml"
         words = ["mlcl", "reproduce", self.file.stem if known else str(self.file)]
         words += [] if self.scale is None else ["--scale", self.scale]
@@ -60,27 +61,27 @@ class TablePlan:
 
     @property
     def about(self) -> str:
-        """The differences to the paper that the file names, of the scale and of the table."""
+        """The text of the table file on differences to the paper: of the scale, then of the table."""
         scale = "" if self.scale is None else self.table.scales[self.scale].about
         return " ".join(part for part in (scale, self.table.about) if part)
 
     def tolerance(self, figure: str) -> float | None:
-        """The largest difference between a mean and the printed figure of this name that counts as equal.
+        """Returns the largest difference between our mean and the printed figure that counts as equal.
 
-        None where means are not compared: the table sets no tolerance, or an override changes more than a
-        path, so that the setting is not the paper's.
+        None if means are not judged: the table sets no tolerance for this figure, or an override changes more
+        than a path of data, so that the setting is not that of the paper.
         """
         elsewhere = any(not self._is_place(key, value) for key, value in self.overrides.items())
         return None if elsewhere else self.table.tolerance_of(figure, self.scale)
 
     def _is_place(self, key: str, value: object) -> bool:
-        """Whether an override only moves data: its key is a path, and the path exists."""
+        """Whether an override only says where data is: its key is one of `places`, and the path exists."""
         named = any(covers(place, key) for place in self.table.places)
         return named and isinstance(value, str) and Path(value).expanduser().exists()
 
     @cached_property
     def cells(self) -> list[Cell]:
-        """The cells of the table, of `only` where that names some."""
+        """The cells of the table; only the selected ones if `only` is set."""
         return cells_of(
             self.table,
             self.file,
@@ -97,7 +98,7 @@ def _text(value: Any) -> str:
 
 
 def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
-    """Raises UserError where the runs of a cell will not have a metric that the table shows."""
+    """Raises UserError if the table shows a metric that the runs of a cell will not have."""
     known = run_metrics(job_data)
     if cell.neighbours:
         # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
@@ -117,7 +118,7 @@ def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
 
 
 def run_metrics(job_data: JobData) -> list[str]:
-    """The names of the metrics that a run of a job will have on validation and test."""
+    """Returns the names of the metrics that a run of a job will have on validation and test."""
     job = job_data.job
     names = [*_names(job_data), *(f"accuracy_{level}" for level in _coarser(job_data))]
     if job.baseline is not None:
@@ -150,7 +151,7 @@ def _names(job_data: JobData) -> tuple[str, ...]:
 
 
 def _coarser(job_data: JobData) -> list[str]:
-    """The levels above the classifier's, where its labels are a level of a hierarchy."""
+    """Returns the coarser levels, if the classifier's labels are a level of a hierarchy."""
     info: DatasetInfo = job_data.dataset.info
     labels = job_data.job.objective.classifier.labels
     single = info.space(labels).kind == "single"
@@ -160,7 +161,7 @@ def _coarser(job_data: JobData) -> list[str]:
 
 
 def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path) -> None:
-    """Raises UserError where `data` lacks the files of a source, or has files of one that needs none."""
+    """Raises UserError if `data` lacks the files of a source, or has files for a source that takes none."""
     for source, options in (each for job in jobs for each in _sources(job)):
         if source in data and "path" in options and not _takes_files(source):
             raise UserError(
@@ -182,7 +183,7 @@ def check_sources(jobs: Sequence[JobConfig], data: Mapping[str, str], file: Path
 
 
 def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
-    """Raises UserError where `data` names, for a source, a prepared folder of another source."""
+    """Raises UserError if the path that `data` gives for a source is a prepared folder of another source."""
     job, transfer = job_data.job, job_data.transfer
     opened = [(job.data.path, job_data.dataset.info.name)]
     if transfer is not None:
@@ -202,18 +203,18 @@ def check_prepared(job_data: JobData, data: Mapping[str, str]) -> None:
 
 
 def download_hint(job: JobConfig) -> str | None:
-    """The options with which to give files that a job would download; None where it downloads none."""
+    """Returns the `--data` options that replace downloads of a job by files; None if it downloads nothing."""
     open_ = [source for source, options in _sources(job) if _takes_files(source) and "path" not in options]
     return places(open_) or None
 
 
 def places(sources: Sequence[str]) -> str:
-    """The options that give the files of sources: `--data NAME=PLACE ...`."""
+    """Returns the options that give the files of sources, as `--data NAME=PLACE ...`."""
     return " ".join(f"--data {source}=PLACE" for source in sources)
 
 
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
-    """The sources that a job names, with their options. Unknown ones are refused where they are opened."""
+    """Returns the known data sources that a job names, with their options. Unknown ones fail when opened."""
     named = (job.data, job.evaluation.transfer_to)
     return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
 

@@ -1,4 +1,4 @@
-"""A table as Markdown and LaTeX: our means beside the numbers that the paper prints."""
+"""Renders a table as Markdown and LaTeX: our means beside the numbers that the paper prints."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import MOST_SENTENCES, sentences_of
 
 MAX_REASONS = 500
-"""Characters of a cell's reasons below a table; the log of its run has them whole."""
+"""The largest number of characters of a cell's reasons below a table; the log of its run has all."""
 
 
 def text_of(figure: FigureResult) -> str:
-    """Mean, deviation, printed number, and `!` where it is out of tolerance: `72.31 ± 0.42 (71.30) !`."""
+    """Formats a figure as mean, standard deviation and printed number, such as `72.31 ± 0.42 (71.30) !`.
+
+    The `!` marks a mean out of tolerance. If seeds are missing, their number is shown as `[2 of 3]`.
+    """
     mean, digits = figure.mean, figure.digits
     if mean is None:
         ours = "-"
@@ -31,7 +34,7 @@ def text_of(figure: FigureResult) -> str:
 
 
 def caption(report: TableResult) -> list[str]:
-    """The lines below a table: how to read it, and its differences to the paper."""
+    """Returns the lines below a table: how to read it, and its differences to the paper."""
     figures = [figure for cell in report.cells for figure in cell.figures]
     seeds = len(figures[0].values)
     lines = ["One seed" if seeds == 1 else f"Mean ± standard deviation over {seeds} seeds"]
@@ -49,7 +52,7 @@ def caption(report: TableResult) -> list[str]:
 
 
 def markdown(report: TableResult) -> str:
-    """The table as Markdown, with title and caption."""
+    """Renders the table as Markdown, with title, caption, tests over data sets and verdicts."""
     lines = [f"## {one_line(report.title)}", ""]
     for sentence in report.conclusions:
         lines += [markup.markdown(sentence), ""]
@@ -68,7 +71,10 @@ def markdown(report: TableResult) -> str:
 
 
 def _missing(report: TableResult) -> list[str]:
-    """A line per reason with its cells; a row or column that is missing as a whole is named once."""
+    """Returns a line for each reason for missing values, which names its cells.
+
+    A row or column whose cells all have missing values is named as a whole.
+    """
     found: dict[str, list[CellResult]] = {}
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
@@ -86,7 +92,7 @@ def _missing(report: TableResult) -> list[str]:
 
 
 def _ranks(ranks: Mapping[str, Any]) -> list[str]:
-    """The tests of a metric over data sets."""
+    """Returns the Markdown lines of the rank tests of one metric over data sets."""
     lines = [f"### {markup.markdown(ranks['metric'])} over data sets"]
     for sentence in ranks["sentences"]:
         lines += ["", markup.markdown(sentence)]
@@ -97,7 +103,7 @@ def _ranks(ranks: Mapping[str, Any]) -> list[str]:
 
 
 def latex(report: TableResult) -> str:
-    """The table as LaTeX (booktabs), then the tests over data sets."""
+    """Renders the table as LaTeX (booktabs), followed by the tables of the tests over data sets."""
     heads, body = _grid(report)
     notes = " ".join([*report.conclusions, *caption(report)]).replace("`", "")
     rows = [[markup.latex(text) for text in row] for row in body]
@@ -112,7 +118,7 @@ def latex(report: TableResult) -> str:
 
 
 def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows: one column for each metric that a cell of a column has."""
+    """Returns the heads and the rows of a table; a column of cells is split into one column per metric."""
     heads, places = [""], list[tuple[str, str]]()
     for column in report.columns:
         cells = [cell for cell in report.cells if cell.column == column]

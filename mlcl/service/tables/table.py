@@ -1,4 +1,4 @@
-"""One command on a table: trains what is missing of its cells, then writes and logs their metrics."""
+"""Runs one command on a table: trains the missing runs of its cells, then writes and logs their metrics."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from mlcl.tracking.names import TABLE_TRIALS, Tag
 from mlcl.tracking.provenance import submitted_id
 
 MAX_FAILED = 3
-"""Failures in a row after which the rest of a table is not tried."""
+"""The number of failures in a row after which the next one stops the table."""
 MAX_MISSING = 3
-"""Missing metrics that a reason names; the report has them all."""
+"""The largest number of missing metrics that a reason names; the result of the table has them all."""
 
 
 def run_table(
     plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> TableResult:
-    """Trains the cells of a table that are missing, and returns the results of all cells.
+    """Trains the missing cells of a table, and returns the results of all cells.
 
-    A command goes on with what an interrupted or killed one left, and trains nothing again that is complete.
-    Raises UserError before anything is started.
+    Trainings of an interrupted or killed command are resumed, and complete ones are not repeated. Raises
+    UserError for wrong input, before any training is started.
     """
     if plan.table.clean:
         check_committed(plan.file)
@@ -92,7 +92,10 @@ def run_table(
 def _sources(
     cells: CellsSource, tuned: Mapping[TunedCell, Ledger], command: Command, engine: Engine, parent: str
 ) -> Iterator[TrainingSource]:
-    """The runs of cells without a search, then the stages of the searches that this table has."""
+    """Yields the missing runs of cells without a search, then the stages of each tuned cell.
+
+    Searches that were taken from another table's ledger are skipped.
+    """
     if cells.left():
         yield cells
     for cell, its in tuned.items():
@@ -103,7 +106,7 @@ def _sources(
 def _outcome(
     table: TableTrainings, tuned: Mapping[TunedCell, Ledger], stop: StopConditions
 ) -> tuple[State, str]:
-    """The table's state and reason; a stop that was asked for when everything was there changes nothing."""
+    """Returns the table's state and reason; it is COMPLETE if no run is missing, even after a stop."""
     left = table.remaining(tuned)
     if left == 0:
         return State.COMPLETE, ""
@@ -121,7 +124,7 @@ def _result(
     state: State,
     reason: str,
 ) -> TableResult:
-    """The results of all cells; a table that lacks metrics is not COMPLETE."""
+    """Builds the result of the table; its state is FAILED instead of COMPLETE if metrics are missing."""
     plan, its = table.plan, table.plan.table
     results = CellResults(table, source.failed, command.delivery.run_id)
     searches = {cell.cell.id: (cell, ledger) for cell, ledger in tuned.items()}

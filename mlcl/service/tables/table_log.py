@@ -1,4 +1,4 @@
-"""A table's log in MLflow, and its files: Markdown, LaTeX, JSON, and one JSON file per cell where asked."""
+"""Writes a table's log for MLflow, and its files: Markdown, LaTeX, JSON, and on demand a JSON per cell."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mlcl.tracking.params import short_name
 from mlcl.tracking.shared_view import cells_view
 
 FORMAT = 1
-"""The version of the files of cells."""
+"""The version of the format of the cells' JSON files."""
 
 
 def start_log(plan: TablePlan, command: Command) -> RunLog:
-    """Starts the log of a table, or goes on with it. In MLflow the table's runs are nested in its run."""
+    """Starts or continues the log of a table. In MLflow the runs of the trainings are nested in its run."""
     record, logs = command.record, command.logs
     log = RunLog.start(
         logs.home,
@@ -54,7 +54,7 @@ def start_log(plan: TablePlan, command: Command) -> RunLog:
 
 
 def write_files(report: TableResult, log: RunLog) -> None:
-    """Writes the files of a table into its folder, and logs them with the means."""
+    """Writes the files of a table into its folder, and logs them together with the means."""
     for name, text in ((TABLE_MARKDOWN, markdown(report)), (TABLE_LATEX, latex(report))):
         replace_text(report.folder / name, text)
     write_result(report)
@@ -67,18 +67,18 @@ def write_files(report: TableResult, log: RunLog) -> None:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises UserError where `write_cells` cannot write, since a file is in the way of the folder."""
+    """Raises UserError if `write_cells` cannot create the folder, since it or a parent of it is a file."""
     if not next(its for its in (folder, *folder.absolute().parents) if its.exists()).is_dir():
         raise UserError("not a folder", key="--figures", found=folder)
 
 
 def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path]:
-    """Writes `ROW/COLUMN.json` with settings and metrics of each cell in which none is missing.
+    """Writes the file `ROW/COLUMN.json` of each cell without missing values, and returns the files.
 
-    The files are for publication: they have the verdicts on the cell, and lack the parameters, which hold
-    paths of this machine, and the trainings, which `table.json` has.
+    The files are for publication: they have the settings, the figures and the verdicts on the cell. They have
+    neither the parameters, which contain paths of this machine, nor the trainings, which `table.json` has.
 
-    Raises UserError where the table is `clean` and a cell is not of committed code.
+    Raises UserError if the table is `clean` and a training of a cell ran code that was not committed.
     """
     whole = [each for each in report.cells if all(its.verdict != "missing" for its in each.figures)]
     if plan.table.clean:
@@ -103,7 +103,7 @@ def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path
 
 
 def _differing(plan: TablePlan) -> list[str]:
-    """The keys that differ between the first jobs of the cells, those with a short name first."""
+    """Returns the job keys in which the cells differ, those with a short name first."""
     jobs = [flatten(dump_job(cell.jobs[0])) for cell in plan.cells]
     keys = dict.fromkeys(key for job in jobs for key in job)
     differing = (key for key in keys if len({str(job.get(key)) for job in jobs}) > 1)
@@ -111,7 +111,7 @@ def _differing(plan: TablePlan) -> list[str]:
 
 
 def _metrics(report: TableResult) -> dict[str, float]:
-    """The means, with the printed values beside them, under names that MLflow takes."""
+    """Returns the means and the printed values (`NAME/printed`) under names that MLflow accepts."""
     values: dict[str, float] = {}
     for cell in report.cells:
         for figure in cell.figures:

@@ -35,19 +35,22 @@ from mlcl.training.job_data import JobData, open_dataset
 from mlcl.training.run_files import RESULT
 
 Key = tuple[str, str]
-"""Identifies a run: the hash of its job and the fingerprint of its data."""
+"""The key of a run: the hash of its job and the fingerprint of its data."""
 ALIKE = ("workers", "device")
-"""Keys of `train` that the trainings of a table share: how many run at once is computed from them."""
+"""Keys of `train` that must be equal in all trainings of a table, since they decide how many run at once."""
 SHOWN: dict[str, Any] = {
     **dict.fromkeys(("tune", "ranks", "models", "clean"), True),
     **{name: {"__all__": {"tune", "columns"}} for name in ("rows", "columns", "scales")},
 }
-"""Keys of a table file that its identity leaves out; the cells show what follows from them."""
+"""Keys of a table file that its identity leaves out, as an argument of Pydantic's `exclude`.
+
+Those that change what is trained are part of the identity through the cells.
+"""
 
 
 @dataclass(frozen=True)
 class TableRun:
-    """One training: a job on its data. Cells with equal jobs share it."""
+    """One training of a table: a job with its data. Cells with equal jobs share it."""
 
     label: str
     job: JobConfig
@@ -55,19 +58,19 @@ class TableRun:
 
     @property
     def key(self) -> Key:
-        """The hash of the job and the fingerprint of the data."""
+        """The key of the run: the hash of its job and the fingerprint of its data."""
         return job_hash(self.job), self.data.fingerprint
 
 
 class TableTrainings:
-    """The runs and the searches of a table, checked, and which of them the home has.
+    """The runs and searches of a table, and which of them the home has already.
 
-    Raises UserError for bad input, before Ray or MLflow are touched.
+    The constructor checks the table and raises UserError for bad input, before Ray or MLflow are used.
 
     Attributes:
         runs: The runs of the cells that are not tuned, each once.
-        tuned: The tuned cells, those that follow a control last.
-        count: The number of trainings, those of searches at most.
+        tuned: The tuned cells; those that take values from another cell (`control`) come last.
+        count: The number of trainings, in which searches count with the largest number they can have.
     """
 
     def __init__(self, plan: TablePlan, home: Path) -> None:
@@ -78,7 +81,7 @@ class TableTrainings:
 
     @cached_property
     def identity(self) -> str:
-        """Sixteen hex digits, equal for commands on the same table with the same options and data."""
+        """A hash of sixteen hex digits, equal for commands on one table with the same options and data."""
         plan = self.plan
         table = plan.table.model_dump(mode="json", exclude=SHOWN)
         limits = {figure.name: plan.tolerance(figure.name) for cell in plan.cells for figure in cell.figures}
@@ -87,26 +90,26 @@ class TableTrainings:
         return digest([table, plan.about, limits, cells, keys, *(cell.identity for cell in self.tuned)])
 
     def folder(self) -> RunFolder | None:
-        """The folder of the table with this name and identity; None before its first command."""
+        """Returns the folder of the table with this name and identity; None before its first command."""
         asked = (self.plan.name, self.identity)
         records = RunFolders(self.home, "tables").records()
         return next((folder for folder, its in records if (its.name, its.job_hash) == asked), None)
 
     def missing(self) -> list[TableRun]:
-        """The runs of the table's cells of which the home has no complete one."""
+        """Returns the runs that are not complete in the home."""
         done = finished(self.home)
         return [run for run in self.runs if run.key not in done]
 
     @cached_property
     def all_ledgers(self) -> list[Ledger]:
-        """The ledgers of all tables of the home as they are at the first call, the latest table first."""
+        """The ledgers of all tables of the home, the latest table first; read once, at the first access."""
         return [Ledger(folder.path) for folder, _ in RunFolders(self.home, "tables").records()]
 
     def ledgers(self, own: Ledger | None) -> dict[TunedCell, Ledger | None]:
-        """The ledger with the search of each tuned cell; `own` is that of this table.
+        """Returns the ledger that has, or will have, the searches of each tuned cell.
 
-        A table goes on with a search that it has begun. It takes a whole search from another table, and
-        begins its own where no table has one.
+        If the table has not begun the searches of a cell itself, the ledger of another table in which they
+        are finished is taken. Otherwise it is `own`, the ledger of this table.
         """
         found: dict[TunedCell, Ledger | None] = {}
         for cell in self.tuned:
@@ -117,12 +120,15 @@ class TableTrainings:
         return found
 
     def remaining(self, ledgers: Mapping[TunedCell, Ledger | None]) -> int:
-        """The number of trainings that have not ended, by the ledger of each tuned cell."""
+        """Returns the number of trainings that have not ended, given the ledger of each tuned cell."""
         return len(self.missing()) + sum(cell.remaining(ledger) for cell, ledger in ledgers.items())
 
 
 class CellsSource(TrainingSource):
-    """Hands out the missing runs. `failed` has the entries that ended with a reason, by job and data."""
+    """Hands out the missing runs.
+
+    `failed` has the entries of runs that failed or were interrupted with a reason, by the key of the run.
+    """
 
     stage = "table"
     store: SharedRuns
@@ -134,11 +140,11 @@ class CellsSource(TrainingSource):
         self._ended = 0
 
     def start(self) -> tuple[int, int]:
-        """Zero runs that have been done, and the number of missing ones."""
+        """Returns zero as the number of ended runs, and the number of missing runs."""
         return 0, self._total
 
     def next(self) -> Entry | None:
-        """The entry of the next run: an interrupted one goes on."""
+        """Returns the entry of the next run, which is resumed if it was interrupted; None if none is left."""
         if not self._waiting:
             return None
         run = self._waiting.pop(0)
@@ -150,18 +156,18 @@ class CellsSource(TrainingSource):
         return known
 
     def complete(self, entry: Entry, values: list[float]) -> End:  # noqa: ARG002
-        """COMPLETE: the metrics of a run are read from its folder."""
+        """Returns an end that is COMPLETE and has no metrics, which are read from the run's folder later."""
         return End(State.COMPLETE)
 
     def on_end(self, entry: Entry) -> None:
-        """Counts a run that has ended, and keeps an entry with a reason."""
+        """Counts a run that has ended, and keeps its entry in `failed` if it has a reason."""
         self._ended += entry.ended
         run = self._runs.get(entry.key)
         if run is not None and entry.reason:
             self.failed[run.key] = entry
 
     def left(self) -> int:
-        """The number of runs that have not ended."""
+        """Returns the number of runs that have not ended."""
         return self._total - self._ended
 
 
@@ -175,7 +181,7 @@ def _tuned_cells(plan: TablePlan, home: Path) -> list[TunedCell]:
 
 
 def finished(home: Path) -> dict[Key, RunFolder]:
-    """The complete runs under `home` by job and data, the latest of equals."""
+    """Returns the folders of the complete runs under `home` by key; of equal runs, the latest."""
     found: dict[Key, RunFolder] = {}
     for folder, record in RunFolders(home).records():
         if record.state is State.COMPLETE and (folder.path / RESULT).is_file():
@@ -186,8 +192,8 @@ def finished(home: Path) -> dict[Key, RunFolder]:
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
     """Checks the cells, and returns the runs of those that are not tuned, each once, ordered by seed.
 
-    The first seed of a cell is checked whole; the others differ from it in their seed alone.
-    Raises UserError.
+    Only the job of a cell's first seed is checked, since its other jobs differ in the seed alone. Raises
+    UserError for the first problem that is found.
     """
     check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
     infos: dict[str, DatasetInfo] = {}
@@ -219,7 +225,7 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
 
 
 def _data_key(job: JobConfig) -> str:
-    """Identifies a job's data set before it is opened."""
+    """Returns a text that identifies a job's data set without opening it."""
     data = dump_job(job)["data"]
     keys = ("source", "path", "options", "split_seed", "validation_seed", "hold_out")
     return json.dumps([data.get(key) for key in keys], sort_keys=True)

@@ -1,4 +1,4 @@
-"""The trainings of a table's tuned cells as a Parquet file: trials, races and fresh seeds, a row for each."""
+"""Writes the trainings of a table's tuned cells (trials, races, fresh seeds) to a Parquet file."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ SCHEMA = pa.schema(
         "predictions": TEXT,
     }
 )
-"""`settings` is JSON: the keys of a space differ by cell, and their values are numbers, texts and lists.
-`commit` is that of the code that trained, with `+` after one with uncommitted changes; `predictions` is the
-file of the test predictions, relative to the home."""
+"""The columns of the file, one row per training. `settings` is JSON, since the keys of a space differ between
+cells and their values are numbers, texts or lists. `commit` is that of the code that trained, with a `+` for
+uncommitted changes; `predictions` is the file of the test predictions, relative to the home."""
 
 
 def write_trials(
     report: TableResult, searches: Mapping[TunedCell, Ledger], tags: Callable[[str], Tags]
 ) -> None:
-    """Writes all trainings of these cells that have ended, each cell by its ledger, to the table's folder.
+    """Writes all ended trainings of tuned cells to a Parquet file in the table's folder.
 
-    The file's metadata name the table, its id and all commits, and whether each of these was clean.
+    The file's metadata have the table's name and id, all commits, and whether all code was committed.
 
     Args:
-        report: The table.
-        searches: The tuned cells and their ledgers.
-        tags: Gives the tags with which a log was started.
+        report: The result of the table.
+        searches: The ledger of each tuned cell.
+        tags: Returns the tags with which the log of this id was started.
     """
     rows = [
         {"table": report.name, **row}

@@ -1,6 +1,7 @@
-"""A tuned cell: the picks of its searches, trained with fresh seeds, whose test metrics the table shows.
+"""A tuned cell of a table: the settings that its searches pick are trained on fresh seeds.
 
-A search that one table has finished is not repeated for another table of the home.
+The table shows the test metrics of these trainings. A search that one table has finished is not repeated for
+another table of the home.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from mlcl.significance.roles import Role
 
 
 class TunedCell:
-    """The searches and the confirmation of a cell. Raises UserError for a space or a job that cannot be used.
+    """The searches of a cell, and the trainings of their picked settings on fresh seeds.
 
-    `scopes` mark the trainings of the searches in the ledger of a table; the first is that of the cell. The
-    searches of a cell with a `control` begin once those of the control have ended: each has the values of the
-    control's search with its number.
+    The constructor raises UserError for a space or a job that cannot be used. `scope` names the cell's first
+    search in the ledger of a table. The searches of a cell with a `control`, another tuned cell, begin once
+    those of the control have ended: each takes values from the control's search of the same number.
     """
 
     def __init__(self, cell: Cell, table: TablePlan, home: Path, control: TunedCell | None = None) -> None:
@@ -72,7 +73,7 @@ class TunedCell:
         self._searches = self._planned([own] * plan.searches)
 
     def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
-        """The searches with the values of the job of a control each, or as written."""
+        """Returns one search per element: with values of that job of the control, or as written for None."""
         return [self._search(number, job) for number, job in enumerate(controls, start=1)]
 
     def _search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
@@ -89,11 +90,14 @@ class TunedCell:
         return replace(found, plan=named, scope=f"{self.scope}_{number}")
 
     def searches(self, ledger: Ledger) -> list[CellSearch]:
-        """The searches as far as a ledger has them now."""
+        """Returns the searches with the trainings that a ledger has now."""
         return [CellSearch(each, ledger) for each in self._searches]
 
     def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
-        """Takes the values of the control's picks; returns whether there are any, or no control."""
+        """Takes over the values of the control's picked settings.
+
+        Returns whether the searches can begin: there is no control, or it has picked its settings.
+        """
         if self.control is not None:
             ledger = ledgers[self.control]
             picks = [] if ledger is None else self.control.picks(ledger)
@@ -103,7 +107,7 @@ class TunedCell:
         return self._follows
 
     def picks(self, ledger: Ledger) -> list[Candidate]:
-        """The pick of each search; none until all searches have ended, their races included."""
+        """Returns the picked setting of each search; an empty list until all of them and races have ended."""
         searches = self.searches(ledger)
         ended = all(each.ended >= each.search.plan.most for each in searches)
         found = [each.pick for each in searches] if ended else []
@@ -116,14 +120,14 @@ class TunedCell:
 
     @property
     def scopes(self) -> list[str]:
-        """The scopes of the searches."""
+        """The names of the searches in the ledger."""
         return [each.scope for each in self._searches]
 
     @property
     def identity(self) -> list[Any]:
-        """The id, job, data and space of the cell, with those of its control and the keys that follow it.
+        """The id, job, data and space of the cell, and for a control its identity and the keys taken from it.
 
-        The numbers of trials and searches, and the race, are left out: they may grow.
+        The numbers of trials, searches and race seeds are left out, since a later command may change them.
         """
         if self.control is None:
             return self._written
@@ -131,11 +135,14 @@ class TunedCell:
 
     @property
     def identity_hash(self) -> str:
-        """Sixteen hex digits of `identity` and the seed keys. A ledger's head has them under `tuned`."""
+        """A hash of sixteen hex digits of `identity` and the seed keys.
+
+        The first event of a table's ledger has it under `tuned`.
+        """
         return digest([self.identity, self._seed_keys])
 
     def is_whole_in(self, ledger: Ledger) -> bool:
-        """Whether a ledger has these searches with as many trials, and all fresh seeds of their picks."""
+        """Whether a ledger has these searches finished, with as many trials and all fresh seeds complete."""
         if ledger.head.get("tuned", {}).get(self.scope) != self.identity_hash:
             return False
         if self.control is not None and not self._is_followed_in(ledger):
@@ -143,13 +150,13 @@ class TunedCell:
         return all(each.is_whole for each in self.searches(ledger))
 
     def _is_followed_in(self, ledger: Ledger) -> bool:
-        """Whether the searches in a ledger have the values of the control."""
+        """Whether the searches in a ledger were made with the values taken over from the control."""
         found = [(each.plan.space_text, ledger.versions(each.scope)) for each in self._searches]
         return self._follows and all(versions and versions[-1].space == text for text, versions in found)
 
     @property
     def cost(self) -> dict[str, int]:
-        """The most trainings and epochs, for the plan of the table."""
+        """The largest numbers of trainings by stage, and of epochs (`most_epochs`), for the table's plan."""
         parts = {
             "trials": sum(each.plan.most for each in self._searches),
             "race": sum(map(most_raced, self._searches)),
@@ -160,19 +167,19 @@ class TunedCell:
 
     @property
     def most(self) -> int:
-        """The largest number of its trainings."""
+        """The largest number of trainings that the cell can have."""
         return sum(e.plan.most + most_raced(e) + e.plan.seeds for e in self._searches)
 
     def remaining(self, ledger: Ledger | None) -> int:
-        """The number of trainings that have not ended by a ledger; all without one."""
+        """Returns the number of trainings that have not ended in a ledger; `most` without a ledger."""
         return self.most if ledger is None else sum(each.left for each in self.searches(ledger))
 
     def settings(self, ledger: Ledger) -> dict[str, Any] | None:
-        """The settings of the pick that is best on validation."""
+        """Returns the values of the picked setting with the best validation score."""
         return max(self.searches(ledger), key=lambda each: each.validation).settings
 
     def result(self, ledger: Ledger) -> SearchResult:
-        """The result of the searches so far, with the means over them."""
+        """Returns the result of the searches so far; its scores are means over the searches."""
         searches = self.searches(ledger)
         trials = Counter(str(trial.state) for each in searches for trial in each.trials)
         medians = [statistics.median(scores) for each in searches if (scores := scores_of(each.trials))]
@@ -187,7 +194,10 @@ class TunedCell:
         )
 
     def reasons(self, ledger: Ledger) -> list[str]:
-        """The reasons of fresh seeds that failed, or of trials of searches where no seed was started."""
+        """Returns the reasons why trainings on fresh seeds failed or were interrupted.
+
+        For a search without such trainings, the reasons of its trials are returned.
+        """
         searches = self.searches(ledger)
         known = [entry for each in searches for entry in each.seeds or ledger.trials(scope=each.search.scope)]
         if self.control is not None and not self._follows and not known:
@@ -197,11 +207,12 @@ class TunedCell:
     def sources(
         self, command: Command, engine: Engine, parent: str, ledgers: Mapping[TunedCell, Ledger]
     ) -> Iterator[TrainingSource]:
-        """Returns the searches, their races, and the picks with fresh seeds; goes on with a ledger.
+        """Yields the sources of the searches, of their races, and of the picked settings on fresh seeds.
 
-        A source depends on the results of those before it, whose trainings must have ended. The logs of its
-        trainings are nested in the log `parent`. Nothing is trained without a best trial of the control,
-        which `ledgers` has.
+        Trainings that the command's ledger has are resumed or skipped. Each source depends on the results of
+        the earlier ones, whose trainings must have ended before the next source is taken. The logs of the
+        trainings are nested in the log `parent`. Yields nothing if the cell has a control that has not picked
+        its settings in its ledger in `ledgers`.
         """
         if not self.follow(ledgers):
             return
