@@ -68,8 +68,8 @@ class SweepReader:
     ) -> SweepResult:
         """Returns the result of the sweep so far.
 
-        `confirmed` are the keys of the settings that this command confirmed, `model` is the key of the training
-        whose model is registered, empty for none; the rest becomes the result's fields of these names.
+        `confirmed` are the keys of the settings that this command confirmed, `model` is the key of the
+        training whose model is registered, empty for none; the rest becomes the result's fields.
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)
