@@ -61,7 +61,7 @@ def build_loss(
         The module; `ContrastiveLoss.forward` says which labels it takes.
 
     Raises:
-        ValueError: For an unknown name, option or value, and prototypes of a bad shape; it has the allowed ones.
+        ValueError: For an unknown name, option or value, with what is allowed, and bad prototypes.
 
     Example:
         >>> loss = build_loss("simdis", temperature=0.07, normalize=True)
