@@ -27,9 +27,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from losses_scenes import Case, scene
 
-from mlcl.samplers import EpochSampler
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss
+from mlcl.samplers import EpochSampler
 from mlcl.training.run_files import ROW_GROUP, read_embeddings
 
 LOSSES = (("supcon", "class", 8_692), ("mulsupcon", "multi_label", 8_692), ("simdis", "multi_label", 8_692))

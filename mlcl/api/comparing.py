@@ -57,15 +57,16 @@ def compare(
 ) -> Answer:
     """Compares contrastive losses on data: does each help, beside the classifier alone, and by how much.
 
-    Each loss is a head beside the classifier. Control and losses are tuned with equally many trials in three
-    searches, whose picks are trained on fresh seeds; all share the control's epochs and weight of positives.
+    Each loss is a head beside the classifier. Control and losses are tuned alike: three searches divide a
+    loss's trials, and their three picks divide its fresh seeds. All share the control's epochs and weight of
+    positives.
     A call with the same data and numbers goes on where an earlier one was stopped.
 
     Args:
         data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
         losses: A contrastive loss or several, see `mlcl losses`; `asl` replaces the classifier's loss.
-        trials: Search trials of each loss.
-        seeds: Fresh seeds of each loss.
+        trials: Search trials of each loss, 3 or more.
+        seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.

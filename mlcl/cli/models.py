@@ -62,7 +62,7 @@ def export(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Write a run's model, preprocessing, labels and neighbours as a folder that opens without the rest."""
+    """Write a run's model, preprocessing, labels and neighbours as a folder that mlcl opens anywhere."""
     if alias is not None and register is None:
         raise UserError("goes with --register", key="--alias", found=alias)
     from mlcl.service.export_run import ALIAS, export_run

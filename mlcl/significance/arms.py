@@ -59,7 +59,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """An arm's label, the mean of its metric, and the numbers of its searches and trainings."""
+    """An arm's label, the mean of its metric, and how many searches and trainings it has."""
 
     label: str
     mean: float

@@ -46,7 +46,7 @@ class RunRecord:
         kind: `runs`, `sweeps` or `tables`.
         id: The name of its folder, and a tag of its run in MLflow.
         name: The user's name for a sweep or table, else empty.
-        log: The id of its log.
+        log: The id of its log, which names the log's folder in the home and is a tag of the run in MLflow.
     """
 
     number: int

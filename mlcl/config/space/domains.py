@@ -55,9 +55,10 @@ class Domain(ABC):
 
     @abstractmethod
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """A value and the number of values of each group within which no term changes.
+        """Parts the values into groups within which each of the conditions `terms` holds or does not.
 
-        The number has no meaning for a continuous domain.
+        Returns a value of each group and how many values it has; that number means nothing for a continuous
+        domain.
         """
 
     @abstractmethod
@@ -112,7 +113,7 @@ class Float(_Range):
     continuous = True
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Intervals between the bounds of terms. A single value is no group: it is never drawn."""
+        """Returns the middle of each interval between the bounds of the conditions."""
         del name
         bounds = {x for term in terms for x in (term.above, term.below) if x is not None}
         inside = sorted(x for x in bounds if self.low < x < self.high)
@@ -143,7 +144,7 @@ class Int(_Range):
     number = int
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Runs of whole numbers within which no term changes."""
+        """Returns the first of each run of whole numbers within which no condition changes, and its length."""
         del name
         cuts = {math.floor(term.above) + 1 for term in terms if term.above is not None}
         cuts |= {math.ceil(term.below) for term in terms if term.below is not None}
@@ -178,7 +179,7 @@ class Choice(Domain):
         return [{name: value} for value in self.values]
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Groups of values for which the same terms hold."""
+        """Returns the first of the values for which the same conditions hold, and how many these are."""
         groups: dict[tuple[bool, ...], list[Any]] = {}
         for value in self.values:
             groups.setdefault(tuple(term.holds({name: value}) for term in terms), []).append(value)

@@ -143,7 +143,10 @@ class SetPairs:
         return forward_IJ, self._kept.index_select(0, index_J).index_select(1, index_I).T
 
     def _space(self) -> Tensor | None:
-        """Returns a buffer for K_uv (V, U), or None if it would be large or would not contain all K_vu."""
+        """Returns a buffer for the kernel K (V, U) of own rows with all rows.
+
+        None if it would be large, and if it would lack entries of the transpose, which the gradient needs.
+        """
         shape = self._own, len(self._rows_U)
         if shape[0] * shape[1] > tiling.KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
