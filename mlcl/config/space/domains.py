@@ -144,7 +144,7 @@ class Int(_Range):
     number = int
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Returns the first of each run of whole numbers within which no condition changes, and its length."""
+        """Returns the first of each run of numbers within which no condition changes, and its length."""
         del name
         cuts = {math.floor(term.above) + 1 for term in terms if term.above is not None}
         cuts |= {math.ceil(term.below) for term in terms if term.below is not None}
