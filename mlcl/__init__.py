@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mlcl.version import __version__
+from mlcl._version import __version__
 
 if TYPE_CHECKING:
     from mlcl.api.answer import load

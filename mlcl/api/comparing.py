@@ -158,7 +158,7 @@ def comparison_table(
     return {
         "title": f"{title}: {', '.join(rows)}",
         "experiment": title,
-        "source": "mlcl.compare",
+        "source": "a comparison from Python",
         "job": f"{title}-job.yaml",
         "metrics": metrics,
         "tolerance": 1.0,

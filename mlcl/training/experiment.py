@@ -17,6 +17,7 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from mlcl._version import __version__
 from mlcl.config import job_hash
 from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 from mlcl.data.cache_entries import read_cached
@@ -35,7 +36,6 @@ from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
-from mlcl.version import __version__
 
 LOOK_EVERY = 0.5
 """The seconds between checks for a requested stop, while another process fits the same baseline."""

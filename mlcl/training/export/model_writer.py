@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from mlcl._version import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space.search import default_mode
 from mlcl.data import class_parents
@@ -39,7 +40,6 @@ from mlcl.training.export.network import Network, load_trained_network, write_da
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.stored_run import StoredRun
-from mlcl.version import __version__
 
 README = "README.md"
 EXAMPLES = {"text": '["a text"]', "image": '["an_image.png"]', "vectors": "[[0.1, 0.2, ...]]"}
