@@ -82,7 +82,10 @@ def figures_of(cell: dict[str, Any]) -> tuple[float, float]:
 def measure(column: str, data: list[str], overrides: list[str], home: str | None) -> dict[str, Any]:
     """Searches with the prior of the other columns; the figures of each row beside those of its cell."""
     known = cells()
-    table = next(cell["table"] for (name, _), cell in known.items() if name == column)
+    tables = {name: cell["table"] for (name, _), cell in known.items()}
+    if column not in tables:
+        raise SystemExit(f"{column}: no column of {FIGURES}, which has {', '.join(sorted(tables))}")
+    table = tables[column]
     columns = {
         name: cell["id"].partition("/")[2] for (name, _), cell in known.items() if cell["table"] == table
     }

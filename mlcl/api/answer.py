@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from mlcl.api.common import home_of
 from mlcl.errors import UserError
-from mlcl.results.sweep_arms import best_seed, best_setting
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_verdicts import sentences_of
@@ -97,11 +96,10 @@ class Answer:
 
     def _best_run(self) -> str:
         """The id in MLflow of the best model's run."""
-        found = (
-            _best_of_sweep(self.result)
-            if isinstance(self.result, SweepResult)
-            else _best_of_table(self.result)
-        )
+        from mlcl.service.export_run import best_run_id
+
+        its = self.result
+        found = best_run_id(its) if isinstance(its, SweepResult) else _best_of_table(its)
         if found is None:
             raise UserError("has no model yet", key="best", found=f"{self.name} ({self.state})")
         return found
@@ -150,13 +148,6 @@ class Answer:
 
             parts.insert(1, to_svg(forest_plot(self.verdicts).figure()))
         return "".join(parts)
-
-
-def _best_of_sweep(sweep: SweepResult) -> str | None:
-    best = best_setting(sweep.confirmations, sweep.fresh_score, sweep.mode)
-    if best is not None:
-        return best_seed(best, sweep.fresh_score, sweep.mode).run_id
-    return sweep.best.run_id if sweep.best else None
 
 
 def _best_of_table(table: TableResult) -> str | None:

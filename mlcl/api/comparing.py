@@ -136,7 +136,8 @@ def comparison_table(
 
     control = str(job["objective"]["classifier"]["loss"])
     if trials < SEARCHES or seeds < SEARCHES:
-        raise UserError("fewer than searches", key="trials, seeds", found=(trials, seeds), allowed=SEARCHES)
+        problem, allowed = "each search needs one at least", f"{SEARCHES} or more of both"
+        raise UserError(problem, key="trials, seeds", found=[trials, seeds], allowed=allowed)
     keys = {key: its for key, its in space["space"].items() if not key.startswith(HEAD)}
     drawn = [key for key in keys if not key.startswith("evaluation.")]
     search = space["search"]

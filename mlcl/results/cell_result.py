@@ -27,7 +27,7 @@ class FigureResult:
         metric: The metric of the trainings, such as `test/accuracy`.
         printed: The number in the paper, None where the paper has none.
         values: Our value for each seed, None where the run failed, is not done, or lacks the metric.
-        tolerance: The largest accepted distance of our mean from `printed`; None where it is not judged.
+        tolerance: The largest accepted distance of our mean from `printed`; None: not compared.
         digits: The number of decimals that are shown.
         validation: The value of this metric on the validation split for each seed.
     """

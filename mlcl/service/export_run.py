@@ -109,14 +109,14 @@ def model_run(runs: Runs, word: str) -> Run:
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     """Returns the best run of the latest sweep that has one: a training on a fresh seed, else a trial."""
     for sweep in sweeps:
-        run_id = _best_run_id(read_sweep(runs, sweep))
+        run_id = best_run_id(read_sweep(runs, sweep))
         best = runs.get(run_id) if run_id else None
         if best is not None:
             return best
     raise UserError("this sweep has no best trial", key="RUN", found=word)
 
 
-def _best_run_id(sweep: SweepResult) -> str | None:
+def best_run_id(sweep: SweepResult) -> str | None:
     """Returns the MLflow run of the best seed, on validation, of the best confirmed model.
 
     Without a confirmed model, returns that of the best trial, or None.

@@ -128,7 +128,7 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
         ({"losses": ["simdiss"]}, "no such loss; did you mean simdis"),
         ({"losses": ["himulcon"]}, "himulcon needs a hierarchy"),
         ({"losses": ["cross_entropy"]}, "nothing to compare with cross_entropy"),
-        ({"trials": 2}, "fewer than searches"),
+        ({"trials": 2}, "each search needs one at least"),
         ({"label": "topic"}, "no such option; did you mean labels"),
         ({"text": "body"}, "body"),
         ({"data": {"text": TEXTS, "topic": ["same"] * 120}}, "one class alone"),

@@ -253,7 +253,7 @@ class Table(Section):
         return self.digits if isinstance(self.digits, int) else self.digits.get(figure, 2)
 
     def tolerance_of(self, figure: str, scale: str | None = None) -> float | None:
-        """Largest difference of our mean of a figure from the printed one; None if it is not judged."""
+        """Largest difference of our mean of a figure from the printed one; None if they are not compared."""
         limit = self.tolerance if scale is None else self.scales[scale].tolerance
         return limit.get(figure) if isinstance(limit, dict) else limit
 

@@ -75,9 +75,10 @@ class Engine:
         `start` and `end` of the remaining sources are called, but nothing is trained. No entry is left
         RUNNING.
         """
-        self._sources, self._returned, self._finished = iter(sources), [], False
+        self._sources, self._returned = iter(sources), []
         try:
             while self._advance():
+                self._finished = False
                 try:
                     folder, shield = self._ledger.folder, self.stop.shielded
                     run_trainings(self, folder=folder, packing=self._packing, shield=shield)

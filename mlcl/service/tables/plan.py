@@ -68,8 +68,8 @@ class TablePlan:
     def tolerance(self, figure: str) -> float | None:
         """Returns the largest difference between our mean and the printed figure that counts as equal.
 
-        None if means are not judged: the table sets no tolerance for this figure, or an override changes more
-        than a path of data, so that the setting is not that of the paper.
+        None if means are not compared: the table sets no tolerance for this figure, or an override changes
+        more than a path of data, so that the setting is not that of the paper.
         """
         elsewhere = any(not self._is_place(key, value) for key, value in self.overrides.items())
         return None if elsewhere else self.table.tolerance_of(figure, self.scale)
