@@ -154,7 +154,7 @@ def comparison_table(
         raise UserError(problem, key="losses", found=list(losses), allowed="see `mlcl losses`")
     names, _ = fitting_baselines(load_job(job), data.info) if baselines else ([], {})
     metrics = _metrics(several=control == "bce")
-    fitted = {figure: its.replace("knn_best/", "") for figure, its in metrics.items()}
+    fitted = {figure: its.replace("knn/", "") for figure, its in metrics.items()}
     rows |= {each: {"tune": False, "set": {"baseline": each}, "metrics": fitted} for each in names}
     return {
         "title": f"{title}: {', '.join(rows)}",
@@ -215,7 +215,7 @@ def _hierarchy(loss: str, data: UserData) -> str:
 def _metrics(*, several: bool) -> dict[str, str]:
     names = {"micro-F1": "micro_f1"} if several else {"accuracy": "accuracy"}
     names["macro-F1"] = "macro_f1"
-    with_neighbours = {figure: f"knn_best/test/{name}" for figure, name in names.items()}
+    with_neighbours = {figure: f"knn/test/{name}" for figure, name in names.items()}
     return with_neighbours | {
         f"{figure} without neighbours": f"test/{name}" for figure, name in names.items()
     }

@@ -87,14 +87,14 @@ def compared(tables, **how):
 
 
 def metrics_of(formula):
-    """The figures of a formula with those of test and of the best neighbours, too."""
+    """The figures of a formula with those of test and of the neighbours, too."""
     figures = formula.figures
 
     def more(job):
         its = figures(job)
         return its | {
             f"{prefix}{split}/{name}": its["val/accuracy"]
-            for prefix in ("", "knn_best/")
+            for prefix in ("", "knn/")
             for split in ("val", "test")
             for name in ("accuracy", "macro_f1")
         }

@@ -23,7 +23,7 @@ def write(folder, row, mean, *verdicts, baseline=False, column="Set"):
     figures = [
         {"name": name, "metric": metric, "mean": mean}
         for name, metric in (
-            ("accuracy", "knn_best/test/accuracy"),
+            ("accuracy", "knn/test/accuracy"),
             ("accuracy without neighbours", "test/accuracy"),
         )
     ]
@@ -37,7 +37,7 @@ def write(folder, row, mean, *verdicts, baseline=False, column="Set"):
 
 @pytest.fixture
 def folder(tmp_path):
-    both = ("knn_best/test/accuracy", "test/accuracy")
+    both = ("knn/test/accuracy", "test/accuracy")
     write(tmp_path, "CE", 70.0)
     write(tmp_path, "supcon", 72.5, *(verdict(each, 0.025, (0.01, 0.04), "helps") for each in both))
     write(

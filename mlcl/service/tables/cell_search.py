@@ -65,9 +65,12 @@ class CellSearch:
 
     @property
     def race(self) -> ChosenSettings:
-        """The settings and seeds of the race; a single setting has no race, so that there are none."""
+        """The settings and seeds of the race.
+
+        A single setting has a race only if races choose the setting of the nearest neighbours.
+        """
         raced = self.raced
-        field = raced if len(raced) > 1 else []
+        field = raced if len(raced) > 1 or self.search.plan.knn_races else []
         return ChosenSettings(field, self.search.race_seeds, self.search.scope)
 
     @cached_property
@@ -110,16 +113,15 @@ class CellSearch:
 
     @property
     def settings(self) -> dict[str, Any] | None:
-        """The searched values of the picked setting, by job key; of the best trial until one is picked.
+        """The searched and chosen values of the picked setting, by job key.
 
-        Empty if the job as written is picked, None without a complete trial.
+        Those of the best trial until a setting is picked, and None without a complete trial.
         """
-        found = self.best
-        if self.pick is not None:
-            found = next((trial for trial in self.trials if trial.label == self.pick.trial), None)
-            if found is None:
-                return {}
-        return None if found is None else {**found.settings, **found.chosen}
+        best, pick = self.best, self.pick
+        if best is None or pick is None:
+            return None if best is None else {**best.settings, **best.chosen}
+        trial = next((each for each in self.trials if each.label == pick.trial), None)
+        return {**pick.settings, **({} if trial is None else trial.chosen)}
 
     @property
     def race_trainings(self) -> list[Entry]:

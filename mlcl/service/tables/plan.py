@@ -97,9 +97,12 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def check_metrics(cell: Cell, job_data: JobData, file: Path) -> None:
-    """Raises UserError if the table shows a metric that the runs of a cell will not have."""
-    known = run_metrics(job_data)
+def check_metrics(cell: Cell, job_data: JobData, file: Path, *, races_choose: bool = False) -> None:
+    """Raises UserError if the table shows a metric that the runs of a cell will not have.
+
+    If races choose k, lambda and temperature, the runs have these alone, and no grid.
+    """
+    known = [name for name in run_metrics(job_data) if not (races_choose and name.startswith("knn_best/"))]
     if cell.neighbours:
         # Stored embeddings give the metrics of other neighbours, but not those of coarser levels.
         coarse = {f"accuracy_{level}" for level in _coarser(job_data)}

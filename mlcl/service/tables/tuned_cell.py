@@ -63,12 +63,13 @@ class TunedCell:
             seeds=len(cell.jobs),
             confirm=cell.tuning.confirm,
             searches=cell.tuning.searches,
+            knn_races=cell.tuning.race_seeds > 0 and bool(cell.tuning.space.posthoc),
             resources=table.resources,
         )
         self._data = check_plan(plan, home)
-        check_metrics(cell, self._data, table.file)
+        check_metrics(cell, self._data, table.file, races_choose=plan.knn_races)
         self._plan = replace(plan, redraws=redraws_validation(self._data.dataset))
-        self._written = [cell.id, job_hash(plan.job), self._data.fingerprint, plan.space_text]
+        self._written = [cell.id, job_hash(plan.job), self._data.fingerprint, plan.space_text, plan.score]
         own = None if control is None else dump_job(plan.job)  # as many points as with the control's values
         self._searches = self._planned([own] * plan.searches)
 
@@ -125,7 +126,7 @@ class TunedCell:
 
     @property
     def identity(self) -> list[Any]:
-        """The id, job, data and space of the cell, and for a control its identity and the keys taken from it.
+        """Id, job, data, space and score of the cell; for a control also its identity, `hold` and `start`.
 
         The numbers of trials, searches and race seeds are left out, since a later command may change them.
         """

@@ -22,6 +22,9 @@ SEVERAL = {
     **TUNED,
     "tune": {"space": SPACE, "trials": 12, "seeds": 6, "searches": 3, "race_seeds": 2, "confirm": 2},
 }
+NEIGHBOURS = {"evaluation.knn.k": {"choice": [1, 3]}, "evaluation.knn.lambda": {"float": [0.0, 0.5]}}
+RACED = {**SPACE, "space": {**SPACE["space"], **NEIGHBOURS}}
+METRICS = TABLE["metrics"]
 SCOPES = ("warm_all", "warm_all_2", "warm_all_3")
 
 
@@ -29,8 +32,8 @@ def tuned(report):
     return report.cell("Warm", "All")
 
 
-def change(**more):
-    return {**SEVERAL, "tune": {**SEVERAL["tune"], **more}}
+def change(metrics=METRICS, **more):
+    return {**SEVERAL, "metrics": metrics, "tune": {**SEVERAL["tune"], **more}}
 
 
 def told(trainings):
@@ -50,12 +53,15 @@ def stages(ledger, scope):
     return [told(its) for its in (ledger.trials(scope=scope), race, fresh)]
 
 
-def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables):
-    report = tables.run(tables.plan(SEVERAL))
+@pytest.mark.parametrize("space", [SPACE, RACED])
+def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables, space):
+    plan = tables.plan(change(space=space))
+    report = tables.run(plan)
     assert report.state is State.COMPLETE
-    job = next(cell for cell in tables.plan(SEVERAL).cells if cell.tuning).jobs[0]
+    job = next(cell for cell in plan.cells if cell.tuning).jobs[0]
     how = {"trials": 12, "seeds": 6, "searches": 3, "confirm": 2}
-    sweep = World.run(tables, World.plan(tables, job, yaml.safe_dump(SPACE), **how))
+    sweep = World.run(tables, World.plan(tables, job, yaml.safe_dump(space), **how))
+    assert tuned(report).search.metric == sweep.score == "val/accuracy"
     mine, its = Ledger(report.folder), Ledger(sweep.folder)
     found = [stages(mine, scope) for scope in SCOPES]
     assert found == [stages(its, scope) for scope in ("", *[s for s in its.searches if s])]
@@ -65,6 +71,22 @@ def test_the_searches_of_a_cell_are_those_of_an_arm_of_a_sweep(tables):
     (arm,) = sweep.arms
     plain = [re.sub(r"Warm, All, ", "", repr(each)) for each in tuned(report).search.searches]
     assert plain == [repr(each) for each in arm.searches]
+
+
+def test_races_choose_the_neighbours_of_a_cell(tables):
+    tree = change(space=RACED, confirm=1, metrics={"Acc": "knn/test/accuracy"})
+    report = tables.run(tables.plan(tree, only=["warm/*"]))
+    cell, ledger = tuned(report), Ledger(report.folder)
+    assert not any(trial.chosen for scope in SCOPES for trial in ledger.trials(scope=scope))
+    seeds = [(its.scope, seed) for key, its in ledger.confirmations.items() if not its.race
+             for seed in ledger.seeds_of(key)]  # fmt: skip
+    for search, scope in zip(cell.search.searches, SCOPES, strict=True):
+        knn = next(each.knn for each in search.race if each.name == search.pick)
+        assert knn == {"k": 3, "lambda": 0.5, "temperature": 1.0}
+        for job in (seed.job for name, seed in seeds if name == scope):
+            assert job["evaluation"]["knn"] == {**job["evaluation"]["knn"], **knn, "grid": None}
+    assert {"evaluation.knn.k": 3, "evaluation.knn.lambda": 0.5}.items() <= cell.settings.items()
+    assert list(cell.figures[0].values) == [seed.metrics["knn/test/accuracy"] for _, seed in seeds]
 
 
 def test_each_search_races_without_test_and_its_pick_gets_fresh_seeds(tables):
@@ -200,6 +222,7 @@ def test_the_records_name_search_and_stage(tables):
             ),
             "a race compares one metric",
         ),
+        (change(space=RACED, metrics={"Acc": "knn_best/test/accuracy"}), "knn_best/test/accuracy"),
     ],
 )
 def test_what_cannot_race_is_refused(tables, tree, text):
