@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mlcl._version import __version__
+from mlcl.extras import missing_modules
 
 if TYPE_CHECKING:
     from mlcl.api.answer import load
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["__version__", "compare", "load", "load_model", "prepare", "run", "sweep"]
 
-_HOMES = {
-    "compare": "mlcl.api.comparing",
-    "load": "mlcl.api.answer",
-    "load_model": "mlcl.training.export",
-    "prepare": "mlcl.api.comparing",
-    "run": "mlcl.api.training",
-    "sweep": "mlcl.api.sweeping",
+_FUNCTIONS = {
+    "compare": ("mlcl.api.comparing", "sweep"),
+    "load": ("mlcl.api.answer", "sweep"),
+    "load_model": ("mlcl.training.export", "train"),
+    "prepare": ("mlcl.api.comparing", "train"),
+    "run": ("mlcl.api.training", "sweep"),
+    "sweep": ("mlcl.api.sweeping", "sweep"),
 }
-"""The module of each function, imported at its first use: a loss on its own needs torch alone."""
+"""The module of each function, imported at its first use, and the extra that it needs."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _FUNCTIONS:
         raise AttributeError(f"module 'mlcl' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    module, extra = _FUNCTIONS[name]
+    if text := missing_modules(extra):
+        raise ImportError(f"mlcl.{name} {text}")
+    return getattr(import_module(module), name)

@@ -10,7 +10,9 @@ from functools import partial
 from io import TextIOWrapper
 from types import FrameType
 
-STOPPED = 130
+from mlcl.extras import missing_extra
+
+FAILED, STOPPED = 3, 130
 
 
 def main() -> None:
@@ -22,8 +24,13 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, partial(_stop, stderr))
-    from mlcl.cli.main import main as run_command
-
+    try:
+        from mlcl.cli.main import main as run_command
+    except ModuleNotFoundError as error:
+        if not (text := missing_extra(error)):
+            raise
+        os.write(stderr, f"error: mlcl {text}\n".encode())
+        sys.exit(FAILED)
     run_command()
 
 

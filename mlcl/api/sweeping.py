@@ -11,6 +11,7 @@ import yaml
 
 from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line
 from mlcl.config import JobConfig, load_job, load_space
+from mlcl.config.packaged import find_file
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def sweep_plan(
     if isinstance(space, Mapping):
         checked, text = load_space("space", job, space), yaml.safe_dump(dict(space), sort_keys=False)
     else:
-        checked, text = load_space(space, job), Path(space).read_text(encoding="utf-8")
+        checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     its = None if control is False else control_job(job) if control is None else job_of(control, shared)
     others = fitted_baselines(job, home) if fitted and seeds else []
     return SweepPlan(

@@ -21,6 +21,7 @@ from mlcl.cli import (
     init,
     jobs,
     models,
+    packaged,
     plugins,
     reproduce,
     run,
@@ -32,6 +33,7 @@ from mlcl.cli import (
 )
 from mlcl.cli.output import Exit, fail
 from mlcl.errors import MachineError, UserError
+from mlcl.extras import missing_extra
 from mlcl.service.process.limits import too_few_addresses
 from mlcl.tracking.uri import KEY, shown
 
@@ -112,6 +114,7 @@ for _group, _commands in COMMANDS.items():
             epilog=f"Example: {_example}",
             context_settings={"submit": jobs.WORDS, "resume": jobs.MORE}.get(_name),
         )(_command)
+app.add_typer(packaged.app, name="jobs", rich_help_panel=PARTS)
 app.add_typer(data.app, name="data", rich_help_panel=PARTS)
 app.add_typer(space.app, name="space", rich_help_panel=PARTS)
 
@@ -152,6 +155,8 @@ def _problem(error: Exception) -> str:
     """The error on one line. Prints the trace of an unknown one, unless a note names a file that has it."""
     if isinstance(error, MachineError):
         return str(error)
+    if isinstance(error, ImportError) and (text := missing_extra(error)):
+        return f"this command {text}"
     if isinstance(error, OSError) and error.errno in DISK_FAULTS:
         return DISK_FAULTS[error.errno] + (f" for {error.filename}" if error.filename else "")
     limit = too_few_addresses(error)

@@ -15,6 +15,7 @@ from mlcl.cli.options import is_typed
 from mlcl.cli.run import baseline_job
 from mlcl.config import JobConfig, load_job, load_space, read_job
 from mlcl.config.cluster import ClusterConfig, TrialShare
+from mlcl.config.packaged import find_file, is_packaged
 from mlcl.config.table.cells import cells_of
 from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
@@ -84,16 +85,21 @@ def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobC
             raise UserError("needs a table", key="TABLE")
         file, only = find_table(given["name"]), given["only"] or ()
         cells = cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=only)
-        return [file], [job for cell in cells for job in cell.jobs]
+        return [] if is_packaged(file) else [file], [job for cell in cells for job in cell.jobs]
     if command == "baseline":
         what = given["what"]
         job = baseline_job(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
-        return [what] if what.is_dir() else list(read_job(what).files), [job]
+        return [what] if what.is_dir() else _files_of([what]), [job]
     jobs, sources, spaces = [load_job(given["job"], given["overrides"] or [])], [given["job"]], []
     if command == "sweep":
         load_space(given["space"], jobs[0])
-        spaces = [given["space"]]
+        spaces = [file for file in [find_file("space", given["space"])] if not is_packaged(file)]
         sources += given["baseline"] or []
         jobs += [load_job(file) for file in sources[1:]]
-    files = dict.fromkeys(name for file in sources for name in read_job(file).files)
-    return [*files, *spaces], jobs
+    return [*_files_of(sources), *spaces], jobs
+
+
+def _files_of(jobs: Sequence[Path]) -> list[Path]:
+    """Returns the job files and those that they build on, without files that the cluster's package has."""
+    files = dict.fromkeys(name for file in jobs for name in read_job(file).files)
+    return [file for file in files if not is_packaged(file)]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from mlcl.config.job import JobConfig, covers, dump_job
+from mlcl.config.packaged import find_file
 from mlcl.config.plugin_files import read_plugins
 from mlcl.config.safe_yaml import key_nodes, load_yaml, read_yaml_lines
 from mlcl.config.section import validate
@@ -191,9 +192,12 @@ def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
 
 def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
     """The job and its bases: of each the file, the content, and the line of each key."""
-    layers: list[_Layer] = [
-        (None, source, {}) if isinstance(source, Mapping) else (Path(source), *read_yaml_lines(source))
-    ]
+    layers: list[_Layer] = []
+    if isinstance(source, Mapping):
+        layers.append((None, source, {}))
+    else:
+        own_file = find_file("job", source)
+        layers.append((own_file, *read_yaml_lines(own_file)))
     while (name := layers[-1][1].get("base")) is not None:
         file = layers[-1][0]
         if not isinstance(name, str):

@@ -174,7 +174,7 @@ def test_losses_have_the_heads_that_they_read(tmp_path):
 def test_importing_the_package_is_light_and_names_its_functions():
     code = (
         "import sys, mlcl; assert not {'torch', 'ray', 'mlflow', 'numpy'} & set(sys.modules);"
-        "assert set(mlcl.__all__) <= {*dir(mlcl), *mlcl._HOMES}"
+        "assert set(mlcl.__all__) <= {*dir(mlcl), *mlcl._FUNCTIONS}"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     with pytest.raises(AttributeError, match="has no attribute 'compair'"):

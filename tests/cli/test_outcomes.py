@@ -210,12 +210,12 @@ def test_the_list_says_what_tables_are_and_need(work):
     answer = mlcl("reproduce", "--list")
     for text in ("table", "A paper, Table 1", "A [small] table", "2", "3", "digits, icd10cm", "small"):
         assert text in answer.out
-    assert mlcl("reproduce", "--list", "--json").json == {
-        "table": {
-            "title": "A [small] table", "source": "A paper, Table 1", "cells": 2, "seeds": 3,
-            "data": ["digits", "icd10cm"], "scales": {"small": "Less of it."},
-        }
+    listed = mlcl("reproduce", "--list", "--json").json
+    assert listed["table"] == {
+        "title": "A [small] table", "source": "A paper, Table 1", "cells": 2, "seeds": 3,
+        "data": ["digits", "icd10cm"], "scales": {"small": "Less of it."},
     }  # fmt: skip
+    assert {"demo-table", "mlcl-table4"} <= listed.keys()  # packaged ones
     assert (mlcl("reproduce").out, work.plan) == (answer.out, None)
 
 

@@ -165,10 +165,3 @@ def test_an_unknown_plugin_lists_the_nearest(words):
     answer = mlcl(*words.split(), f"{name}x")
     assert (answer.status, f"did you mean {name}?; found: {name}x; allowed: " in answer.err) == (2, True)
     assert {each.split()[-1] for each in KINDS} == set(REGISTRIES)
-
-
-@pytest.mark.parametrize("how", [(), ("--json",)])
-def test_no_tables_are_no_list(tmp_path, monkeypatch, how):
-    monkeypatch.chdir(tmp_path)
-    answer = mlcl("reproduce", "--list", *how)
-    assert (answer.status, "key TABLE: no tables here" in answer.err) == (2, True)

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from mlcl.config.job import JobConfig, covers, dump_job
 from mlcl.config.loader import load_job
+from mlcl.config.packaged import find_file
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Section, validate
 from mlcl.config.space.domains import Choice, Domain, Float, Int, Simplex
@@ -158,6 +159,8 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     Raises:
         UserError: with file, key, what was found and what is allowed.
     """
+    if tree is None:
+        path = find_file("space", path)
     parsed = validate(_SpaceFile, read_yaml(path) if tree is None else dict(tree), path)
     try:
         return _resolve(parsed, job, Path(path))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from mlcl.config.packaged import packaged_files
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Name, Positive, Section, validate
 from mlcl.config.space.search import default_mode
@@ -281,19 +282,29 @@ def _check_distinct(key: str, names: Iterable[str]) -> None:
         known[short] = name
 
 
-def table_files(folder: Path = FOLDER) -> list[Path]:
-    """All table files of a folder, by name."""
-    return sorted(folder.glob("*.yaml"))
+def table_files(folder: Path | None = None) -> list[Path]:
+    """Returns the table files of a folder by name; without one, those of `tables/` and the packaged ones.
+
+    A file of `tables/` replaces the packaged one of its name.
+    """
+    if folder is not None:
+        return sorted(folder.glob("*.yaml"))
+    known = {name: its.shown for name, its in packaged_files("table").items()}
+    known |= {file.stem: file for file in FOLDER.glob("*.yaml")}
+    return [known[name] for name in sorted(known)]
 
 
-def find_table(name: str, folder: Path = FOLDER) -> Path:
-    """The file of a table, by its path or by its name in `folder`. Raises UserError for an unknown name."""
+def find_table(name: str, folder: Path | None = None) -> Path:
+    """Returns the file of a table, given by its path or by its name, see `table_files`.
+
+    Raises UserError for an unknown name.
+    """
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     names = {file.stem: file for file in table_files(folder)}
     if name not in names:
-        problem = f"no such table{did_you_mean(name, names)}"
-        raise UserError(problem, key="TABLE", found=name, allowed=sorted(names) or f"{folder}/*.yaml")
+        problem, allowed = f"no such table{did_you_mean(name, names)}", sorted(names) or f"{folder}/*.yaml"
+        raise UserError(problem, key="TABLE", found=name, allowed=allowed)
     return names[name]
 
 

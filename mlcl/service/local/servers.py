@@ -246,7 +246,7 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
     """
     check_storage(settings)
     if importlib.util.find_spec("flask_wtf") is None:
-        raise UserError("MLflow's authentication is not installed: pip install 'mlflow[auth]'")
+        raise UserError("MLflow's authentication is not installed: pip install 'mlcl[service]'")
     config = CONFIG.format(users=folder.mlflow_users, user=read_secret(folder.mlflow_user))
     replace_text(folder.mlflow_config, config, mode=0o600)
     _remove_unfinished(folder.mlflow_users)

@@ -232,7 +232,7 @@ def check_storage(settings: Settings) -> None:
     key = "--artifacts"
     if target.startswith("s3://"):
         if importlib.util.find_spec("boto3") is None:
-            raise UserError("S3 needs boto3: pip install boto3", key=key, found=target)
+            raise UserError("S3 needs boto3: pip install 'mlcl[service]'", key=key, found=target)
     elif "://" in target:
         raise UserError("unknown kind of place", key=key, found=target, allowed="a folder, s3://...")
     else:

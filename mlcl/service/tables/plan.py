@@ -13,7 +13,7 @@ from typing import Any
 from mlcl.config import JobConfig, covers
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.config.table.cells import Cell, cells_of
-from mlcl.config.table.schema import FOLDER, Table
+from mlcl.config.table.schema import Table, table_files
 from mlcl.data import SOURCES, DatasetInfo
 from mlcl.errors import UserError, did_you_mean
 from mlcl.evaluation import METRICS, embedding_metrics, metric_names
@@ -50,7 +50,7 @@ class TablePlan:
     @property
     def command(self) -> str:
         """The command line that reproduces this table, without options for resources."""
-        known = self.file.parent == FOLDER and self.file.suffix == ".yaml"
+        known = self.file in table_files()
         words = ["mlcl", "reproduce", self.file.stem if known else str(self.file)]
         words += [] if self.scale is None else ["--scale", self.scale]
         words += [] if self.seeds is None else ["--seeds", str(self.seeds)]

@@ -1,0 +1,59 @@
+"""`mlcl jobs`: the jobs, spaces, tables and cluster files that the package brings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mlcl.cli.options import Json
+from mlcl.cli.output import answer, boxed_table
+from mlcl.config.packaged import FOLDERS, PackagedFile, packaged_files, packaged_root, with_references
+from mlcl.errors import UserError, did_you_mean
+from mlcl.files import replace_text
+
+app = typer.Typer(help="List or copy the packaged jobs, spaces, tables and cluster files.")
+
+
+@app.callback(invoke_without_command=True)
+def list_files(context: typer.Context, json: Json = False) -> None:
+    """List the packaged jobs, spaces, tables and cluster files; commands take their names for files."""
+    if context.invoked_subcommand is not None:
+        return
+    found = _known()
+    rows = [(each.kind, each.name, each.about) for each in found.values()]
+    tree = {
+        name: {"kind": its.kind, "about": its.about, "file": str(its.shown)} for name, its in found.items()
+    }
+    answer(tree, boxed_table(("kind", "name", "about"), rows, fold=True), as_json=json)
+
+
+@app.command(epilog="Example: mlcl jobs copy icd10cm_features")
+def copy(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of `mlcl jobs`.")],
+    to: Annotated[Path, typer.Option(help="The folder, which gets jobs/, tables/ and so on.")] = Path(),
+    force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
+    json: Json = False,
+) -> None:
+    """Copy packaged files, and those that they build on, to change them."""
+    known, root = _known(), packaged_root()
+    for name in names:
+        if name not in known:
+            problem = f"no packaged file of this name{did_you_mean(name, known)}"
+            raise UserError(problem, key="NAME", found=name, allowed="a name of `mlcl jobs`")
+    sources = dict.fromkeys(file for name in names for file in with_references(known[name].path))
+    targets = {to / source.relative_to(root): source.read_text(encoding="utf-8") for source in sources}
+    for target, text in targets.items():
+        if target.exists() and not force and not (target.is_file() and target.read_text() == text):
+            raise UserError("is there, and differs", file=target, allowed="another --to, or --force")
+    for target, text in targets.items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(target, text)
+    files = [str(target) for target in targets]
+    answer({"files": files}, *files, as_json=json)
+
+
+def _known() -> dict[str, PackagedFile]:
+    """All packaged files by name."""
+    return {name: its for kind in FOLDERS for name, its in packaged_files(kind).items()}

@@ -1,0 +1,105 @@
+"""Packaged files: the jobs, spaces, tables and cluster files of the package, which commands find by name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mlcl.errors import UserError, did_you_mean
+
+FOLDERS = {"job": "jobs", "space": "tune_spaces", "table": "tables", "cluster": "cluster"}
+"""The folder of each kind of file."""
+REFERENCE = re.compile(r"(?<![\w./-])(?:\.\./)?((?:jobs|tune_spaces)/)?([\w{}.-]+\.yaml)")
+"""A file that another one names, in a table also with variables, such as `../jobs/{data}_features.yaml`."""
+
+
+@dataclass(frozen=True)
+class PackagedFile:
+    """A packaged file.
+
+    Attributes:
+        kind: `job`, `space`, `table` or `cluster`.
+        name: The name by which commands find it: the file's name without `.yaml`.
+        path: Where it is.
+    """
+
+    kind: str
+    name: str
+    path: Path
+
+    @property
+    def shown(self) -> Path:
+        """The path, relative to the current folder if the file is below it."""
+        here = Path.cwd()
+        return self.path.relative_to(here) if self.path.is_relative_to(here) else self.path
+
+    @property
+    def about(self) -> str:
+        """The first sentence of the comment with which the file begins."""
+        text = self.path.read_text(encoding="utf-8").removeprefix("#!/usr/bin/env bash\n")
+        comment = re.match(r"(?:# [^\n]*\n)*", text)
+        words = " ".join(line.removeprefix("# ") for line in (comment[0] if comment else "").splitlines())
+        return re.split(r"(?<=\.) ", words, maxsplit=1)[0].rstrip(":")
+
+
+def packaged_root() -> Path:
+    """Returns the folder that has the folders of packaged files; in a clone it is the root of the clone."""
+    installed = Path(__file__).parents[1] / "packaged"
+    return installed if installed.is_dir() else Path(__file__).parents[2]
+
+
+def packaged_files(kind: str) -> dict[str, PackagedFile]:
+    """Returns the packaged files of a kind by name."""
+    folder = packaged_root() / FOLDERS[kind]
+    files = sorted(file for file in folder.rglob("*") if file.suffix in (".yaml", ".sbatch"))
+    found = [PackagedFile(kind, file.name.removesuffix(".yaml"), file) for file in files]
+    return {each.name: each for each in found}
+
+
+def find_file(kind: str, given: str | Path) -> Path:
+    """Returns the path of a file that is given by its path, or of a packaged file that is given by its name.
+
+    Args:
+        kind: `job`, `space`, `table` or `cluster`.
+        given: A path, or a name; a text with a suffix or with a folder is a path.
+
+    Raises:
+        UserError: For a name that is neither a file nor that of a packaged file.
+
+    Example:
+        >>> find_file("job", "icd10cm_ce").name
+        'icd10cm_ce.yaml'
+    """
+    path = Path(given)
+    if path.suffix or len(path.parts) != 1 or path.exists():
+        return path
+    known = packaged_files(kind)
+    if str(given) not in known:
+        problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(given), known)}"
+        raise UserError(problem, found=str(given), allowed="a file, or a name of `mlcl jobs`")
+    return known[str(given)].shown
+
+
+def is_packaged(given: str | Path) -> bool:
+    """Whether a file that `find_file` returned belongs to the installed package, and not to a clone."""
+    installed = Path(__file__).parents[1] / "packaged"
+    return Path(given).resolve().is_relative_to(installed)
+
+
+def with_references(file: Path) -> list[Path]:
+    """Returns a packaged file and all packaged files that it names, directly or through others.
+
+    A table names its jobs and spaces, and a job the job that it builds on.
+    """
+    found, waiting, root = dict[Path, None](), [file], packaged_root()
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        found[file] = None
+        text = re.sub(r"^\s*#.*$", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for folder, name in REFERENCE.findall(text):
+            pattern = re.sub(r"\{.*?\}", "*", name)
+            waiting += sorted((root / folder if folder else file.parent).glob(pattern))
+    return list(found)

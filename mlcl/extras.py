@@ -1,0 +1,55 @@
+"""The extras of the package: the modules of each, and the line that says which extra to install."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+EXTRAS = {
+    "train": (
+        "faiss", "filelock", "pandas", "PIL", "pyarrow", "pydantic", "pydantic_core", "safetensors", "scipy",
+        "simple_icd_10_cm", "sklearn", "threadpoolctl", "tokenizers", "yaml",
+    ),
+    "sweep": (
+        "cmaes", "jinja2", "markupsafe", "matplotlib", "mlflow", "optuna", "packaging", "psutil", "ray",
+        "rich", "sqlalchemy", "typer",
+    ),
+    "service": ("boto3", "flask_wtf", "psycopg"),
+    "images": ("torchvision",),
+    "transformers": ("transformers",),
+    "lora": ("peft",),
+}  # fmt: skip
+"""The modules that each extra of pyproject.toml adds to those of the extra in `INCLUDED`."""
+INCLUDED = {
+    "sweep": "train",
+    "service": "sweep",
+    "images": "train",
+    "transformers": "train",
+    "lora": "transformers",
+}
+
+
+def missing_extra(error: ImportError) -> str:
+    """Returns what to install for a module that an import did not find; empty if no extra has the module.
+
+    Example:
+        >>> missing_extra(ModuleNotFoundError("No module named 'ray'", name="ray"))
+        "needs the package ray: pip install 'mlcl[sweep]'"
+    """
+    module = (error.name or "").partition(".")[0]
+    extra = next((name for name, modules in EXTRAS.items() if module in modules), "")
+    return _line(module, extra) if extra else ""
+
+
+def missing_modules(extra: str) -> str:
+    """Returns what to install if a module of an extra is missing; empty if none is."""
+    names: list[str] = []
+    part: str | None = extra
+    while part is not None:
+        names += EXTRAS[part]
+        part = INCLUDED.get(part)
+    found = next((name for name in names if find_spec(name) is None), "")
+    return _line(found, extra) if found else ""
+
+
+def _line(module: str, extra: str) -> str:
+    return f"needs the package {module}: pip install 'mlcl[{extra}]'"

@@ -1,0 +1,48 @@
+"""A module that is missing is named with the extra that brings it."""
+
+import re
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+import mlcl
+from mlcl import extras
+
+PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [("ray.tune", "sweep"), ("yaml", "train"), ("flask_wtf", "service"), ("peft", "lora")],
+)
+def test_the_line_names_package_and_extra(module, extra):
+    error = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    package = module.partition(".")[0]
+    assert extras.missing_extra(error) == f"needs the package {package}: pip install 'mlcl[{extra}]'"
+
+
+def test_a_module_of_no_extra_has_no_line():
+    assert extras.missing_extra(ModuleNotFoundError("No module named 'x'", name="x")) == ""
+    assert extras.missing_extra(ImportError("cannot import")) == ""
+
+
+def test_a_function_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(extras.EXTRAS, "sweep", ("no_such_module",))
+    with pytest.raises(ImportError, match=r"^mlcl.compare needs the package no_such_module: pip install"):
+        _ = mlcl.compare
+    assert callable(mlcl.load_model)
+
+
+@pytest.mark.parametrize("extra", extras.EXTRAS)
+def test_modules_are_those_of_the_declared_packages(extra):
+    declared = PROJECT["optional-dependencies"][extra]
+    names = {re.match(r"[\w.-]+", each)[0].lower().replace("_", "-") for each in declared}
+    base = extras.INCLUDED.get(extra)
+    assert (f"mlcl[{base}]" in declared) == (base is not None)
+    installed = packages_distributions()
+    brought = {"pydantic_core": "pydantic", "markupsafe": "jinja2", "flask_wtf": "mlflow"}
+    for module in extras.EXTRAS[extra]:
+        found = {name.lower().replace("_", "-") for name in installed.get(module, ())}
+        assert found & names or brought.get(module) in names, module
