@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import optuna
 import pytest
+import ray
 from formula import Formula, in_process
 from mortal import Killed, Mortal, tear_file
 from sweep_contents import contents
@@ -22,7 +23,7 @@ from sweep_contents import contents
 from mlcl.config import JobConfig, load_space
 from mlcl.files import replace_text
 from mlcl.results import documents
-from mlcl.service.engine import command, engine, packing, trial
+from mlcl.service.engine import command, engine, trial
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
 from mlcl.service.process.signals import StopRequest
@@ -112,7 +113,7 @@ class World:
         patch.setattr(database, "SYNCHRONOUS", "OFF")
         patch.setattr(runs, "new_id", lambda: f"mlcl-20300101-000000-{next(_ids):06d}")
         patch.setattr(command, "ray_session", lambda *_, **__: nullcontext())
-        patch.setattr(packing.ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
+        patch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": {"CPU": 2.0}}])
         patch.setattr(engine, "BEAT_EVERY", float("inf"))  # a clock's events are not the sweep's
         patch.setattr(summary, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)

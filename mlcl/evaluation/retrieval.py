@@ -15,7 +15,6 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import faiss
 import numpy as np
 import torch
 from torch import Tensor
@@ -117,6 +116,8 @@ def available(rows: int, k_max: int) -> int:
 
 def _search(x_nD: Array, q_MD: Array, k: int) -> tuple[Array, Array]:
     """Returns distances and row numbers (M, k) of the k nearest rows of a block."""
+    import faiss  # late: a dry run searches nothing
+
     approximate_MF, found_MF = faiss.knn(q_MD, x_nD, min(len(x_nD), k + SLACK))
     distance_MK, index_MK = np.empty((len(q_MD), k), np.float32), np.empty((len(q_MD), k), np.int64)
     for first in range(0, len(q_MD), CHUNK):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 LEVEL = 0.95
 """The confidence level of intervals; tests have the significance level 1 - LEVEL."""
@@ -166,7 +166,7 @@ def _interval(d: Array, spread: float, random: np.random.Generator) -> tuple[tup
         return None, ""
     n, mean, error = d.size, float(d.mean()), spread / math.sqrt(d.size)
     if n < FEW:
-        reach = float(stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
+        reach = float(scipy.stats.t.ppf((1 + LEVEL) / 2, n - 1)) * error
         return (mean - reach, mean + reach), "t"
     drawn = d[random.integers(n, size=(RESAMPLES, n))]
     errors = np.maximum(drawn.std(axis=1, ddof=1) / math.sqrt(n), LEAST_ERROR * error)
@@ -182,7 +182,7 @@ def _sign_flip(steps: Array, seed: int) -> float:
     def total(x: Array, axis: int) -> Any:
         return np.round(x.sum(axis=axis))
 
-    found = stats.permutation_test(
+    found = scipy.stats.permutation_test(
         (steps,), total, permutation_type="samples", vectorized=True, n_resamples=RESAMPLES, rng=seed
     )
     return float(found.pvalue)
@@ -190,11 +190,11 @@ def _sign_flip(steps: Array, seed: int) -> float:
 
 def _signed_ranks(steps: Array, seed: int) -> float:
     """The p-value of the signed-rank test by sign flips, with ties and zeros; a zero has a rank, no sign."""
-    whole = 2 * stats.rankdata(np.abs(steps))  # halves, where there are ties, would be rounded
+    whole = 2 * scipy.stats.rankdata(np.abs(steps))  # halves, where there are ties, would be rounded
     return _sign_flip(np.sign(steps) * whole, seed)
 
 
 def _power(effect: float, n: int, risk: float) -> float:
     """The power of a two-sided paired t test over n pairs at the level `risk`, if `effect` is true."""
-    shift, limit = abs(effect) * math.sqrt(n), float(stats.t.ppf(1 - risk / 2, n - 1))
-    return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))
+    shift, limit = abs(effect) * math.sqrt(n), float(scipy.stats.t.ppf(1 - risk / 2, n - 1))
+    return float(scipy.stats.nct.sf(limit, n - 1, shift) + scipy.stats.nct.cdf(-limit, n - 1, shift))

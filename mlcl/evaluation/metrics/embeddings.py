@@ -14,7 +14,6 @@ Shapes: Q queries, K nearest items.
 """
 
 import numpy as np
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from mlcl.evaluation.embedded_rows import EmbeddedRows
 from mlcl.evaluation.metric import EmbeddingMetric
@@ -25,12 +24,18 @@ def nmi(rows: EmbeddedRows) -> float:
     """Normalised mutual information I(clusters; classes) / the mean of their entropies; NaN without rows."""
     if not len(rows.labels):
         return float("nan")
+    from sklearn.metrics import normalized_mutual_info_score  # late: most commands compute none
+
     return float(normalized_mutual_info_score(rows.classes, rows.clusters))
 
 
 def ari(rows: EmbeddedRows) -> float:
     """The adjusted Rand index of clusters and classes, 0 for chance and 1 if equal; NaN without rows."""
-    return float(adjusted_rand_score(rows.classes, rows.clusters)) if len(rows.labels) else float("nan")
+    if not len(rows.labels):
+        return float("nan")
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(rows.classes, rows.clusters))
 
 
 def average_precision_at(k: int) -> EmbeddingMetric:

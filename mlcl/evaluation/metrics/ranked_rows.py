@@ -10,7 +10,6 @@ Shapes: N rows, R rows with a label, L labels.
 from collections.abc import Callable
 
 import numpy as np
-from sklearn.metrics import coverage_error, label_ranking_loss, ndcg_score
 
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import LabelPrediction, position
@@ -55,13 +54,16 @@ def r_precision(prediction: LabelPrediction) -> float:
     return float((hits_N[size_N > 0] / size_N[size_N > 0]).mean())
 
 
-def of_labelled_rows(measure: Callable[[Array, Array], float]) -> Callable[[LabelPrediction], float]:
+def of_labelled_rows(name: str) -> Callable[[LabelPrediction], float]:
     """Returns a function that applies a metric of scikit-learn to the rows with a label.
 
-    The metric takes the true labels (R, L) and the probabilities (R, L).
+    The metric, of this name in `sklearn.metrics`, takes the true labels (R, L) and the probabilities (R, L).
     """
 
     def value(prediction: LabelPrediction) -> float:
+        from sklearn import metrics  # late: most commands compute none
+
+        measure: Callable[[Array, Array], float] = getattr(metrics, name)
         row_R, row_P = np.unique(prediction.row, return_inverse=True)
         if not len(row_R):
             return float("nan")
@@ -112,7 +114,7 @@ NDCG = Metric(
     summary="gain of a row's labels, discounted by their rank, over the best possible; ties averaged",
     source="scikit-learn, ndcg_score",
     group="ranking",
-    labels=of_labelled_rows(ndcg_score),
+    labels=of_labelled_rows("ndcg_score"),
     depth=2,
     ranks=True,
     masked=True,
@@ -123,7 +125,7 @@ COVERAGE_ERROR = Metric(
     source="scikit-learn, coverage_error",
     mode="min",
     group="ranking",
-    labels=of_labelled_rows(coverage_error),
+    labels=of_labelled_rows("coverage_error"),
     depth=2,
     ranks=True,
     masked=True,
@@ -134,7 +136,7 @@ RANKING_LOSS = Metric(
     source="scikit-learn, label_ranking_loss",
     mode="min",
     group="ranking",
-    labels=of_labelled_rows(label_ranking_loss),
+    labels=of_labelled_rows("label_ranking_loss"),
     depth=2,
     ranks=True,
     masked=True,

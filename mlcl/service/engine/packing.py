@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import ray
-
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.service.engine.budget import Budget, check_budget
@@ -141,6 +139,8 @@ class Resources:
         for nodes that an autoscaler adds. Otherwise raises UserError if no training fits, since Ray would
         wait silently and forever. A fraction of a GPU is never spread over two GPUs.
         """
+        import ray  # late: a dry run needs none
+
         alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         workers, gpus = job.train.workers, _gpus(alive, self.gpus, job.train.device)
         _check(workers, self.cpus, gpus)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from mlcl.training.features.extractor import Contents, Kind, Matrix
 TERMS, IDF = "terms.json", "idf.npy"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tfidf:
     """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then x_n gets unit length.
 
@@ -31,12 +33,21 @@ class Tfidf:
     alphabetically. Source: scikit-learn's TfidfVectorizer with sublinear_tf.
     """
 
-    vectorizer: Any
+    section: TfidfInput
+    terms: list[str]
+    idf_F: NDArray[np.float32]
+
+    @cached_property
+    def vectorizer(self) -> Any:
+        """The fitted vectorizer of scikit-learn."""
+        found = _vectorizer(self.section, vocabulary=self.terms)
+        found.idf_ = self.idf_F
+        return found
 
     @property
     def columns(self) -> int:
         """The number of columns F."""
-        return len(self.vectorizer.idf_)
+        return len(self.terms)
 
     def __call__(self, contents: Sequence[str]) -> Matrix:
         """Returns the sparse rows (N, F) float32 of texts."""
@@ -48,9 +59,8 @@ class Tfidf:
 
     def save(self, folder: Path) -> None:
         """Writes the n-grams in column order and their idf (F,) float32."""
-        terms = self.vectorizer.get_feature_names_out().tolist()
-        (folder / TERMS).write_text(json.dumps(terms, ensure_ascii=False), encoding="utf-8")
-        np.save(folder / IDF, self.vectorizer.idf_.astype(np.float32))
+        (folder / TERMS).write_text(json.dumps(self.terms, ensure_ascii=False), encoding="utf-8")
+        np.save(folder / IDF, self.idf_F)
 
 
 def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
@@ -66,24 +76,17 @@ def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfi
     except ValueError as error:
         raise UserError("no word in the training texts", key="encoder.tfidf", found=error) from None
     order = np.argsort(fitted.idf_, kind="stable")
-    return _of(section, fitted.get_feature_names_out()[order].tolist(), fitted.idf_[order].astype(np.float32))
+    terms = fitted.get_feature_names_out()[order].tolist()
+    return Tfidf(section, terms, fitted.idf_[order].astype(np.float32))
 
 
 def _load(section: TfidfInput, folder: Path, _: torch.device) -> Tfidf:
     terms = json.loads((folder / TERMS).read_text(encoding="utf-8"))
-    return _of(section, terms, np.load(folder / IDF, allow_pickle=False))
-
-
-def _of(section: TfidfInput, terms: list[str], idf_F: NDArray[np.float32]) -> Tfidf:
-    vectorizer = _vectorizer(section, vocabulary=terms)
-    vectorizer.idf_ = idf_F
-    return Tfidf(vectorizer)
+    return Tfidf(section, terms, np.load(folder / IDF, allow_pickle=False))
 
 
 def _state(_: TfidfInput) -> object:
-    import sklearn
-
-    return {"scikit-learn": sklearn.__version__}
+    return {"scikit-learn": version("scikit-learn")}
 
 
 TFIDF = Kind(_fit, _load, _state, learns=True)

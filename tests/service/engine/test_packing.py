@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import ray
 
 from mlcl.errors import UserError
 from mlcl.service.engine import packing
@@ -19,7 +20,7 @@ def room(monkeypatch):
     def pack(nodes, *, workers=1, device="auto", most=10**6, grows=False, **share):
         told = [{"Alive": True, "Resources": its} for its in nodes]
         dead = {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 64.0}}
-        monkeypatch.setattr(packing.ray, "nodes", lambda: [*told, dead])
+        monkeypatch.setattr(ray, "nodes", lambda: [*told, dead])
         monkeypatch.setattr(packing, "on_cluster", lambda: grows)
         job = SimpleNamespace(train=SimpleNamespace(workers=workers, device=device))
         return Resources(**share).pack(job, most)
