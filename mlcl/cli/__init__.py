@@ -1,1 +1,1 @@
-"""The command line: parsing, printing and exit codes; no logic."""
+"""The command line: parses arguments, prints results and sets exit codes. Other packages do the work."""

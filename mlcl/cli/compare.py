@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from mlcl.results.training_result import TrainingResult
 
 ROWS = 9
-"""Values of the key that `mlcl effect` prints."""
+"""The number of values of the key that `mlcl effect` prints."""
 BARS = "▏" + 16 * "█"
-"""The bar of the largest expected score."""
+"""The bar that `mlcl effect` prints for the largest expected score."""
 SCORE = "score"
 WIDE_RANGE = 10.0
-"""The ratio of largest and smallest value from which on a key is taken by its logarithm."""
+"""The ratio of a key's largest and smallest value from which on the logarithms of the values are used."""
 
 What = Annotated[
     list[str],
@@ -55,7 +55,7 @@ def compare(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Compare settings by a metric: difference, interval, verdict, and what would decide."""
+    """Compare settings by a metric: difference, interval, verdict, and how many runs or rows would decide."""
     if markdown + latex + json > 1:
         raise UserError("one form at a time", key="--markdown, --latex, --json", found="several")
     from mlcl.results.comparison import compare_settings
@@ -75,7 +75,7 @@ def compare(
 
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """Metrics without each block of test rows, from the predictions of a training in the home."""
+    """Returns the test metrics of a training without each block of rows; empty if its folder is not here."""
     tested = [name for name in names if "test/" in name]
     if not tested or not folder.is_dir():
         return {}
@@ -90,7 +90,7 @@ def posthoc(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Score every k, lambda and tau of the neighbours from one retrieval; choose on validation."""
+    """Score finished runs at every k, lambda and tau of the neighbours; choose the best on validation."""
     from mlcl.results.posthoc import score_posthoc
     from mlcl.results.runs import Runs
     from mlcl.results.settings import find_settings
@@ -134,7 +134,7 @@ def effect(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """The score expected over a key: a Gaussian process through the complete trials."""
+    """Print the score expected over a key, from a Gaussian process that is fitted to the complete trials."""
     from mlcl.results.documents import local_sweep
 
     its = local_run(home, sweep)
@@ -165,7 +165,7 @@ def effect(
 
 
 def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
-    """A row for each trial with a score: the numbers among its settings that vary, and SCORE."""
+    """Returns a frame with a row for each trial that has a score: SCORE, and the numbers that vary."""
     import pandas as pd
 
     rows = [
@@ -183,7 +183,10 @@ def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
 
 
 def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) -> tuple[pd.DataFrame, int]:
-    """The expected score over the first of the keys, the others held. Raises UserError for few trials."""
+    """Returns the expected score over the first of the keys, and the number of trials that have all keys.
+
+    `fixed` has the values of the other keys. Raises UserError if there are too few trials.
+    """
     import numpy as np
     import pandas as pd
 
@@ -202,7 +205,7 @@ def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) ->
 
 
 def _key(word: str, frame: pd.DataFrame) -> str:
-    """The whole key that ends so. Raises UserError for none and for several."""
+    """Returns the key that is `word` or ends with it. Raises UserError if none or several do."""
     known = [str(name) for name in frame if name != SCORE]
     found = [key for key in known if key == word or key.endswith(f".{word}")]
     if len(found) != 1:

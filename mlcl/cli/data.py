@@ -45,15 +45,15 @@ def _needs(source: Any) -> str:
 
 
 class _SourceHelp(typer.core.TyperCommand):
-    """A command whose help has the options of the source that the line names."""
+    """A command whose help includes the options of the source that the command line names."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keeps the line: help is asked for before its words are parsed."""
+        """Stores the arguments before they are parsed, since `--help` is handled while they are parsed."""
         ctx.meta["line"] = list(args)
         return super().parse_args(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The command's help, and below it the source's options."""
+        """Prints the help of the command and the options of the source."""
         from mlcl.data import SOURCES
 
         super().format_help(ctx, formatter)
@@ -94,7 +94,7 @@ def check(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check every row: hashes, ids, splits, labels, texts, images. Names the first bad row."""
+    """Check every row of a data set: hashes, ids, splits, labels, texts, images. Names the first bad row."""
     from mlcl.data.validation import check as check_data
 
     its = check_data(path, allow_untrained)
@@ -112,7 +112,7 @@ def _notes(notes: Iterable[str]) -> list[str]:
 
 @app.command()
 def describe(path: Place, json: Json = False) -> None:
-    """Rows, labels, imbalance and lengths of a data set."""
+    """Describe a data set: rows, labels, imbalance and sizes of texts, images or vectors."""
     from mlcl.data.description import describe as describe_data
     from mlcl.data.description import in_words
 

@@ -1,4 +1,4 @@
-"""`mlcl init`: a job and a space for a file of data."""
+"""`mlcl init`: writes a job and a space for a file of data."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def init(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Look at data, say what is there, and write job.yaml, space.yaml and a README with the next commands."""
+    """Inspect data, print what it is, and write job.yaml, space.yaml and a README with the next commands."""
     from mlcl.service.starter.starter import start
     from mlcl.service.starter.table_options import UserOptions
 
@@ -93,7 +93,7 @@ def init(
 
 
 def _names(given: str | None) -> tuple[str, ...]:
-    """Names between commas, or the lines of a file."""
+    """Returns names that are separated by commas, or the lines of a file."""
     if given is None:
         return ()
     file = Path(given)

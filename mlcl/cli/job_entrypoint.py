@@ -1,6 +1,7 @@
-"""Runs a submitted command on the cluster, after it has resolved the references to secrets.
+"""Resolves references to secrets on the cluster, and then runs the submitted command.
 
-The references come in a variable; the secrets are in no description, log or file of the job.
+The references are passed in an environment variable. The secrets do not appear in a description, log or file
+of the job.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from mlcl.service.jobs.submit import REFERENCES
 
 
 def read_references() -> None:
-    """Sets each variable that MLCL_REFERENCES names. Raises UserError for a secret that is missing."""
+    """Sets the variables that MLCL_REFERENCES names to their secrets. Raises UserError if one is missing."""
     try:
         tree = json.loads(os.environ.get(REFERENCES, "{}"))
         references = {str(name): Reference.model_validate(its) for name, its in tree.items()}

@@ -1,4 +1,4 @@
-"""`mlcl submit`, `status`, `logs`, `stop` and `resume`: commands as jobs on a cluster."""
+"""`mlcl submit`, `status`, `logs`, `stop` and `resume`: run commands as jobs on a cluster."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from mlcl.service.jobs import JobsClient, JobView
 
 SERVICE = Path("service") / "cluster.yaml"
-"""The cluster file that `mlcl up` writes under the home."""
+"""The path of the cluster file that `mlcl up` writes, relative to the home."""
 
 ClusterFile = Annotated[
     Path | None,
     typer.Option("--cluster", envvar="MLCL_CLUSTER", help="Cluster file; default: the one of `mlcl up`."),
 ]
 STOP_WAIT = 120.0
-"""Seconds that `mlcl stop` waits for a job's checkpoint and end."""
+"""The number of seconds that `mlcl stop` waits until the job has written a checkpoint and has ended."""
 MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Options that `mlcl resume` does not know are those of the command that it resumes."""
+"""Settings of the parser of `mlcl resume`, by which unknown options belong to the resumed command."""
 WORDS = MORE | {"allow_interspersed_args": False}
-"""All words behind the submitted command belong to it."""
+"""Settings of the parser of `mlcl submit`, by which all words after the submitted command belong to it."""
 
 Id = Annotated[str, typer.Argument(help="The id that `mlcl submit` printed.")]
 Force = Annotated[bool, typer.Option("--force", help="Also a job that another user submitted.")]
@@ -53,7 +53,7 @@ def submit(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Run a command on a cluster: mlcl submit [OPTIONS] run|sweep|reproduce ARGUMENTS."""
+    """Run a command on a cluster: mlcl submit [OPTIONS] run|baseline|sweep|reproduce ARGUMENTS."""
     from mlcl.cli.submit_checks import check_words, submission_plan, with_share
     from mlcl.service.jobs import submit as submit_job
 
@@ -78,7 +78,7 @@ def status(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """A job, or the service on this machine. Exit status 0 where all is well, else that of the state."""
+    """Show a job, or the service on this machine. The exit status is 0 if all is well, else by the state."""
     if id is None:
         raise typer.Exit(print_service_status(home, as_json=json))
     client = client_of(cluster, home)
@@ -113,7 +113,7 @@ def stop(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Stop a job: it writes a checkpoint and its state first."""
+    """Stop a job, which first writes a checkpoint and its state."""
     from mlcl.service.jobs.client import check_owner
 
     client = client_of(cluster, home)
@@ -138,7 +138,7 @@ def resume(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Go on with a job that was stopped, failed or killed; further options are added: --trials 64."""
+    """Resume a job that was stopped, failed or killed. Further options are added, such as --trials 64."""
     from mlcl.cli.submit_checks import check_words
     from mlcl.service.jobs import resume as resume_job
 
@@ -149,7 +149,7 @@ def resume(
 
 
 def _app(context: typer.Context) -> TyperGroup:
-    """The command line itself, which parses the submitted command, too."""
+    """Returns the command line `mlcl`, which also parses the submitted command."""
     app = context.find_root().command
     assert isinstance(app, TyperGroup)
     return app
@@ -171,7 +171,7 @@ def _follow(client: JobsClient, id: str) -> None:
 
 
 def client_of(given: Path | None, home: Path) -> JobsClient:
-    """A client of the named cluster, or of the local service. Raises UserError where neither is there."""
+    """Returns a client of the given cluster or of the local service. Raises UserError if there is neither."""
     from mlcl.service.jobs import JobsClient
 
     file = given or home / SERVICE
@@ -182,7 +182,7 @@ def client_of(given: Path | None, home: Path) -> JobsClient:
 
 
 def _job(client: JobsClient, id: str, home: Path) -> JobView:
-    """The job of an id. Raises UserError where the cluster does not know it, or no longer."""
+    """Returns the job with this id. Raises UserError if the cluster does not know it, or no longer does."""
     from mlcl.service.jobs import known_submissions
 
     view = client.find(id)
@@ -193,7 +193,7 @@ def _job(client: JobsClient, id: str, home: Path) -> JobView:
 
 
 def known_jobs(client: JobsClient, home: Path) -> list[JobView]:
-    """The jobs of the cluster. Prints those that were submitted to it from here and that it does not know."""
+    """Returns the jobs of the cluster. Prints the ids of jobs from this home that it no longer knows."""
     from mlcl.service.jobs import known_submissions
 
     views, cluster = client.jobs(), str(client.file.resolve())
@@ -205,7 +205,7 @@ def known_jobs(client: JobsClient, home: Path) -> list[JobView]:
 
 
 def jobs_table(views: Iterable[JobView]) -> Table:
-    """The table of jobs, a row for each."""
+    """Returns a table with a row for each job."""
     heads = ("id", "state", "command", "user", "started (UTC)", "took", "attempts")
     rows = (
         (v.id, v.state, shlex.join(v.command), v.user, _time(v.started), _took(v), str(v.attempts))
@@ -229,7 +229,7 @@ def _described(view: JobView, client: JobsClient) -> dict[str, object]:
 
 
 def job_tree(view: JobView) -> dict[str, Any]:
-    """A job as JSON."""
+    """Returns a job as a dict for JSON."""
     return {name: value for name, value in asdict(view).items() if name != "metadata"}
 
 

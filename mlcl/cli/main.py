@@ -1,6 +1,6 @@
-"""`mlcl`: the commands and their exit codes.
+"""The command line `mlcl`, with all commands and their exit codes.
 
-0 done, 2 usage or bad input, 3 ran but failed, 4 budget reached, 130 stopped.
+The exit codes are: 0 done, 2 usage or bad input, 3 ran but failed, 4 budget reached, 130 stopped.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mlcl.service.process.limits import too_few_addresses
 from mlcl.tracking.uri import KEY, shown
 
 MAX_PROBLEM = 500
-"""Characters of an unexpected error that its line has."""
+"""The largest number of characters of an unexpected error that are printed."""
 DENIED = "no permission"
 FULL, NO_LOCKS = "no space left on the device", "give a --home on a disk with file locks: there are none"
 DISK_FAULTS = {
@@ -53,9 +53,9 @@ DISK_FAULTS = {
     errno.EFBIG: "larger than `ulimit -f` or the disk allows",
     errno.EXDEV: "give a --home on a disk that renames: this one does not,",
 }
-"""The problem in the line of an error, by the number of the system's error."""
+"""The messages for errors of the operating system, keyed by `errno`."""
 STORE_AWAY = "INTERNAL_ERROR"
-"""The `error_code` of MLflow's exception for a server that does not answer, or answers 500."""
+"""The `error_code` of MLflow's exception if a server does not answer, or answers with status 500."""
 
 app = typer.Typer(
     name="mlcl",
@@ -105,7 +105,7 @@ COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
         "baselines": (plugins.listing("baselines"), "mlcl baselines"),
     },
 }
-"""Every command with an example, by its group in `mlcl --help`."""
+"""The groups of `mlcl --help`, with the function and an example of each command."""
 for _group, _commands in COMMANDS.items():
     for _name, (_command, _example) in _commands.items():
         app.command(
@@ -131,7 +131,7 @@ def _options(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Options of `mlcl` itself."""
+    """Takes the options of `mlcl` itself."""
 
 
 def main() -> None:
@@ -152,7 +152,7 @@ def main() -> None:
 
 
 def _problem(error: Exception) -> str:
-    """The error on one line. Prints the trace of an unknown one, unless a note names a file that has it."""
+    """Returns the error as one line. Prints the traceback of an unexpected error, unless a file has it."""
     if isinstance(error, MachineError):
         return str(error)
     if isinstance(error, ImportError) and (text := missing_extra(error)):
@@ -163,7 +163,7 @@ def _problem(error: Exception) -> str:
     if not (limit or getattr(error, "error_code", "") == STORE_AWAY or getattr(error, "__notes__", ())):
         traceback.print_exc()
     problem = limit or " ".join(f"{type(error).__name__}: {error}".split())
-    # MLflow's errors have the address of the tracking server, with its password.
+    # MLflow's errors contain the URI of the tracking server, which may have a password.
     uri = os.environ.get(KEY)
     safe = problem.replace(uri.rstrip("/"), shown(uri).rstrip("/")) if uri else problem
     return safe if limit else safe[:MAX_PROBLEM]

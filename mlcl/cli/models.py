@@ -1,4 +1,4 @@
-"""`mlcl export` and `mlcl predict`: a trained model as a folder of its own, and its labels for new data."""
+"""`mlcl export` and `mlcl predict`: write a trained model to a folder, and predict labels with it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def predict(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Label texts or images. A data set with the model's labels is scored as the run was."""
+    """Predict labels of texts or images. A data set with the model's labels is also scored like the run."""
     from mlcl.data.tables.files import Dialect
     from mlcl.training.export import load_model
     from mlcl.training.export.labelling import SPLIT, Labelling
@@ -136,7 +136,7 @@ def predict(
 
 
 def _folder(model: str, home: Path, stack: ExitStack) -> Path:
-    """The folder of a model; a registered one is fetched into a folder that is removed with the stack."""
+    """Returns the folder of a model. A registered model is downloaded to a folder that `stack` removes."""
     if not model.startswith("models:"):
         return Path(model)
     from mlcl.tracking import Tracker

@@ -1,7 +1,7 @@
-"""The options that several commands have, and the shell's completion of their values.
+"""The options that several commands have, and functions for the shell's completion of their values.
 
-A function of completion returns the candidates that begin with the typed text, none where a file or a name
-cannot be read: completion prints no errors.
+These functions return the candidates that begin with the typed text. They return none if a file or a name
+cannot be read, since completion prints no errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DEFAULT_HOME = Path("outputs")
 
 
 def local_names(incomplete: str) -> list[str]:
-    """For the shell's completion: the names of the sweeps and tables of a home."""
+    """Completes the name of a sweep or table of the home."""
     records = (
         record for kind in ("sweeps", "tables") for _, record in RunFolders(home_in_shell(), kind).records()
     )
@@ -32,7 +32,7 @@ def local_names(incomplete: str) -> list[str]:
 
 
 def job_keys(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell's completion: `key.path=` for each key of the job file that was typed before."""
+    """Completes `key.path=` to a key of the job file that was typed before."""
     from mlcl.config import dump_job, flatten, load_job
 
     try:
@@ -43,7 +43,7 @@ def job_keys(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def metric_names(incomplete: str) -> list[str]:
-    """For the shell's completion: the names of all metrics, alone and after `val/` and `test/`."""
+    """Completes the name of a metric, without a split or after `val/` or `test/`."""
     from mlcl.plugins import registry
 
     names = list(registry("metrics"))
@@ -51,12 +51,12 @@ def metric_names(incomplete: str) -> list[str]:
 
 
 def home_in_shell() -> Path:
-    """The home in which completion looks up names: that of MLCL_HOME, or the default."""
+    """Returns the home in which completion looks up names: MLCL_HOME, or the default."""
     return Path(os.environ.get("MLCL_HOME", DEFAULT_HOME))
 
 
 def beginning(incomplete: str, candidates: Iterable[str]) -> list[str]:
-    """The candidates that begin with the typed text."""
+    """Returns the candidates that begin with the typed text, sorted and without duplicates."""
     return sorted({each for each in candidates if each.startswith(incomplete)})
 
 
@@ -69,7 +69,7 @@ def is_typed(context: typer.Context, option: str) -> bool:
 def reject_typed_secrets(
     context: typer.Context, option: typer.CallbackParam, value: str | None
 ) -> str | None:
-    """The callback of an option that is a URL: raises UserError for a typed one with a password in it."""
+    """Returns the URL that an option has. Raises UserError if it was typed and contains a password."""
     if value is None or not is_typed(context, str(option.name)):
         return value
     from mlcl.tracking.uri import shown
@@ -85,7 +85,7 @@ def reject_typed_secrets(
 
 
 def check_writable(file: Path, key: str) -> None:
-    """Raises UserError where a file that the option `key` names cannot be written."""
+    """Raises UserError if the file that the option `key` names cannot be written."""
     if file.exists() and not file.is_file():
         raise UserError("is no file", file=file, key=key)
     try:
@@ -95,7 +95,7 @@ def check_writable(file: Path, key: str) -> None:
 
 
 def _checked(home: Path) -> Path:
-    """Refuses a file, and a home that a later mlcl has written to, before the command starts."""
+    """Returns the home. Raises UserError if it is a file, or if a later version of mlcl has written to it."""
     if home.is_file():
         raise UserError("is a file", key="--home", found=home, allowed="a folder, which need not be there")
     Database(home).check_version()
@@ -155,7 +155,7 @@ Home = Annotated[
 
 
 def resources_of(cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
-    """The resources of a command from its options. Raises UserError for a budget that cannot be parsed."""
+    """Returns the resources that options give. Raises UserError if the budget cannot be parsed."""
     from mlcl.service.engine.budget import parse_budget
     from mlcl.service.engine.packing import Resources
 

@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     Report = RunReport | SweepResult | TableResult
 
 PLAIN_WIDTH = 155
-"""Width of a table in characters where the output is no terminal."""
+"""The width of a table in characters if standard output is not a terminal."""
 GAP = 2
-"""Spaces between two columns."""
+"""The number of spaces between two columns."""
 
 
 class _Progress(Console):
-    """A console that goes silent when its reader ends, where rich would end the command."""
+    """A console for standard error that becomes silent if the reader of its pipe ends; rich would exit."""
 
     @property
     def file(self) -> IO[str]:
-        """Standard error, or the terminal while `stderr_to_file` has sent standard error to a file."""
+        """Standard error; while `stderr_to_file` redirects it, the original standard error."""
         return own_stderr() or super().file
 
     @file.setter
@@ -51,18 +51,18 @@ class _Progress(Console):
         self._file = new_file
 
     def on_broken_pipe(self) -> None:
-        """Called by rich when the reader has ended."""
+        """Makes the console silent. Rich calls this when the reader of the pipe has ended."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 errors = _Progress(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
-"""On a terminal lines break at words; elsewhere they stay whole."""
+"""The console for standard error. Long lines are wrapped at words only if it is a terminal."""
 results = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 class Exit(IntEnum):
-    """Exit statuses."""
+    """The exit statuses of `mlcl`."""
 
     DONE = 0
     BAD_INPUT = 2
@@ -82,14 +82,14 @@ EXIT_OF = {
 
 
 def again(*more: str) -> str:
-    """A text that says how to continue this command, with `more` options; on a cluster by its id."""
+    """Returns how to continue this command with the options `more`; a cluster job is named by its id."""
     id = submitted_id()
     words = ["the same command", "with"] if id is None else [f"mlcl resume {id}"]
     return " ".join([*(words if more else words[:1]), *more])
 
 
 def fail(error: UserError | str, *, as_json: bool = False) -> Exit:
-    """Prints why a command failed, for `--json` also as a document. Returns the exit status."""
+    """Prints the error of a command, with `as_json` also as a JSON document, and returns the exit status."""
     if isinstance(error, UserError):
         status, text, tree = Exit.BAD_INPUT, f"error: {error.line()}", error.as_dict()
     else:
@@ -103,8 +103,8 @@ def fail(error: UserError | str, *, as_json: bool = False) -> Exit:
 def finish(report: Report, name: str, home: Path, complete: str = "", *, failed: bool = False) -> NoReturn:
     """Ends the command of the run, sweep or table `name` with the exit status of its state.
 
-    Prints how many logs are undelivered, and how to go on, or the line `complete` where nothing is left to
-    do. A COMPLETE one that `failed` gives the status of a failure.
+    First prints how many logs were not delivered, and how to continue. In the state COMPLETE it prints the
+    line `complete` instead of how to continue; if `failed` is set, the exit status is then FAILED.
     """
     if count := report.undelivered:
         logs = "1 log is" if count == 1 else f"{count} logs are"
@@ -129,7 +129,7 @@ def print_json(tree: Mapping[str, Any]) -> None:
 
 
 def answer(tree: Mapping[str, Any], *shown: str | Table, as_json: bool) -> None:
-    """Prints a result: texts and tables for people, or the document `tree` for machines."""
+    """Prints a result: the texts and tables `shown`, or `tree` as a JSON document."""
     if as_json:
         print_json(tree)
         return
@@ -149,7 +149,7 @@ def print_tree(tree: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: bool) -> None:
-    """Prints a resolved job: as a job file that says in comments where each value is from, or as JSON."""
+    """Prints a resolved job: as a job file with comments that give the origin of values, or as JSON."""
     if as_json:
         print_json(dump_job(job))
     else:
@@ -158,7 +158,7 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
 
 
 def answer_to(question: str, option: str) -> str:
-    """Asks and returns the typed answer. Raises UserError, which names `option`, where the input ends."""
+    """Asks a question and returns the typed answer. Raises UserError, which names `option`, without input."""
     try:
         return input(f"{question}: ").strip()
     except EOFError:
@@ -167,7 +167,7 @@ def answer_to(question: str, option: str) -> str:
 
 
 def tell(text: str) -> None:
-    """Prints a line of a result; on a terminal it breaks at words."""
+    """Prints a line of a result. It is wrapped at words only on a terminal."""
     results.print(text, markup=False, soft_wrap=not sys.stdout.isatty())
 
 
@@ -177,12 +177,12 @@ def say(text: str) -> None:
 
 
 def metrics_table(metrics: Mapping[str, float], title: str) -> Table:
-    """A table of a training's final metrics: a row for each metric, columns for validation and test."""
+    """Returns a table of a training's final metrics, with columns for validation and test."""
     rows = []
     for name in sorted({_family(key) for key in metrics} - {""}):
         lead, slash, metric = name.rpartition("/")
         values = [metrics.get(f"{lead}{slash}{split}/{metric}") for split in ("val", "test")]
-        # The name may contain that of an aspect, which comes from the data.
+        # The name may contain the name of an aspect, which comes from the data.
         rows.append([printable(name), *("" if value is None else f"{value:.4f}" for value in values)])
     return boxed_table(("metric", "validation", "test"), rows, title, right=("validation", "test"))
 
@@ -207,7 +207,7 @@ def boxed_table(
     fold: bool = False,
     box: Box | None = HEAVY_HEAD,
 ) -> Table:
-    """A table of texts with lines around them; the columns with a head in `right` are aligned right."""
+    """Returns a table of texts with ruled lines. Columns with a head in `right` are aligned right."""
     table = Table(title=escape(title), title_justify="left", box=box)
     for head in heads:
         justify: JustifyMethod = "right" if head in right else "left"
@@ -226,9 +226,11 @@ def fitted_table(
     texts: Container[int] = (0,),
     console: Console = results,
 ) -> Table:
-    """A table without lines, of as many columns as fit; the columns at the indices `texts` wrap at words.
+    """Returns a table without ruled lines that fits the console.
 
-    The column of the largest rank goes first. One of rank 0 stays, and is folded where it does not fit.
+    If the table is too wide, columns are dropped, those with the largest rank in `ranks` first. Columns of
+    rank 0 are kept, and are folded if they do not fit. Columns at the indices `texts` are aligned left and
+    wrapped at words.
     """
 
     def table(kept: Iterable[int], title: str = "", *, fold: bool = False) -> Table:
@@ -250,6 +252,6 @@ def fitted_table(
 
 
 def _width(table: Table) -> int:
-    """The width that a table needs, however narrow the terminal is."""
+    """Returns the smallest width of a table, which does not depend on the width of the terminal."""
     wide = Console(width=10_000)
     return Measurement.get(wide, wide.options, table).minimum

@@ -1,4 +1,4 @@
-"""`mlcl jobs`: the jobs, spaces, tables and cluster files that the package brings."""
+"""`mlcl jobs`: lists and copies the packaged jobs, spaces, tables and cluster files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(help="List or copy the packaged jobs, spaces, tables and clust
 
 @app.callback(invoke_without_command=True)
 def list_files(context: typer.Context, json: Json = False) -> None:
-    """List the packaged jobs, spaces, tables and cluster files; commands take their names for files."""
+    """List the packaged jobs, spaces, tables and cluster files. Commands accept these names as files."""
     if context.invoked_subcommand is not None:
         return
     found = _known()
@@ -36,7 +36,7 @@ def copy(
     force: Annotated[bool, typer.Option("--force", help="Replace files that differ.")] = False,
     json: Json = False,
 ) -> None:
-    """Copy packaged files, and those that they build on, to change them."""
+    """Copy packaged files, and the packaged files that they name, so that you can change them."""
     known, root = _known(), packaged_root()
     for name in names:
         if name not in known:
@@ -55,5 +55,5 @@ def copy(
 
 
 def _known() -> dict[str, PackagedFile]:
-    """All packaged files by name."""
+    """Returns all packaged files, keyed by their names."""
     return {name: its for kind in FOLDERS for name, its in packaged_files(kind).items()}

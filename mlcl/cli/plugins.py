@@ -1,4 +1,4 @@
-"""`mlcl losses` and its like: every plugin that can be used, built in or from outside."""
+"""`mlcl losses`, `metrics`, `encoders` and `baselines`: list all plugins, built in or from other packages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LISTS = {
     "encoders": "List the encoders: what they read, their keys in a job, the packages they need.",
     "baselines": "List the baselines: what they are, and what they read of a data set.",
 }
-"""The help of the commands that list plugins, by the kind of plugin."""
+"""The help texts of the commands that list plugins, keyed by the kind of plugin."""
 
 
 def listing(plural: str) -> Callable[..., None]:
-    """The command that lists the plugins of a kind, or shows one in full."""
+    """Returns the command that lists the plugins of a kind, or shows one in full."""
 
     def command(name: Name = None, json: Json = False) -> None:
         show(plural, name, as_json=json)
@@ -52,7 +52,7 @@ def show(plural: str, name: str | None, *, as_json: bool) -> None:
     for each in kind:
         try:
             listed[each] = described(each)
-        except PluginError as error:  # one that cannot be used must not hide the others
+        except PluginError as error:  # the list also has plugins that cannot be used
             listed[each] = {"what": f"cannot be used: {error}", "from": kind.origins()[each]}
     columns = dict.fromkeys(column for its in listed.values() for column in its)
     rows = ([_cell(name), *(_cell(its.get(column)) for column in columns)] for name, its in listed.items())
@@ -69,7 +69,7 @@ def options_table(title: str, section: type[BaseModel]) -> None:
 
 
 def _described(plural: str, its: Any) -> dict[str, Any]:
-    """A plugin of a kind as a tree."""
+    """Returns a plugin of a kind as a dict."""
     if plural == "losses":
         options = {
             name: {"default": option.default, "allowed": str(option.allowed)}
@@ -92,7 +92,7 @@ def _described(plural: str, its: Any) -> dict[str, Any]:
 
 
 def _keys(section: type[BaseModel], but: str = "name") -> dict[str, Any]:
-    """The keys of a section of a job, but for the one that names the plugin."""
+    """Returns the keys of a section, except the key `but`, with their defaults, types and meanings."""
     return {
         field.alias or name: {
             "default": _default(field),

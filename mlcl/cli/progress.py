@@ -1,4 +1,4 @@
-"""Progress of a training, a sweep or a table: live on a terminal, plain lines elsewhere, or JSON lines."""
+"""Shows the progress of a training, a sweep or a table: live on a terminal, else as plain or JSON lines."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from mlcl.training.events import Event
 
 REDRAWS_A_SECOND = 2.0
 ENDED_SHOWN = 5
-"""Trainings that ended last and stay in the table."""
+"""The number of trainings that ended last and are still shown in the table."""
 AROUND = 8
-"""Lines of the terminal that the rows leave free: title, header, borders, the line below, a prompt."""
+"""The number of terminal lines for all but rows: title, header, borders, the line below, a prompt."""
 BESIDE = 53
-"""Columns of the terminal for all but labels and settings."""
+"""The number of terminal columns for all but labels and settings."""
 SECTIONS = re.compile(r"\b(?:train|encoder|evaluation)\.")
-"""Left out of the keys: there is little room."""
+"""The pattern of sections that are left out of keys, since the table is narrow."""
 LEAST = 16
-"""Fewest columns for settings: where fewer are left, they are not shown."""
+"""The smallest number of terminal columns for settings. If fewer are left, settings are not shown."""
 STYLES = {State.COMPLETE: "green", State.FAILED: "red", State.PRUNED: "yellow"}
 
 
 class RunProgress:
     """A listener of one training that shows epoch, step, loss, throughput and the time left.
 
-    It is a context manager.
+    The listener is also a context manager.
     """
 
     def __init__(self) -> None:
@@ -80,21 +80,21 @@ class RunProgress:
 
 
 def progress_view(*, as_json: bool) -> AbstractContextManager[ProgressListener]:
-    """A watcher of a sweep or table: prints JSON lines, a live table on a terminal, or else plain lines."""
+    """Returns a listener of a sweep or table that prints JSON lines, a live table, or plain lines."""
     if as_json:
         return nullcontext(print_event)
     return SweepTable() if is_interactive() else nullcontext(plain_lines(say))
 
 
 def print_event(event: ProgressEvent) -> None:
-    """A watcher that prints every event as one JSON object on a line of standard error."""
+    """Prints an event as one JSON object on a line of standard error."""
     errors.out(json.dumps(document(event), allow_nan=False), highlight=False)
 
 
 class SweepTable:
-    """A watcher that shows the trainings that run and that ended last in a live table; a context manager.
+    """A listener that shows the running trainings and those that ended last in a live table.
 
-    Notes and failures are printed above the table, where they stay.
+    Notes and failures are printed above the table and are not erased. The listener is also a context manager.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -118,12 +118,12 @@ class SweepTable:
         self._live.stop()
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Takes the event in; the next redraw shows it."""
+        """Records an event, which the next redraw shows."""
         row = event.row
         if event.kind == "stage":
             self._ended = ()
         if event.kind == "close" and row is not None:
-            # A new tuple: the thread that redraws may be reading the old one.
+            # The tuple is replaced, since the thread that redraws may be reading it.
             self._ended = (*self._ended, row)[-ENDED_SHOWN:]
         if event.progress is not None:
             self._told = self._clock()
@@ -164,5 +164,5 @@ class SweepTable:
         hidden = len(its.running) - len(running)
         count = f"{len(its.running)} running" + (f" ({hidden} not shown)" if hidden else "")
         status = "  ".join([f"{its.done}/{its.total} done", count, *outlook(its)])
-        # A narrow terminal cuts the line: one that wraps would spoil the redraw.
+        # On a narrow terminal the line is cut, since a wrapped line would break the redraw.
         return Group(table, Text(status, no_wrap=True, overflow="ellipsis"))

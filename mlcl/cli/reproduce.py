@@ -1,4 +1,4 @@
-"""`mlcl reproduce`: a paper's table, our figures beside the printed ones."""
+"""`mlcl reproduce`: runs a paper's table and prints our figures beside the paper's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def reproduce(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Run what is missing of a paper's table and print our figures beside the printed ones."""
+    """Run the missing trainings of a paper's table, and print our figures beside the paper's."""
     if list_ or name is None:
         _list(as_json=json)
         return
@@ -81,7 +81,7 @@ def reproduce(
 
 
 def _places(texts: Sequence[str]) -> dict[str, str]:
-    """The places of data by source or column, from SOURCE=PLACE."""
+    """Returns the places of data, keyed by source or column, from texts SOURCE=PLACE or COLUMN=PLACE."""
     places: dict[str, str] = {}
     for text in texts:
         source, _, place = text.partition("=")
@@ -95,7 +95,7 @@ def _places(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _list(*, as_json: bool) -> None:
-    """All tables with their cells, data and presets."""
+    """Prints all tables with their cells, data and presets."""
     found = {file.stem: _about(load_table(file), file) for file in table_files()}
     rows = [
         (name, its["source"], its["title"], str(its["cells"]), str(its["seeds"]), ", ".join(its["data"]),
@@ -121,7 +121,7 @@ def _about(table: Table, file: Path) -> dict[str, Any]:
 
 
 def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool, as_json: bool) -> NoReturn:
-    """Trains what is missing, prints the table and what to do about it, and exits with the state's status."""
+    """Runs the missing trainings, prints the table and how to continue, and exits with the state's status."""
     from mlcl.cli.progress import progress_view
     from mlcl.results.documents import document
     from mlcl.service.tables import check_folder, run_table, write_cells

@@ -1,4 +1,4 @@
-"""`mlcl run` and `mlcl baseline`: one experiment, and the baselines on its data."""
+"""`mlcl run` and `mlcl baseline`: run one experiment, and fit baselines on a job's data."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from mlcl.service.run_job import RunReport
 
 REPORTED = ("id", "state", "resumed", "reason", "folder", "mlflow_run_id", "undelivered", "metrics")
-"""The fields of a report in the JSON document, beside the job's hash and the address of the dashboard."""
+"""The fields of a report in the JSON document, besides the job's hash and the address of the dashboard."""
 REPORTED_BASELINE = ("id", "state", "reason", "folder", "mlflow_run_id", "metrics")
 FIGURES = ("micro_f1", "macro_f1", "accuracy")
-"""Metrics that are shown beside the one that selects, where the task has them."""
+"""The metrics that are shown besides the selecting metric, if the task has them."""
 OPTIONS = "baseline/"
-"""Begins the metrics that are the chosen options of a baseline, and what its fit took."""
+"""The prefix of the metrics that record the chosen options of a baseline and the CPU time of the fit."""
 
 
 def run(
@@ -50,7 +50,7 @@ def run(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Run one experiment: train, probe, nearest neighbours, log. An interrupted run is gone on with."""
+    """Run one experiment: train, probe, score nearest neighbours, log. An interrupted run is continued."""
     checked = load_job(job, overrides or [])
     if print_config:
         print_job(checked, job, overrides or [], as_json=json)
@@ -92,7 +92,7 @@ def baseline(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Fit baselines on a job's data: all that fit, or those named. C, threshold and k by validation."""
+    """Fit all suitable or the named baselines on a job's data. Validation chooses C, threshold and k."""
     from mlcl.service.run_baselines import BaselinePlan
 
     names = [word for word in words or () if "=" not in word]
@@ -140,7 +140,7 @@ def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
 
 
 def best_of(reports: Mapping[str, RunReport], metric: str) -> str | None:
-    """The baseline with the best score on validation; None where none has one."""
+    """Returns the baseline with the best score on validation; None if no baseline has a score."""
     sign = 1 if default_mode(metric) == "max" else -1
     known = [name for name, report in reports.items() if metric in report.metrics]
     return max(known, key=lambda name: sign * reports[name].metrics[metric], default=None)

@@ -1,4 +1,4 @@
-"""`mlcl list`, `show`, `report` and `open`: the runs, sweeps and tables of a home."""
+"""`mlcl list`, `show`, `report` and `open`: show the runs, sweeps and tables of a home."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ StudyFile = Annotated[
 
 @dataclass(frozen=True)
 class LocalRun:
-    """A run, sweep or table of a home, as `mlcl list` shows it: `best` is its main metric as text."""
+    """A run, sweep or table of a home, as `mlcl list` shows it. `best` is the main metric as text."""
 
     kind: str
     id: str
@@ -58,7 +58,7 @@ class LocalRun:
 
     @property
     def age(self) -> str:
-        """The time since its start: `5m`, `3h`, `12d`."""
+        """The time since the start as text: `5m`, `3h`, `12d`."""
         began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
         minutes = max(0, int((datetime.now(UTC) - began).total_seconds() // 60))
         days, hours = minutes // 1440, minutes // 60
@@ -66,7 +66,7 @@ class LocalRun:
 
 
 def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """The runs, sweeps and tables of the home, and the jobs of the cluster where one is named."""
+    """List the runs, sweeps and tables of the home, and the jobs of the cluster or the local service."""
     local, views = local_runs(home), None
     tree: dict[str, Any] = {"runs": [asdict(its) for its in local]}
     if cluster is not None or (home / SERVICE).is_file():
@@ -87,7 +87,7 @@ def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
 
 
 def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """A run, sweep or table: its state and its metrics."""
+    """Show a run, sweep or table with its state and its metrics."""
     its = local_run(home, name)
     if study is not None:
         from mlcl.service.engine.ledger import Ledger
@@ -204,7 +204,7 @@ def open_page(
 
 
 def local_runs(home: Path) -> list[LocalRun]:
-    """The runs, sweeps and tables of a home, the latest first, without the runs of a table's cells."""
+    """Returns the runs, sweeps and tables of a home, latest first, without the runs of a table's cells."""
     return [
         _read(home, folder, record)
         for folder, record in home_records(home)
@@ -215,7 +215,7 @@ def local_runs(home: Path) -> list[LocalRun]:
 def local_run(home: Path, word: str) -> LocalRun:
     """Finds a run, sweep or table by its name or id, by the beginning of one, or as the latest (`@last`).
 
-    Raises UserError for none, and for several with the same beginning.
+    Raises UserError if nothing has this name, or if several names begin with it.
     """
     known = local_runs(home)
     if word == LAST:
@@ -235,7 +235,7 @@ def local_run(home: Path, word: str) -> LocalRun:
 
 
 def trial_keys(context: typer.Context, incomplete: str) -> list[str]:
-    """For the shell's completion: the keys that the trials of the named sweep set."""
+    """Completes a key that the trials of the named sweep set."""
     from mlcl.config import flatten
     from mlcl.results.documents import local_sweep
 
@@ -261,7 +261,10 @@ def _read(home: Path, folder: RunFolder, record: RunRecord) -> LocalRun:
 
 
 def _best(kind: str, folder: Path, log: dict[str, Any]) -> str:
-    """The main metric. Raises OSError, or an error of reading, where there is none yet."""
+    """Returns the main metric as text.
+
+    Raises OSError, ValueError, LookupError or TypeError if there is none yet.
+    """
     file = folder / {"run": "result.json", "sweep": SWEEP_JSON, "table": TABLE_JSON}[kind]
     tree = text_json.loads(file.read_text(encoding="utf-8"))
     if kind == "run":

@@ -1,4 +1,4 @@
-"""`mlcl up`, `mlcl down`, and `mlcl status` of the service: Ray and MLflow on this machine."""
+"""`mlcl up`, `mlcl down`, and the service's `mlcl status`: run Ray and MLflow on this machine."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def up(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Start the local service, a Ray head and an MLflow server for this machine, or what is missing of it."""
+    """Start the local service, a Ray head and an MLflow server for this machine. Running servers are kept."""
     from mlcl.service.local.service import up as start_service
 
     ports = {"ray_port": ray_port, "dashboard_port": dashboard_port, "mlflow_port": mlflow_port}
@@ -64,7 +64,7 @@ def down(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """End the local service. Databases, passwords and logs stay."""
+    """Stop the local service. Databases, passwords and logs are kept."""
     from mlcl.service.local.service import down as end_service
 
     ended = end_service(home, force=force)
@@ -97,7 +97,7 @@ def _status_lines(status: ServiceStatus) -> list[str]:
 
 
 def _outside(listening: list[str]) -> list[str]:
-    """A line with the addresses that other machines can reach; none where there are none."""
+    """Returns a line with the addresses that other machines can reach; none if there are none."""
     if not listening:
         return []
     return [f"note: other machines can reach {', '.join(listening)}; only its secret guards it"]

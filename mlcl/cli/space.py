@@ -1,4 +1,4 @@
-"""`mlcl space`: what a space file varies."""
+"""`mlcl space`: shows the parameters and the search of a space file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mlcl.cli.output import answer, boxed_table
 from mlcl.config import load_job, load_space
 
 VALUES_SHOWN = 10
-"""Most values of a post-hoc key that are listed; of more, the first and the last."""
+"""The largest number of values of a post-hoc key that are listed. Of more, only the ends are shown."""
 app = typer.Typer(help="Look at space files.", no_args_is_help=True)
 
 
@@ -30,7 +30,7 @@ def describe(
     overrides: Overrides = None,
     json: Json = False,
 ) -> None:
-    """Check a space against a job; show what it varies, how it is searched, and one draw."""
+    """Check a space against a job; show its parameters, its search and one random draw."""
     checked = load_job(job, overrides or [])
     checked_space = load_space(space, checked)
 

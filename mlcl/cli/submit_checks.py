@@ -23,14 +23,14 @@ from mlcl.errors import UserError
 SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
 """The commands that can be submitted."""
 HERE = ("home", "dry_run", "print_config")
-"""Options that work on this machine alone."""
+"""The options that a submitted command may not have."""
 
 
 def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Path]:
     """Checks a command of `app` and its job, space, table and plugin files as `mlcl` would in `folder`.
 
-    Returns the paths of these files as given. Raises UserError where one is wrong, and a usage error for
-    wrong options.
+    Returns the paths of these files as given, without packaged files. Raises UserError if a file is wrong,
+    and a usage error of click for wrong options.
     """
     name = words[0] if words else "none"
     if name not in SUBMITTABLE:
@@ -46,7 +46,10 @@ def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Pat
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Adds `--cpus`, `--gpus` and `--parallel` of the cluster file to a command that takes and lacks them."""
+    """Returns the words of a command with the cluster file's `--cpus`, `--gpus` and `--parallel` added.
+
+    Options that the command has already, or does not accept, are not added.
+    """
     found = list(words)
     if words[0] == "baseline":
         return found
@@ -58,7 +61,7 @@ def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
 
 
 def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
-    """Describes what would be submitted, for `--dry-run`."""
+    """Describes the submission for `--dry-run`."""
     from mlcl.service.jobs.package import stage, upload_files
     from mlcl.service.jobs.submit import entrypoint, runtime_env
 
@@ -79,7 +82,7 @@ def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path])
 
 
 def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobConfig]]:
-    """The files that a command with these parameters names, and the jobs in them. Raises UserError."""
+    """Returns the files that a command names, and the jobs in them. Raises UserError if one is wrong."""
     if command == "reproduce":
         if given["name"] is None:
             raise UserError("needs a table", key="TABLE")
@@ -100,6 +103,6 @@ def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobC
 
 
 def _files_of(jobs: Sequence[Path]) -> list[Path]:
-    """Returns the job files and those that they build on, without files that the cluster's package has."""
+    """Returns the job files and their bases, without packaged files, which the cluster has already."""
     files = dict.fromkeys(name for file in jobs for name in read_job(file).files)
     return [file for file in files if not is_packaged(file)]

@@ -1,4 +1,4 @@
-"""`mlcl sweep`: search a space, confirm, compare."""
+"""`mlcl sweep`: searches a space, confirms the best settings, and compares them with baselines."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def sweep(
     if dry_run:
         _print_plan(plan, home, whole=print_config, as_json=json)
         return
-    from mlcl.cli.progress import progress_view  # Ray and MLflow, which a dry run does without
+    from mlcl.cli.progress import progress_view  # imports Ray and MLflow, unlike a dry run
     from mlcl.service.search.sweep import run_sweep
 
     with progress_view(as_json=json) as watch:
@@ -134,7 +134,7 @@ def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> N
 
 
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:
-    """Prints the report, then what to do next, and exits with the status of its state."""
+    """Prints the result and how to continue, and exits with the status of the state."""
     from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
     from mlcl.results.documents import document
     from mlcl.tracking import dashboard, tracking_uri

@@ -1,4 +1,4 @@
-"""A sweep for people: its plan, its trials, what failed, what fresh seeds say."""
+"""Formats a sweep for the terminal: the plan, the best trials, failures, and results on fresh seeds."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FIGURES = {
     "knn/test/": "test, job's kNN",
     "knn_best/test/": "test + kNN",
 }
-"""The title of a column of the confirmation table, by the prefix of its metric."""
+"""The titles of the columns of the confirmation table, keyed by the prefix of the metric."""
 
 
 def trials_table(report: SweepResult, console: Console = results) -> Table:
-    """The best complete trials with their settings; with several goals, the Pareto front."""
+    """Returns a table of the best complete trials; with several goals, of the Pareto front."""
     title = f"{report.name}: {_counts(report.trials)}"
     if len(report.goals) > 1:
         title += f"; Pareto front of {len(report.front)}"
@@ -46,7 +46,7 @@ def trials_table(report: SweepResult, console: Console = results) -> Table:
 
 
 def failures(report: SweepResult) -> list[str]:
-    """A line for each of the first failed trainings, seeds of races and confirmations among them."""
+    """Returns a line for each of the first failed trainings, including those of races and confirmations."""
     seeds = (seed for group in report.confirmations for seed in group.seeds)
     trainings = [*report.trials, *report.baseline_trials, *report.race_trainings, *seeds]
     failed = [t for t in trainings if t.state is State.FAILED]
@@ -56,7 +56,7 @@ def failures(report: SweepResult) -> list[str]:
 
 
 def confirmation_table(report: SweepResult, console: Console = results) -> Table:
-    """Settings over fresh seeds: the classifier alone and with neighbours, validation and test."""
+    """Returns a table of the confirmed settings with the mean metrics over their fresh seeds."""
     groups, columns = report.confirmations, _figures(report)
     what = report.score.rpartition("/")[2] + ", " if len(report.goals) == 1 else ""
     title = f"{what}mean ± standard deviation over fresh seeds (none used by a search)"
@@ -66,13 +66,13 @@ def confirmation_table(report: SweepResult, console: Console = results) -> Table
 
 
 def settings_text(trial: TrainingResult) -> str:
-    """A trial's settings, then what was chosen after it, as text: `section.temperature 0.08, knn.k 5`."""
+    """Returns a trial's settings and post-hoc values as text: `section.temperature 0.08, knn.k 5`."""
     chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
     return drawn_text({**trial.settings, **chosen})
 
 
 def drawn_text(settings: Mapping[str, Any]) -> str:
-    """Settings as text, without the part of their keys that all heads share."""
+    """Returns settings as text, without `objective.heads.` in their keys."""
     return ", ".join(
         f"{key.removeprefix('objective.heads.')} {_short(value)}" for key, value in settings.items()
     )
@@ -88,20 +88,20 @@ def _counts(trials: Sequence[TrainingResult]) -> str:
 
 
 def _figures(report: SweepResult) -> dict[str, str]:
-    """Metrics of the confirmation table that a seed has, each with its title."""
+    """Returns the titles of the confirmation table's columns by metric, for metrics that a seed has."""
     known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
     asked, raced = {goal.metric for goal in report.goals}, report.fresh_score != report.score
     names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(asked)))
     columns: dict[str, str] = {}
     for name in names:
-        # The job's own neighbours matter only to a search that was steered by them, or whose race chose them.
+        # Metrics with the job's own neighbours are shown only if one is a goal, or if races chose them.
         own = f"knn/val/{name}" in asked or raced
         kinds = {prefix: title for prefix, title in FIGURES.items() if own or not prefix.startswith("knn/")}
         if raced:
             kinds |= {prefix: title.replace(", job's kNN", " + kNN") for prefix, title in kinds.items()}
         lead = f"{name}, " if len(names) > 1 else ""
         columns |= {f"{prefix}{name}": f"{lead}{title}" for prefix, title in kinds.items()}
-    # Coarser levels of a hierarchy, where the classes have one: what the coarse heads are for.
+    # Coarser levels of a hierarchy, if the classes have one, show the effect of heads on these levels.
     coarse = sorted(metric for metric in known if metric.startswith("test/accuracy_"))
     columns |= {metric: f"test, {metric.removeprefix('test/accuracy_')}" for metric in coarse}
     return {metric: title for metric, title in columns.items() if metric in known}
@@ -117,7 +117,7 @@ def _mean(group: SettingResult, metric: str) -> str:
 
 
 def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
-    """The plan of a sweep as lines of text, from the tree that `plan_sweep` returns."""
+    """Returns the plan of a sweep as lines of text, from the tree that `plan_sweep` returns."""
     its, data, training, time = tree["sweep"], tree["data"], tree["training"], tree["sweep"]["time"]
     searched = [f"{each['trials']} of {name}" for name, each in its["trials_of_arms"].items()]
     searches = f", in {its['searches']} searches each" if its["searches"] > 1 else ""

@@ -1,4 +1,4 @@
-"""`mlcl doctor`, `mlcl clean` and `mlcl import`: the upkeep of a home."""
+"""`mlcl doctor`, `mlcl clean` and `mlcl import`: repair, clean up and merge homes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mlcl.data.cache_entries import CacheEntry
 
 STYLE = {"FOUND": "yellow", "MENDED": "green", "LEFT": "red", "NOTE": "dim"}
-"""The colours of the statuses of findings."""
+"""The styles of findings, keyed by their status."""
 Fix = Annotated[bool, typer.Option("--fix", help="Mend what can be mended. Without it nothing is changed.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def doctor(fix: Fix = False, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """Find what a crash left behind and what keeps commands from working; mend it with --fix."""
+    """Find remains of crashes and problems that keep commands from working; --fix mends them."""
     from mlcl.service.doctor import CHECKS, Scope, healthy, run_checks
     from mlcl.tracking import tracking_uri
 
@@ -63,7 +63,7 @@ def clean(dry_run: DryRun = False, yes: Yes = False, json: Json = False, home: H
 
 
 def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bool) -> None:
-    """Lists cache entries, with `ask` waits for a yes where a person can type it, and removes them."""
+    """Lists cache entries and removes them. With `ask`, first asks the user if the input is a terminal."""
     from mlcl.data.cache_entries import remove_entry
 
     if not as_json:
@@ -91,7 +91,7 @@ def import_home(
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Copy the complete runs, sweeps and tables of another home, which a table then does not train again."""
+    """Copy the complete runs, sweeps and tables of another home, so that tables do not train them again."""
     from mlcl.service.import_home import import_home as copy
 
     copied = copy(source, home)

@@ -1,4 +1,4 @@
-"""The files that a person writes: job, space, table and cluster, checked before anything starts."""
+"""Reads and checks the files that users write: jobs, spaces, tables and cluster files."""
 
 from mlcl.config.job import (
     MARGIN,

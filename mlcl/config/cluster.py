@@ -1,4 +1,4 @@
-"""Cluster files: the Ray cluster, MLflow server and storage of submitted jobs. They refer to secrets only."""
+"""Reads cluster files, which name the Ray cluster, MLflow server and storage of submitted jobs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mlcl.config.section import Positive, Section, validate
 from mlcl.errors import UserError
 
 MOST_MIB = 100
-"""Largest uploaded working directory that Ray's Jobs API accepts."""
+"""The size of the largest working directory that Ray's Jobs API accepts as an upload."""
 SECRET = re.compile(r"(token|secret|passw|credential|api_?key|access_?key|private_?key)", re.IGNORECASE)
-"""Names of variables whose values are never written down."""
+"""The pattern of names of variables that a cluster file may set only by a reference."""
 PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
-"""An address with a password in it."""
+"""The pattern of a URL that contains a password."""
 
 
 class Reference(Section):
-    """A reference to a secret: an environment variable, or a file whose first line it is."""
+    """A reference to a secret: an environment variable, or a file whose first line is the secret."""
 
     env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
         None, description="name of an environment variable"
@@ -36,7 +36,10 @@ class Reference(Section):
         return self
 
     def resolve(self, key: str) -> str:
-        """The secret. Raises UserError for a missing one, with the reference and never with a content."""
+        """Returns the secret. Raises UserError if it is missing or empty.
+
+        The error names `key` and the reference, but shows no content of the variable or the file.
+        """
         if self.env is not None:
             text = os.environ.get(self.env, "")
             problem, found = "the variable is not set", self.env
@@ -53,7 +56,7 @@ class Reference(Section):
 
 
 class RayHead(Section):
-    """The head of a Ray cluster."""
+    """The address of a Ray cluster's head, and the token for it."""
 
     address: str = Field(description="http(s)://HOST:PORT of its dashboard, which takes jobs")
     token: Reference | None = Field(None, description="read on this machine; default: no authentication")
@@ -67,7 +70,7 @@ class RayHead(Section):
 
 
 class MlflowServer(Section):
-    """An MLflow server. User and password are read on the cluster, where the command runs."""
+    """An MLflow server. The references to user and password are resolved on the cluster."""
 
     uri: str = Field(description="http(s)://HOST:PORT as the cluster reaches it")
     username: Reference | None = None
@@ -88,7 +91,7 @@ class MlflowServer(Section):
 
 
 class WorkingDir(Section):
-    """The folder that is uploaded with a job: all files that git does not ignore, without git all files."""
+    """The folder that is uploaded with a job. In a git repository, files that git ignores are left out."""
 
     path: Path = Field(Path(), description="folder; default: where the command is given")
     exclude: tuple[str, ...] = Field((), description="patterns of files to leave out, as in .gitignore")
@@ -98,12 +101,12 @@ class WorkingDir(Section):
 
     @property
     def root(self) -> Path:
-        """The folder, absolute."""
+        """The absolute path of the folder."""
         return self.path.expanduser().resolve()
 
 
 class TrialShare(Section):
-    """CPUs and GPUs of each training, and how many trainings run at once, by default."""
+    """The default CPUs and GPUs of each training, and the default number of trainings that run at once."""
 
     cpu: Positive | None = None
     gpu: Annotated[float, Field(ge=0)] | None = None
@@ -146,10 +149,10 @@ class ClusterConfig(Section):
 
 
 def load_cluster(path: Path) -> ClusterConfig:
-    """The checked cluster file. Raises UserError with file, key, what was found and what is allowed."""
+    """Reads and checks a cluster file. Raises UserError if it cannot be read, or for a wrong key."""
     try:
         return validate(ClusterConfig, read_yaml(path), path)
     except UserError as error:
-        # A value that was put there by mistake may be a secret.
+        # These keys may contain a secret that was written there by mistake.
         found = "not shown" if (error.key or "").startswith(("ray", "mlflow", "env")) else error.found
         raise error.but(found=found) from None

@@ -1,6 +1,7 @@
-"""The section `encoder` of a job. Its keys depend on the encoder that its `name` names.
+"""Reads the section `encoder` of a job, whose other keys depend on the key `name`.
 
-Encoders are plugins, declared in `mlcl.models.encoders`. An encoder's declaration has its section's class.
+Encoders are plugins that are declared in `mlcl.models.encoders`. The declaration of an encoder has the class
+of its section.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from mlcl.plugins import BUILT_IN, PluginError, UnknownPluginError, files_are_ru
 
 
 class EncoderConfig(Section):
-    """Base class of the sections of all encoders."""
+    """The base class of the sections of all encoders."""
 
     name: str
 
 
 class _UnreadEncoder(EncoderConfig):
-    """The section of an encoder from a plugin file, while plugin files are not run."""
+    """The section of an encoder that is not known, while plugin files are not run."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
 
 def built_in() -> list[Any]:
-    """The declarations of the built-in encoders, in the order of the job reference."""
+    """Returns the declarations of the built-in encoders, in the order of the job reference."""
     encoders = registry("encoders")
     known = [encoders[name] for name, origin in encoders.origins().items() if origin == BUILT_IN]
     return sorted(known, key=lambda encoder: (encoder.order, encoder.name))
 
 
 def _read(value: Any, _: ValidatorFunctionWrapHandler) -> EncoderConfig:
-    """Reads the section as the class of its encoder, with the errors that pydantic has for a union."""
+    """Reads a section as the class of its encoder. Errors are like those of a union with a discriminator."""
     if isinstance(value, EncoderConfig):
         return value
     if not isinstance(value, Mapping):

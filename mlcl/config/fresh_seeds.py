@@ -1,13 +1,18 @@
-"""The seeds with which the picks of searches are trained again."""
+"""The fresh seeds, with which the settings that searches picked are trained again."""
 
 import math
 
 SEEDS_OF_A_SEARCH = 1000
-"""The distance between the first seeds of two searches."""
+"""The distance between the first seeds of two consecutive searches."""
 
 
 def fresh_seeds(seed: int, search: int, count: int) -> range:
-    """The seeds that confirm the pick of a search, from the job's: none is a search's or a race's.
+    """Returns the fresh seeds of a search, which no search and no race uses.
+
+    Args:
+        seed: The seed of the job.
+        search: The number of the search, from 1.
+        count: The number of fresh seeds.
 
     Example:
         >>> [*fresh_seeds(0, 1, 2), *fresh_seeds(0, 2, 2)]
@@ -18,6 +23,6 @@ def fresh_seeds(seed: int, search: int, count: int) -> range:
 
 
 def fresh_seeds_of(seed: int, searches: int, count: int) -> list[int]:
-    """The seeds that confirm the picks of all searches of an arm, which divide `count` of them."""
+    """Returns the fresh seeds of all searches of an arm. Each has an equal share of `count`, rounded up."""
     each = math.ceil(count / searches)
     return [its for number in range(1, searches + 1) for its in fresh_seeds(seed, number, each)]

@@ -1,4 +1,4 @@
-"""The keys of a job, with their types, defaults and bounds, and the hash of a job."""
+"""The sections of a job with the types, defaults and bounds of their keys, and the hash of a job."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from mlcl.config.cluster import Reference
 from mlcl.config.encoder_section import EncoderSection
 from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.section import (
@@ -24,7 +25,7 @@ from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
 
 
 class SubsetConfig(Section):
-    """A stratified, seeded subset of the training split; validation and test stay whole."""
+    """A stratified random subset of the training split. Validation and test splits are not reduced."""
 
     per_class: int | None = Field(None, ge=1, description="training samples of every class")
     n: int | None = Field(None, ge=1, description="training samples in all, classes in proportion")
@@ -39,7 +40,7 @@ class SubsetConfig(Section):
 
 
 class LabelNoiseConfig(Section):
-    """Uniform label noise on the training split alone."""
+    """Uniform label noise on the training split only."""
 
     rate: Fraction = Field(
         description="probability that a label is drawn anew from all C classes: rate (C-1)/C are wrong"
@@ -51,7 +52,7 @@ class LabelNoiseConfig(Section):
 
 
 class HoldOutConfig(Section):
-    """Classes that leave training and validation; their rows of the test split are evaluated as unseen."""
+    """Classes that are removed from training and validation, and evaluated on the test split as unseen."""
 
     labels: str = Field(description="label space; of a hierarchy classes of the finest level leave")
     share: float = Field(
@@ -61,7 +62,7 @@ class HoldOutConfig(Section):
 
 
 class AugmentConfig(Section):
-    """How the views of an image differ. Ignored for text, whose views are dropout passes."""
+    """The random changes that make the views of an image. Ignored for text, whose views differ by dropout."""
 
     crop: Fraction = Field(0.2, description="smallest share of the area that a random crop keeps; 1: no crop")
     flip: bool = Field(True, description="mirror half of the images left to right")
@@ -82,7 +83,7 @@ class _DataReference(Section):
 
 
 class DataConfig(_DataReference):
-    """The data set: a source by name, which is prepared once, or a prepared folder by path."""
+    """The data set: the name of a source, which is prepared once, or the path of a prepared data set."""
 
     split_seed: int = Field(
         0, ge=0, description="seed of the train/validation/test split, where the source makes one"
@@ -105,7 +106,7 @@ class DataConfig(_DataReference):
 
 
 class KnnGrid(Section):
-    """Settings that are all scored on validation from one retrieval."""
+    """The k-NN settings that are all scored on validation, from one retrieval of neighbours."""
 
     k: tuple[Annotated[int, Field(ge=1)], ...] = Field((1, 3, 5, 10, 20, 50), min_length=1)
     lambda_: tuple[Fraction, ...] = Field(tuple(i / 20 for i in range(21)), alias="lambda", min_length=1)
@@ -118,7 +119,7 @@ class KnnGrid(Section):
 
 
 class KnnConfig(Section):
-    """Nearest neighbours at inference (kNN-MLTC Eq. 1), blended with the classifier."""
+    """The nearest neighbours at inference (kNN-MLTC Eq. 1), mixed with the classifier's prediction."""
 
     k: int = Field(5, ge=1, description="neighbours")
     lambda_: Fraction = Field(0.5, alias="lambda", description="share of the neighbours in the prediction")
@@ -127,7 +128,7 @@ class KnnConfig(Section):
 
 
 class ProbeConfig(Section):
-    """The linear probe on the frozen encoder, one grid trained at once."""
+    """The linear probe on the frozen encoder. All pairs of `lr` and `weight_decay` are trained at once."""
 
     lr: tuple[Positive, ...] = Field((1e-3, 3e-3, 1e-2, 3e-2, 1e-1), min_length=1)
     weight_decay: tuple[NonNegative, ...] = Field((0.0, 1e-4, 1e-2), min_length=1)
@@ -146,11 +147,11 @@ class TransferConfig(_DataReference):
 
 
 MARGIN = 0.005
-"""The default of `evaluation.margin`, with which a job has the hash of one without the key."""
+"""The default of `evaluation.margin`. A dumped job leaves the default out, so older hashes stay equal."""
 
 
 class EvaluationConfig(Section):
-    """The metrics to measure. The test split is read once, at the end."""
+    """The metrics that are measured. The test split is read only once, at the end."""
 
     metric: ValidationMetric = Field(
         "val/accuracy", description="what selects; default of several labels a row: val/micro_f1"
@@ -198,13 +199,18 @@ class EvaluationConfig(Section):
 
 
 class TrackingConfig(Section):
-    """Additional logging. It is no part of a job's hash."""
+    """Additional logging, which does not change a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
+    notify: Annotated[str, Field(pattern=r"^https?://[^/\s@]+(/\S*)?$")] | Reference | None = Field(
+        None,
+        description="URL that gets the end of a sweep or table as JSON, with its verdicts; a secret one as "
+        "`env: VARIABLE` or `file: FILE`",
+    )
 
 
 def _of_a_file(value: Any) -> Any:
-    """Raises ValueError: `load_job` resolves the keys of a file before the job is checked."""
+    """Raises ValueError unless the value is empty: `load_job` resolves this key before the job is checked."""
     if value:
         raise ValueError("belongs in a job file")
     return value
@@ -239,7 +245,7 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _metric(self) -> Self:
-        """Sets the default metric of the task."""
+        """Sets the default metric of a classifier that predicts several labels a row."""
         if "metric" not in self.evaluation.model_fields_set and self.objective.classifier.of_labels:
             evaluation = self.evaluation.model_copy(update={"metric": "val/micro_f1"})
             object.__setattr__(self, "evaluation", evaluation)  # the section is frozen
@@ -247,7 +253,7 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _views(self) -> Self:
-        """Sets the default number of views, so that the number itself is logged and hashed."""
+        """Sets the default number of views, so that the number is logged and hashed, and not null."""
         if self.train.views is None:
             contrastive = any(head.weight > 0 for head in self.objective.heads.values())
             train = self.train.model_copy(update={"views": 2 if contrastive else 1})
@@ -256,7 +262,7 @@ class JobConfig(Section):
 
     @property
     def views(self) -> int:
-        """Views of each sample in a batch."""
+        """The number of views of each sample in a batch."""
         assert self.train.views is not None
         return self.train.views
 
@@ -269,11 +275,11 @@ class JobConfig(Section):
 
 
 LATER = {"products": "exact", "compile": False, "deterministic": False}
-"""Keys of `train` that were added later, with their defaults. A default is left out, so that hashes stay."""
+"""Newer keys of `train`. A dumped job leaves them out if they have these defaults, so hashes stay equal."""
 
 
 def dump_job(job: JobConfig) -> dict[str, Any]:
-    """The resolved job as nested plain data with the keys of a job file. Plugins carry their text."""
+    """Returns the resolved job as a nested dict with the keys of a job file. Plugin files have their text."""
     tree = job.model_dump(mode="json", by_alias=True)
     for key in ("baseline", "plugins"):
         if not tree[key]:
@@ -289,12 +295,12 @@ def dump_job(job: JobConfig) -> dict[str, Any]:
 
 
 def covers(outer: str, key: str) -> bool:
-    """Whether the dotted `key` is `outer` or lies below it."""
+    """Whether the dotted `key` is `outer` or is in the section `outer`."""
     return key == outer or key.startswith(f"{outer}.")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted keys: `{"a": {"b": 1}}` gives `{"a.b": 1}`."""
+    """Returns nested mappings as a dict with dotted keys: `{"a": {"b": 1}}` gives `{"a.b": 1}`."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -305,7 +311,10 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def job_hash(job: JobConfig) -> str:
-    """Sixteen hex digits that are equal for equal jobs whose plugin files have equal content."""
+    """Returns the hash of a job: sixteen hexadecimal digits that are equal for equal jobs.
+
+    The section `tracking` and the names of the plugin files do not change it.
+    """
     tree = dump_job(job)
     tree.pop("tracking", None)
     if job.plugins:

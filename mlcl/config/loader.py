@@ -1,8 +1,8 @@
-"""Job files: read with the files that they build on, changed by `key.path=value`, and checked.
+"""Reads job files, merges them with their bases, applies overrides `key.path=value`, and checks the result.
 
-A job file with `base: OTHER.yaml`, a path relative to the file, has all keys of that file and says only what
-differs: mappings are merged, lists and single values (null among them) replace those of the base. Before that
-the dotted keys in `drop` are left out of the base. A base may have a base.
+A job file with `base: OTHER.yaml`, a path relative to the file, inherits all keys of that file. First the
+dotted keys in `drop` are removed from the base. Then the file is merged into it: mappings are merged, and
+lists and single values (also null) replace those of the base. A base may have a base.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Layer = tuple[Path | None, Mapping[str, Any], dict[str, int]]
 
 
 class KeyOrigin(NamedTuple):
-    """The origin of a value: a line of a file, or the command line if `file` is None."""
+    """The origin of a value: a file and the number of a line, or the command line if `file` is None."""
 
     file: Path | None
     line: int = 0
@@ -36,12 +36,12 @@ class KeyOrigin(NamedTuple):
 
 @dataclass(frozen=True)
 class WrittenJob:
-    """A job as it is written: with its bases merged in, without defaults, unchecked.
+    """A job with its bases merged in, before defaults are added and before it is checked.
 
     Attributes:
-        tree: its keys and values, without `base` and `drop`.
-        files: the job file, its base, the base's base and so on; empty for a job that is no file.
-        origins: where each dotted key was written; of a section, where its last change begins.
+        tree: The keys and values, without `base` and `drop`.
+        files: The job file, its base, the base's base and so on; empty for a job that is not from a file.
+        origins: The origin of each dotted key. For a section it is its line in the last file that has it.
     """
 
     tree: dict[str, Any]
@@ -49,13 +49,16 @@ class WrittenJob:
     origins: Mapping[str, KeyOrigin] = field(default_factory=dict)
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> WrittenJob:
-        """The job with dotted keys set, see `apply_overrides`."""
+        """Returns the job with dotted keys set, see `apply_overrides`."""
         tree = apply_overrides(self.tree, overrides)
         given = dict.fromkeys(_without_stars(self.tree, overrides), KeyOrigin(None))
         return replace(self, tree=tree, origins=_without(self.origins, given) | given)
 
     def origin_of(self, key: str | None) -> KeyOrigin | None:
-        """The origin of a dotted key, or of the section around it where an override wrote that whole."""
+        """Returns the origin of a dotted key; None if neither a file nor the command line sets it.
+
+        If an override sets a whole section that contains the key, the origin is the command line.
+        """
         parts = (key or "").split(".")
         outer = (".".join(parts[:depth]) for depth in range(len(parts), 0, -1))
         nearest = next((each for each in outer if each in self.origins), None)
@@ -63,28 +66,31 @@ class WrittenJob:
         return found if nearest == key or (found and found.file is None) else None
 
     def file_of(self, key: str | None = None) -> Path | None:
-        """The file that writes a dotted key; the job file for a key that none writes."""
+        """Returns the file that sets a dotted key, or the job file if no file does; None without files."""
         origin = self.origin_of(key)
         if origin is not None and origin.file is not None:
             return origin.file
         return self.files[0] if self.files else None
 
     def with_plugins(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """`tree`, a changed copy of this job's, with its plugin files read; they are not run.
+        """Returns `tree`, a changed copy of the job's tree, with its plugin files read but not run.
 
         Raises:
-            UserError: for a file that is no Python file below the folder of the file that names it.
+            UserError: A path is not that of a Python file below the folder of the file that names it or
+                below the working directory, or the file is too large or cannot be read.
         """
         inherited = tree.get("plugins") == self.tree.get("plugins")
         return read_plugins(tree, self.file_of("plugins" if inherited else None))
 
 
 def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
-    """A job file, or a mapping with a job's keys, with its bases; paths in a mapping are relative to here.
+    """Reads a job file or a mapping with a job's keys, and merges its bases.
+
+    A job file is given by its path or by the name of a packaged job. Paths in a mapping are relative to the
+    working directory.
 
     Raises:
-        UserError: for a file that cannot be read, for bases that form a circle, and for a `drop` that does
-            not fit.
+        UserError: A file cannot be read, the bases form a circle, or `drop` has a key that the base lacks.
     """
     layers = _layers(source)
     tree: dict[str, Any] = {}
@@ -104,15 +110,14 @@ def read_job(source: str | Path | Mapping[str, Any]) -> WrittenJob:
 def load_job(
     source: str | Path | Mapping[str, Any], overrides: Sequence[str] | Mapping[str, Any] = ()
 ) -> JobConfig:
-    """The checked job of a file or a mapping, with its bases and with overrides. Its plugin files are run.
+    """Returns the checked job of a file or a mapping, with its bases and overrides. Runs its plugin files.
 
     Args:
-        source: a job file, or a mapping with a job's keys.
-        overrides: dotted keys and their values, or texts `key.path=value`.
+        source: The path of a job file, the name of a packaged job, or a mapping with a job's keys.
+        overrides: Dotted keys and their values, or strings `key.path=value`.
 
     Raises:
-        UserError: for the first problem, with the file that has it, the key, what was found and what is
-            allowed.
+        UserError: The job is wrong. The error has the first problem and the file and key that it is in.
 
     Example:
         >>> job = load_job("jobs/icd10cm_mlcl.yaml", {"train.seed": 1})
@@ -128,14 +133,14 @@ def load_job(
     except UserError as error:
         _check_heads(read.tree, overrides, error)
         origin = written.origin_of(error.key)
-        # No file has a part in what an override got wrong.
+        # An error in an override is not an error in a file.
         if origin is not None and origin.file is None:
             raise error.but(file=None) from None
         raise error.but(file=error.file or written.file_of(error.key)) from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`train.epochs=2` as ("train.epochs", 2); the value is read as YAML."""
+    """Returns the key and the value, which is read as YAML: `train.epochs=2` gives `("train.epochs", 2)`."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip() or any(not part for part in key.strip().split(".")):
         raise UserError("not an override", found=text, allowed="key.path=value")
@@ -146,9 +151,10 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of `tree` with dotted keys set; missing mappings on the way are made.
+    """Returns a copy of `tree` with dotted keys set. Sections that are missing are created.
 
-    A part `*` within a key stands for each key that the tree has there, which may be none.
+    A part `*` of a key, unless it is the first or the last part, stands for every key that the tree has
+    there. Raises UserError for a key below a value that is not a section.
     """
     result = _merge({}, tree)
     for dotted, value in _without_stars(tree, overrides).items():
@@ -168,7 +174,7 @@ def apply_overrides(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
 
 
 def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None:
-    """Removes a dotted key from `tree`. Raises UserError at the key `drop` of `file` for a missing one."""
+    """Removes a dotted key from `tree`. Raises UserError, for the key `drop` of `file`, if it is missing."""
     above, _, last = dotted.rpartition(".")
     node = value_at(tree, above) if above else tree
     if not isinstance(node, dict) or last not in node:
@@ -177,21 +183,21 @@ def drop_key(tree: dict[str, Any], dotted: str, file: str | Path | None) -> None
 
 
 def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
-    """The resolved job as YAML, with a comment on each line whose value is not a default: its origin."""
+    """Returns the resolved job as YAML, in which a comment gives the origin of each value that was set."""
     text = yaml.safe_dump(dump_job(job), sort_keys=False, width=1 << 18)
     lines = text.splitlines()
     for key, node, value in key_nodes(yaml.compose(text, Loader=yaml.SafeLoader)):
         origin = written.origins.get(key)
         is_section = isinstance(value_at(written.tree, key), Mapping)
         if origin is not None and node is not value and (origin.file is None or not is_section):
-            # A comment fits after the last line of a text, and after the key of a list or a section.
+            # The comment goes behind the last line of a string, and behind the key of a list or section.
             mark = value.end_mark if isinstance(value, yaml.ScalarNode) else node.end_mark
             lines[mark.line] += f"  # {origin}"
     return "\n".join([*lines, ""])
 
 
 def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """The job and its bases: of each the file, the content, and the line of each key."""
+    """Returns the layers of a job: the file, content and lines of keys of the job, of its base, and so on."""
     layers: list[_Layer] = []
     if isinstance(source, Mapping):
         layers.append((None, source, {}))
@@ -227,7 +233,7 @@ def _keys_to_drop(own: Mapping[str, Any], file: Path | None, *, has_base: bool) 
 
 
 def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of both; `own` wins. All mappings are copies: aliases of YAML may have shared them."""
+    """Merges two mappings, in which `own` wins. Copies all mappings, since YAML aliases may share them."""
     result = dict(base) if isinstance(base, Mapping) else {}
     for key, value in own.items():
         result[key] = _merge(result.get(key), value) if isinstance(value, Mapping) else value
@@ -235,7 +241,7 @@ def _merge(base: Any, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str, KeyOrigin]:
-    """The origins that are left where these keys get another value."""
+    """Returns the origins of all keys but `keys` and the keys below them."""
     replaced = set(keys)
     parts = {key: key.split(".") for key in origins}
     return {
@@ -246,7 +252,7 @@ def _without(origins: Mapping[str, KeyOrigin], keys: Iterable[str]) -> dict[str,
 
 
 def value_at(tree: Any, dotted: str) -> Any:
-    """The value at a dotted key of nested mappings; None where there is none."""
+    """Returns the value at a dotted key of nested mappings; None if there is none."""
     for part in dotted.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree
@@ -267,7 +273,7 @@ def _without_star(tree: Mapping[str, Any], dotted: str) -> list[str]:
 
 
 def _check_heads(tree: Mapping[str, Any], overrides: Mapping[str, Any], error: UserError) -> None:
-    """Raises UserError where the job is wrong in a head that only an override has: its name is misspelt."""
+    """Raises UserError if `error` is in a head that only an override names: the name is misspelt."""
     heads = value_at(tree, "objective.heads")
     *section, name = (error.key or "").split(".")[:3]
     if not isinstance(heads, Mapping) or section != ["objective", "heads"] or name in heads:

@@ -1,4 +1,4 @@
-"""Packaged files: the jobs, spaces, tables and cluster files of the package, which commands find by name."""
+"""Finds packaged files by name: the jobs, spaces, tables and cluster files of the package."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from mlcl.errors import UserError, did_you_mean
 
 FOLDERS = {"job": "jobs", "space": "tune_spaces", "table": "tables", "cluster": "cluster"}
-"""The folder of each kind of file."""
+"""The name of the folder of each kind of file."""
 REFERENCE = re.compile(r"(?<![\w./-])(?:\.\./)?((?:jobs|tune_spaces)/)?([\w{}.-]+\.yaml)")
-"""A file that another one names, in a table also with variables, such as `../jobs/{data}_features.yaml`."""
+"""The pattern of a reference to a file, in a table also with variables: `../jobs/{data}_features.yaml`."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class PackagedFile:
     Attributes:
         kind: `job`, `space`, `table` or `cluster`.
         name: The name by which commands find it: the file's name without `.yaml`.
-        path: Where it is.
+        path: The path of the file.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class PackagedFile:
 
 
 def packaged_root() -> Path:
-    """Returns the folder that has the folders of packaged files; in a clone it is the root of the clone."""
+    """Returns the folder that contains the folders in `FOLDERS`; in a clone, the root of the clone."""
     installed = Path(__file__).parents[1] / "packaged"
     return installed if installed.is_dir() else Path(__file__).parents[2]
 
@@ -58,14 +58,14 @@ def packaged_files(kind: str) -> dict[str, PackagedFile]:
 
 
 def find_file(kind: str, given: str | Path) -> Path:
-    """Returns the path of a file that is given by its path, or of a packaged file that is given by its name.
+    """Returns the path of a file that is given by its path or, if it is a packaged file, by its name.
 
     Args:
         kind: `job`, `space`, `table` or `cluster`.
-        given: A path, or a name; a text with a suffix or with a folder is a path.
+        given: A path or a name. It is a path if it has a suffix or a folder, or if it exists.
 
     Raises:
-        UserError: For a name that is neither a file nor that of a packaged file.
+        UserError: There is neither a file nor a packaged file of this name.
 
     Example:
         >>> find_file("job", "icd10cm_ce").name
@@ -82,7 +82,7 @@ def find_file(kind: str, given: str | Path) -> Path:
 
 
 def is_packaged(given: str | Path) -> bool:
-    """Whether a file that `find_file` returned belongs to the installed package, and not to a clone."""
+    """Whether a file belongs to the installed package. The files of a clone do not."""
     installed = Path(__file__).parents[1] / "packaged"
     return Path(given).resolve().is_relative_to(installed)
 
@@ -90,7 +90,7 @@ def is_packaged(given: str | Path) -> bool:
 def with_references(file: Path) -> list[Path]:
     """Returns a packaged file and all packaged files that it names, directly or through others.
 
-    A table names its jobs and spaces, and a job the job that it builds on.
+    A table names its jobs and spaces, and a job names its base.
     """
     found, waiting, root = dict[Path, None](), [file], packaged_root()
     while waiting:

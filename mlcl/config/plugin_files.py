@@ -1,12 +1,11 @@
-"""Plugins in Python files that a job names: `plugins: [my_loss.py]`, relative to the job file.
+"""Reads and runs the Python files with plugins that a job names: `plugins: [my_loss.py]`.
 
-Loading such a job runs these files, as `import` runs any Python file: load a job with plugins, or a model
-that was exported from one, only if you would run a program from there. A model is opened without running
-them, unless its encoder is one of theirs. Commands that only read (list, status, compare, report, doctor) run
-none.
+Loading a job runs its plugin files, as `import` runs a module: load a job with plugins, or a model that was
+exported from such a job, only from a source whose programs you would run. Opening an exported model runs them
+only if they declare its encoder. Commands that only read (list, status, compare, report, doctor) run none.
 
-A job that has been read carries the text of its plugin files. The text reaches every process that loads the
-job, is kept with the run, and is part of the job's hash.
+A job contains the texts of its plugin files once it has been read. The texts are passed to every process that
+loads the job, are stored with the run, and are part of the job's hash.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ MOST_BYTES = 1 << 16
 
 
 class PluginFile(Section):
-    """A plugin file as a job carries it. `path` is where it was read; it is not written down."""
+    """A plugin file with its text. `path`, from which it was read, is not stored with the job."""
 
     file: str
     sha256: str
@@ -45,23 +44,24 @@ class PluginFile(Section):
 
     @property
     def label(self) -> str:
-        """The name of the file and the first digits of its content's SHA-256."""
+        """The name of the file and the first digits of the SHA-256 of its text."""
         return f"{self.file} sha256:{self.sha256[:8]}"
 
 
 def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, Any]:
-    """Reads the files in the key `plugins` of a job's tree; none is run.
+    """Reads the files in the key `plugins` of a job's tree without running them.
 
     Args:
-        tree: the tree of a job.
-        job_file: the file that has the key. Paths are relative to it, without one to the working directory.
+        tree: The tree of a job.
+        job_file: The file that has the key, to which paths are relative. If it is None, paths are relative to
+            the working directory.
 
     Returns:
         The tree with the content of each file in place of its path.
 
     Raises:
-        UserError: for a path that is no Python file below the folder of `job_file` or the working directory,
-            and for a file that cannot be read.
+        UserError: A path is not that of a Python file below the folder of `job_file` or below the working
+            directory, or the file is too large or cannot be read.
     """
     named = tree.get(KEY)
     if not isinstance(named, (list, tuple)):
@@ -94,10 +94,12 @@ def _read(name: str, job_file: Path | None) -> dict[str, Any]:
 
 
 def run_plugins(plugins: Any) -> None:
-    """Runs the plugin files that a job carries and registers their plugins, once in a process.
+    """Runs a job's plugin files and registers their plugins. A process runs each text only once.
+
+    Does nothing in the context `only_reading`.
 
     Raises:
-        UserError: for a file that fails, that declares nothing, or that declares a name that is taken.
+        UserError: A file fails, declares no plugin, or declares a name that is taken.
     """
     if isinstance(plugins, (list, tuple)) and files_are_run():
         for each in plugins:
@@ -111,7 +113,7 @@ def _run(plugin: PluginFile) -> None:
         return
     module = sys.modules[name] = ModuleType(name)
     module.__file__ = plugin.file
-    # For the lines of a traceback, as the text may come from elsewhere than a file.
+    # Tracebacks show these lines, since the text may have been read from a stored job.
     lines = plugin.source.splitlines(keepends=True)
     linecache.cache[plugin.file] = (len(plugin.source), None, lines, plugin.file)
     try:
@@ -132,7 +134,10 @@ def _execute(plugin: PluginFile, module: ModuleType) -> None:
 
 
 def _register(plugin: PluginFile, module: ModuleType) -> None:
-    """Registers all plugins of the module, or none."""
+    """Registers all plugins of a module.
+
+    Raises UserError if the module declares none, or if a name is taken; then it registers none.
+    """
     added: list[str] = []
     try:
         for plural in REGISTRIES:

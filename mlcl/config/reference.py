@@ -1,4 +1,4 @@
-"""The job reference, written from the schema: `python -m mlcl.config.reference`."""
+"""Prints the job reference, which is generated from the schema: `python -m mlcl.config.reference`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ and line of each value.
 
 
 def reference() -> str:
-    """Markdown: one section a part of the job and of the space file, one line a key."""
+    """Returns the reference as Markdown: a heading for each section of a file, and a line for each key."""
     parts = [HEADER, *(_section(model) for model in models_of(job.JobConfig, []))]
     parts.append("# Space reference\n\n" + SPACE_KEYS)
     parts.append(_section(SearchConfig))
@@ -67,7 +67,7 @@ def _line(name: str, field: FieldInfo) -> str:
 
 
 def type_in_words(annotation: Any) -> str:
-    """A key's type as the reference writes it."""
+    """Returns the type of a key in the words of the reference."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return type_in_words(arguments[0])

@@ -1,4 +1,4 @@
-"""YAML files of a person: plain values, no repeated key, a bounded size, and the line of each key."""
+"""Reads YAML files of limited size that have plain values and no repeated keys, and the lines of the keys."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from mlcl.errors import UserError
 
 MOST_CHARACTERS = 1 << 18
 MOST_VALUES = 50_000
-"""Largest number of values. Each alias counts all values of its anchor: a few lines can be gigabytes."""
+"""The largest number of values. An alias counts as all values of its anchor: nested aliases multiply."""
 MOST_DIGITS = 400
-"""More digits than the largest float has; a number with thousands of digits takes minutes to read."""
+"""The largest number of digits of a number. Reading thousands of digits can take minutes."""
 UNWRITABLE = re.compile("[\0\x1b\x9b\ud800-\udfff]")
-"""Characters that no path has and that a terminal takes for commands: NUL, escapes, lone surrogates."""
+"""Characters that are refused: NUL, lone surrogates, and those that start a terminal's control sequences."""
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Returns the mapping in a YAML file.
 
     Raises:
-        UserError: if the file is missing, empty, malformed, or no mapping.
+        UserError: The file is missing, empty or malformed, or does not contain a mapping.
     """
     return read_yaml_lines(path)[0]
 
 
 def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """The mapping in a YAML file, and the line of each dotted key.
+    """Returns the mapping in a YAML file, and the line of each dotted key.
 
-    An item of a list has its index as the last part of its key.
+    The key of an item of a list ends with the item's index.
 
     Raises:
-        UserError: if the file is missing, empty, malformed, or no mapping.
+        UserError: The file is missing, empty or malformed, or does not contain a mapping.
     """
     path = Path(path)
     try:
@@ -58,16 +58,16 @@ def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
 
 
 def load_yaml(text: str) -> Any:
-    """The one document in `text`.
+    """Returns the value of a YAML text that has one document.
 
     Raises:
-        yaml.YAMLError: if the text cannot be read. No other exception leaves this function.
+        yaml.YAMLError: The text cannot be read. The function raises no other exception.
     """
     return _load(text)[0]
 
 
 def key_nodes(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-    """Each dotted key below a node, with the nodes of the key and of its value."""
+    """Yields each dotted key below a node, with the nodes of the key and of its value."""
     if isinstance(node, yaml.MappingNode):
         pairs = [(str(key.value), key, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
@@ -80,7 +80,7 @@ def key_nodes(node: yaml.Node | None, prefix: str = "") -> Iterator[tuple[str, y
 
 
 def _load(text: str) -> tuple[Any, yaml.Node | None]:
-    """The one document in `text` and its root node."""
+    """Returns the value and the root node of a YAML text that has one document."""
     if len(text) > MOST_CHARACTERS:
         raise yaml.YAMLError(f"{len(text):,} characters, more than {MOST_CHARACTERS:,}")
     try:
@@ -89,12 +89,12 @@ def _load(text: str) -> tuple[Any, yaml.Node | None]:
     except RecursionError:
         raise yaml.YAMLError("nested too deeply") from None
     except yaml.MarkedYAMLError as error:
-        # Without the library's excerpt of the text, which may hold a secret.
+        # The excerpt of the text in PyYAML's message is left out, since it may contain a secret.
         mark = error.problem_mark or error.context_mark
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise yaml.YAMLError(f"{error.problem or error.context}{where}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # From the library's own reading of a tagged value, such as `!!bool x` or the date 2026-99-99.
+        # PyYAML raises these for some values, such as `!!bool x` or the date 2026-99-99.
         raise yaml.YAMLError(f"a value that cannot be read ({error})") from None
 
 
@@ -103,7 +103,7 @@ MERGE = f"{_TAG}merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which a repeated key is an error; by default the last one would win silently."""
+    """PyYAML's safe loader, which also refuses repeated keys, too many values and long numbers."""
 
     root: yaml.Node | None = None
 
@@ -116,7 +116,7 @@ class _Loader(yaml.SafeLoader):
     def unique_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
         seen: set[Any] = set()
         for key_node, _ in node.value:
-            if key_node.tag == MERGE:  # `<<: *anchor`, whose keys a mapping may overwrite
+            if key_node.tag == MERGE:  # a mapping may overwrite the keys of `<<: *anchor`
                 continue
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, (str, int, float, bool, type(None))):
@@ -146,7 +146,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """The number of values in a node. A node that contains itself is refused when it is constructed."""
+    """Returns the number of values in a node. A node in itself is counted once: PyYAML refuses it later."""
     if id(node) not in known:
         known[id(node)] = 1
         below = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
@@ -160,5 +160,5 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Loader.
 _Loader.add_constructor(f"{_TAG}str", _Loader.writable_text)
 _Loader.add_constructor(f"{_TAG}int", _Loader.short_int)
 _Loader.add_constructor(f"{_TAG}float", _Loader.short_float)
-# YAML 1.1 takes 1e-4, which has no dot, for text.
+# PyYAML, which follows YAML 1.1, would read 1e-4 as a string, since it has no dot.
 _Loader.add_implicit_resolver(f"{_TAG}float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))

@@ -1,4 +1,4 @@
-"""The sections of a job file and the names of their keys, read from the schema."""
+"""Lists the sections of a job file and the names of their keys, from the pydantic models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mlcl.config import encoder_section, job
 
 
 def key_names() -> set[str]:
-    """The names of all keys of a job, without the sections that they are in."""
+    """Returns the names of all keys of a job, without the names of the sections that contain them."""
     models = models_of(job.JobConfig, [])
     return {field.alias or name for model in models for name, field in model.model_fields.items()}
 
 
 def models_of(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """Returns `seen` with `model` and every model below it added, in the order of the file."""
+    """Adds `model` and the models of its sections to `seen`, in the order of the file. Returns `seen`."""
     if model not in seen:
         seen.append(model)
         for field in model.model_fields.values():
@@ -29,7 +29,11 @@ def models_of(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[
 
 
 def members_of(annotation: Any) -> list[Any]:
-    """The alternatives of a key, of the values of a mapping, and the sections of built-in encoders."""
+    """Returns the alternatives of the type of a key.
+
+    For a mapping they are the alternatives of its values, for the section `encoder` the classes of the
+    sections of the built-in encoders.
+    """
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return members_of(arguments[0])
@@ -43,5 +47,5 @@ def members_of(annotation: Any) -> list[Any]:
 
 
 def is_model(annotation: Any) -> bool:
-    """Whether an annotation is a class of sections."""
+    """Whether an annotation is the class of a section."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,4 +1,4 @@
-"""Sections of the files that a person writes: base class, types of fields, and the wording of errors."""
+"""The base class of the sections of files, types of their fields, and the messages of their errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    """A part of a file: frozen, and an unknown key is an error."""
+    """The base class of sections. They are frozen, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -51,22 +51,22 @@ class Section(BaseModel):
 
 
 def at_home(path: Path) -> Path:
-    """`path` with a leading `~` replaced by the user's home; unchanged where there is no such user."""
+    """Returns `path` with a leading `~` expanded; unchanged if the user's home folder is unknown."""
     with suppress(RuntimeError):
         return path.expanduser()
     return path
 
 
 UserPath = Annotated[Path, AfterValidator(at_home)]
-"""A path as a user writes it in a job or on the command line."""
+"""A path in a job or on the command line, which may begin with `~`."""
 
 
 @dataclass(frozen=True)
 class PluginName:
-    """Checks, as part of an `Annotated[str, ...]`, that a string names a plugin of a kind, such as losses.
+    """A check for `Annotated[str, ...]`: the string must be the name of a plugin of a kind, such as losses.
 
-    The error for an unknown name lists the nearest name and all known ones; a name that is not built in is
-    listed with its origin.
+    The error for an unknown name suggests the most similar name and lists all known names; names that are not
+    built in are listed with their origin.
     """
 
     plural: str
@@ -75,7 +75,12 @@ class PluginName:
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def check(self, name: str) -> str:
-        """The name itself. Raises PluginError for a plugin from outside that cannot be used."""
+        """Returns the name.
+
+        Raises:
+            PluginError: The plugin is not built in and cannot be used.
+            PydanticCustomError: No plugin has this name. In the context `only_reading` any name is accepted.
+        """
         try:
             registry(self.plural)[name]
         except UnknownPluginError as error:
@@ -86,17 +91,20 @@ class PluginName:
         return name
 
     def built_in(self) -> list[str]:
-        """The names of the built-in plugins."""
+        """Returns the names of the built-in plugins."""
         return [name for name, origin in registry(self.plural).origins().items() if origin == BUILT_IN]
 
 
 SHORT = {"acc": "accuracy", "hamming": "hamming_loss", "exact_match": "subset_accuracy"}
-"""Other names of metrics."""
+"""Accepted short names of metrics, mapped to the names in mlcl."""
 _AVERAGED = re.compile(r"(f1|precision|recall|auc)(?:_score)?_(micro|macro)")
 
 
 def metric_name(text: Any) -> Any:
-    """The name of a metric without a split, as mlcl writes it; what is no text stays as it is."""
+    """Returns the name of a metric as mlcl writes it: `F1 micro` gives `micro_f1`.
+
+    A value that is not a string is returned unchanged.
+    """
     if not isinstance(text, str):
         return text
     name = re.sub(r"[\s-]+", "_", text.strip().lower())
@@ -104,7 +112,10 @@ def metric_name(text: Any) -> Any:
 
 
 def validation_metric(text: Any) -> Any:
-    """The name of a metric on validation, `val/...` or `knn/val/...`; what is no text stays as it is."""
+    """Returns the name of a metric on validation: `acc` gives `val/accuracy`, `knn/acc` `knn/val/accuracy`.
+
+    A value that is not a string is returned unchanged.
+    """
     if not isinstance(text, str):
         return text
     family, _, name = text.strip().rpartition("/")
@@ -122,10 +133,10 @@ ValidationMetric = Annotated[str, BeforeValidator(validation_metric), AfterValid
 
 
 def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
-    """Returns a tree, as read from a file, as an instance of a model.
+    """Checks a tree that was read from a file and returns it as an instance of a model.
 
     Raises:
-        UserError: for the first problem, with the key, what was found and what is allowed.
+        UserError: A key or a value is wrong. The error describes the first problem.
     """
     try:
         return model.model_validate(tree)
@@ -141,7 +152,7 @@ def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserErro
         key = context["key"]
         dotted = ".".join([*path, key])
         return UserError(detail["msg"], key=dotted, found=key, allowed=context["expected"])
-    # The alternatives of a union fail at the same key, and a list that contains a failure fails again.
+    # All alternatives of a union fail at one key. A list with a wrong item is itself reported as wrong.
     here = [error for error in errors if _written_path(tree, error) == path]
     others = sum(_written_path(tree, error) != path[: len(_written_path(tree, error))] for error in errors)
     more = f" (and {others} more)" if others else ""
@@ -157,7 +168,7 @@ def _user_error(tree: Mapping[str, Any], errors: list[ErrorDetails]) -> UserErro
 
 
 def _problem(alternatives: Sequence[ErrorDetails]) -> str:
-    """One sentence over the errors of all alternatives that a key allows."""
+    """Returns one message for the errors of all alternatives that a key allows."""
     if len(alternatives) == 1:
         message = alternatives[0]["msg"].removeprefix("Value error, ")
         message = re.sub("Unable to extract tag using discriminator '(\\w+)'", r"needs the key \1", message)
@@ -171,7 +182,7 @@ def _problem(alternatives: Sequence[ErrorDetails]) -> str:
 
 
 def _written_path(tree: Any, error: ErrorDetails) -> list[str]:
-    """The location of an error without the parts that pydantic adds when it tries a union."""
+    """Returns the path of the key of an error, without the parts that pydantic adds for a union."""
     path = []
     for part in error["loc"]:
         listed = isinstance(tree, (list, tuple)) and isinstance(part, int) and part < len(tree)

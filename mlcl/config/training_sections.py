@@ -1,4 +1,4 @@
-"""The sections `objective` and `train` of a job: heads and classifier, batches and optimiser."""
+"""The sections `objective` and `train` of a job: losses and classifier, batches and optimiser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProjectionConfig(Section):
 
 
 class TemperatureSchedule(Section):
-    """A temperature that changes over training."""
+    """A temperature that changes during training."""
 
     schedule: Literal["cosine", "linear"]
     start: Positive
@@ -33,13 +33,13 @@ class TemperatureSchedule(Section):
 
 
 class LearnedTemperature(Section):
-    """A temperature that is trained, from this value."""
+    """A temperature that is trained, given by its initial value."""
 
     learned: Positive
 
 
 def _temperature_kind(value: Any) -> str:
-    """The alternative that a temperature is written as: errors are those of this one alone."""
+    """Returns the tag of the form in which a temperature is written, so that errors name only this form."""
     if isinstance(value, Mapping):
         return "<learned>" if any(str(key).startswith("learn") for key in value) else "<schedule>"
     if isinstance(value, (TemperatureSchedule, LearnedTemperature)):
@@ -56,7 +56,7 @@ TemperatureConfig = Annotated[
 
 
 class HeadConfig(Section):
-    """One contrastive head: a loss on a projection, over one label space."""
+    """A contrastive head: a loss on a projection of the embeddings, and the label space that it reads."""
 
     loss: LossName = Field(description="or one from outside, see `mlcl losses`")
     labels: str | None = Field(None, description="label space; simclr takes none")
@@ -72,7 +72,7 @@ class HeadConfig(Section):
     @model_validator(mode="after")
     def _labels(self) -> Self:
         spec = registry("losses").get(self.loss)
-        if spec is None:  # of a plugin file, where these are not run
+        if spec is None:  # a loss of a plugin file that was not run
             return self
         without = spec.labels == "none"
         if without != (self.labels is None):
@@ -81,14 +81,14 @@ class HeadConfig(Section):
 
     @property
     def unit_length(self) -> bool:
-        """Whether embeddings are normalised before this head's loss."""
+        """Whether embeddings are scaled to unit length before this head's loss."""
         if self.normalize is None:
             return bool(registry("losses")[self.loss].similarity == "dot")
         return self.normalize
 
 
 class ClassifierConfig(Section):
-    """The linear classifier on the encoder. Weight 0: two phases, a linear probe after pre-training."""
+    """The linear classifier on the encoder. With weight 0, a linear probe is trained after pre-training."""
 
     loss: Literal["cross_entropy", "bce", "asl", "guided"] = Field(
         description="bce, asl: of each label (asl: asymmetric, Ridnik et al. 2021); guided: prototypes whose "
@@ -127,12 +127,12 @@ class ClassifierConfig(Section):
 
     @property
     def of_labels(self) -> bool:
-        """Whether it predicts any number of labels a row, not one class."""
+        """Whether the classifier predicts any number of labels a row, and not one class."""
         return self.loss in ("bce", "asl")
 
 
 class ObjectiveConfig(Section):
-    """Contrastive heads and a classifier, added up with their weights."""
+    """The objective: the weighted sum of the losses of contrastive heads and of a classifier."""
 
     heads: dict[Name, HeadConfig] = Field(default_factory=dict)
     classifier: ClassifierConfig
@@ -150,7 +150,7 @@ class ObjectiveConfig(Section):
 
     @property
     def classifier_weight(self) -> float:
-        """The classifier's weight as a number."""
+        """The weight of the classifier as a number, also if it is `remainder`."""
         if self.classifier.weight == "remainder":
             rest = 1 - math.fsum(head.weight for head in self.heads.values())
             return 0.0 if abs(rest) < 1e-9 else rest
@@ -163,11 +163,11 @@ USED_BY = {
     "branches": ("hierarchical",),
     "power": ("balanced",),
 }
-"""The samplers that read a key."""
+"""The names of the samplers that read each key."""
 
 
 class SamplerConfig(Section):
-    """How the rows of a batch are chosen. A name alone stands for `{name: NAME}`."""
+    """The sampler, which chooses the rows of a batch. A name alone is short for `{name: NAME}`."""
 
     name: Literal["uniform", "balanced", "pk", "hierarchical"] = Field(
         "uniform", description="[what each is for](concepts.md#which-rows-are-in-a-batch)"
@@ -202,7 +202,7 @@ class SamplerConfig(Section):
 
 
 class TrainConfig(Section):
-    """How the objective is optimised."""
+    """The training: epochs, batches, optimiser and hardware."""
 
     epochs: int = Field(ge=1)
     batch_size: int = Field(ge=2, description="samples of one contrastive batch, over all workers")

@@ -49,6 +49,19 @@ def test_a_run_is_that_of_the_command(tree, tmp_path):
     assert scores.items() <= answer.json["metrics"].items()
 
 
+def test_baselines_are_a_frame_with_the_best_first(tmp_path):
+    data, names = {"text": TEXTS, "topic": TOPICS}, ["majority", "tfidf_svm"]
+    how = {"text": "text", "labels": "topic", "home": tmp_path / "home", "progress": None}
+    frame = mlcl.baseline(data, names=names, **how)
+    assert list(frame.index) == ["tfidf_svm", "majority"]
+    assert (frame["state"] == "COMPLETE").all()
+    assert frame.loc["tfidf_svm", "test/accuracy"] == 1.0
+    assert frame.attrs == {"metric": "val/accuracy", "left_out": {}}
+    assert list(mlcl.baseline(data, names="majority", **how).index) == ["majority"]
+    with pytest.raises(UserError, match=r"did you mean tfidf_svm"):
+        mlcl.baseline(data, names=["tfidf_svn"], **how)
+
+
 def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):
     home = tmp_path / "home"
     world = World(home, monkeypatch, f"sqlite:///{home}/mlflow.db")

@@ -1,1 +1,1 @@
-"""Space files: the keys of a job that a search varies, checked against the job before anything starts."""
+"""Reads space files, which name the keys that a search varies, and checks them against a job."""

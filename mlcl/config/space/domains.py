@@ -1,4 +1,4 @@
-"""Domains: the values that a parameter of a space may have."""
+"""The domains of a space's parameters, which are the values that a parameter may have."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mlcl.config.job import covers, flatten
 from mlcl.config.space.keys import Term, same
 
 CLOSE = 1e-9
-"""Relative difference of a weight from its value before it was converted to sticks and back."""
+"""The relative tolerance for weights, since conversion to stick-breaking fractions and back rounds them."""
 POSTHOC_POINTS = 21
-"""Number of points at which a range is scored if its key is scored after training."""
+"""The number of values of a post-hoc key that are scored if the space has a range for it."""
 
 
-class Misfit(Exception):  # noqa: N818 (an answer, not a fault)
-    """A job that is no point of the space."""
+class Misfit(Exception):  # noqa: N818 (an expected result, not a failure)
+    """The exception for a job that is not a point of the space."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -28,7 +28,7 @@ class Misfit(Exception):  # noqa: N818 (an answer, not a fault)
 
 @dataclass(frozen=True)
 class Dimension:
-    """One value that a search draws from [low, high]: a number, a whole number or a position in a list."""
+    """A value that a search draws from [low, high]: a number, an integer, or the index of a listed value."""
 
     kind: Literal["number", "whole", "position"]
     low: float
@@ -37,64 +37,65 @@ class Dimension:
 
 
 class Domain(ABC):
-    """The values that a parameter may have.
+    """The base class of domains.
 
-    In all methods `name` is the parameter's name, and settings map keys of a job to values.
+    In all methods `name` is the name of the parameter. Settings are values keyed by the keys of a job, and a
+    point has a value for the name of each dimension.
     """
 
     continuous: ClassVar[bool] = False
-    """Whether the values are too many to try each."""
+    """Whether the domain has too many values to try each of them."""
 
     def keys_of(self, name: str) -> tuple[str, ...]:
-        """The keys of the job that the parameter sets."""
+        """Returns the keys of the job that the parameter sets."""
         return (name,)
 
     @abstractmethod
     def ends(self, name: str) -> list[dict[str, Any]]:
-        """Settings at the ends of a range, or with each listed value: where a job may become invalid."""
+        """Returns the settings with which a job is checked: the ends of a range, or each listed value."""
 
     @abstractmethod
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Parts the values into groups within which each of the conditions `terms` holds or does not.
+        """Splits the values into groups, so that all values of a group meet the same conditions in `terms`.
 
-        Returns a value of each group and how many values it has; that number means nothing for a continuous
-        domain.
+        Returns a value and the number of values of each group. For a continuous domain the number has no
+        meaning.
         """
 
     @abstractmethod
     def dimensions(self, name: str) -> dict[str, Dimension]:
-        """The dimensions that a search draws, by name."""
+        """Returns the dimensions that a search draws, keyed by their names."""
 
     @abstractmethod
     def settings_at(self, name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings where its dimensions have the values of `point`."""
+        """Returns the settings at a point."""
 
     @abstractmethod
     def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of its dimensions for a flat job. Raises Misfit."""
+        """Returns the point with the values of a flat job. Raises Misfit if the domain lacks these values."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
-        """Its kind and its values as plain data."""
+        """Returns the kind and the values of the domain as plain data."""
 
 
 class _Range(Domain):
-    """Base class of numbers and whole numbers in [low, high]."""
+    """The base class of the domains of numbers in [low, high]."""
 
     low: float
     high: float
     number: ClassVar[type[int] | type[float]] = float
 
     def ends(self, name: str) -> list[dict[str, Any]]:
-        """Low and high."""
+        """Returns the settings with the lowest and with the highest number."""
         return [{name: self.low}, {name: self.high}]
 
     def settings_at(self, name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The number itself."""
+        """Returns the number at the point as settings."""
         return {name: point[name]}
 
     def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """The number itself."""
+        """Returns the job's number as a point."""
         value = job.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high:
             number = self.number(value)
@@ -105,7 +106,7 @@ class _Range(Domain):
 
 @dataclass(frozen=True)
 class Float(_Range):
-    """A number in [low, high], uniform or log-uniform."""
+    """A number in [low, high], with a uniform or a log-uniform distribution."""
 
     low: float
     high: float
@@ -113,38 +114,38 @@ class Float(_Range):
     continuous = True
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Returns the middle of each interval between the bounds of the conditions."""
+        """Returns the middle of each interval between the bounds in the conditions."""
         del name
         bounds = {x for term in terms for x in (term.above, term.below) if x is not None}
         inside = sorted(x for x in bounds if self.low < x < self.high)
         return [((low + high) / 2, 1) for low, high in pairwise([self.low, *inside, self.high])]
 
     def grid(self) -> tuple[Any, ...]:
-        """Points at equal distances, in the logarithm where `log` is set."""
+        """Returns `POSTHOC_POINTS` numbers at equal distances, on a logarithmic scale if `log` is set."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         points = (low + (high - low) * i / (POSTHOC_POINTS - 1) for i in range(POSTHOC_POINTS))
         return tuple(round(math.exp(x) if self.log else x, 9) for x in points)
 
     def dimensions(self, name: str) -> dict[str, Dimension]:
-        """One number."""
+        """Returns one dimension, the number."""
         return {name: Dimension("number", self.low, self.high, self.log)}
 
     def description(self) -> dict[str, Any]:
-        """Kind, ends and scale."""
+        """Returns kind, range and scale."""
         kind, scale = ("log_float", "log") if self.log else ("float", "linear")
         return {"kind": kind, "low": self.low, "high": self.high, "scale": scale}
 
 
 @dataclass(frozen=True)
 class Int(_Range):
-    """A whole number in [low, high]."""
+    """An integer in [low, high], with a uniform distribution."""
 
     low: int
     high: int
     number = int
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Returns the first of each run of numbers within which no condition changes, and its length."""
+        """Returns the first number and the length of each interval in which no condition changes."""
         del name
         cuts = {math.floor(term.above) + 1 for term in terms if term.above is not None}
         cuts |= {math.ceil(term.below) for term in terms if term.below is not None}
@@ -154,54 +155,54 @@ class Int(_Range):
         return [(low, high - low) for low, high in pairwise(edges)]
 
     def grid(self) -> tuple[Any, ...]:
-        """All values, or POSTHOC_POINTS of them at about equal distances."""
+        """Returns all numbers; if there are more than `POSTHOC_POINTS`, so many at about equal distances."""
         count = min(POSTHOC_POINTS, self.high - self.low + 1)
         step = (self.high - self.low) / (count - 1)
         return tuple(round(self.low + i * step) for i in range(count))
 
     def dimensions(self, name: str) -> dict[str, Dimension]:
-        """One whole number."""
+        """Returns one dimension, the integer."""
         return {name: Dimension("whole", self.low, self.high)}
 
     def description(self) -> dict[str, Any]:
-        """Kind, ends and scale."""
+        """Returns kind, range and scale."""
         return {"kind": "int", "low": self.low, "high": self.high, "scale": "linear"}
 
 
 @dataclass(frozen=True)
 class Choice(Domain):
-    """One of listed values, which may be of any type, and whole sections of a job."""
+    """One of listed values. A value may have any type, and may also be a whole section of a job."""
 
     values: tuple[Any, ...]
 
     def ends(self, name: str) -> list[dict[str, Any]]:
-        """Every value."""
+        """Returns the settings with each value."""
         return [{name: value} for value in self.values]
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Returns the first of the values for which the same conditions hold, and how many these are."""
+        """Returns the first value and the size of each group of values that meet the same conditions."""
         groups: dict[tuple[bool, ...], list[Any]] = {}
         for value in self.values:
             groups.setdefault(tuple(term.holds({name: value}) for term in terms), []).append(value)
         return [(values[0], len(values)) for values in groups.values()]
 
     def grid(self) -> tuple[Any, ...]:
-        """The values."""
+        """Returns the values."""
         return self.values
 
     def dimensions(self, name: str) -> dict[str, Dimension]:
-        """The position of a value, since the values may be of any type."""
+        """Returns one dimension, the index of a value, since values may have any type."""
         return {name: Dimension("position", 0, len(self.values) - 1)}
 
     def settings_at(self, name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The value at the position."""
+        """Returns the value at the point's index as settings."""
         return {name: self.values[point[name]]}
 
     def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """The position of the job's value.
+        """Returns the index of the job's value.
 
-        The value that shares most keys with a section of the job is that section's: other parameters may vary
-        keys in it.
+        If no listed section equals the job's section, the one with the most equal keys is taken, since other
+        parameters may vary keys of the section.
         """
         section = {key: value for key, value in job.items() if covers(name, key)}
         flat = [flatten({name: value}) for value in self.values]
@@ -216,20 +217,21 @@ class Choice(Domain):
         raise Misfit(f"{name} is {found}, the space has {list(self.values)}")
 
     def description(self) -> dict[str, Any]:
-        """Kind and values."""
+        """Returns kind and values."""
         return {"kind": "choice", "values": list(self.values)}
 
 
 @dataclass(frozen=True)
 class Simplex(Domain):
-    """Non-negative weights that add up to a total in [low, high], uniform on the simplex.
+    """Non-negative weights with a sum in [low, high], with a uniform distribution on the simplex.
 
-    There is one weight for each of `keys`, or with `size` a list of so many weights under the one key.
+    Each of `keys` has one weight. If `size` is set, there is one key, which has a list of `size` weights.
 
-    A search draws independent uniform numbers, the sticks. Of k weights, number j takes a share
-    Beta(1, k - 1 - j) of the rest that its predecessors left; the rest after it has the quantile
-    v^(1 / (k - 1 - j)) at a uniform v, so that no draw is rejected. A stick v stands for the rest and not for
-    the share: a rest close to zero then survives the conversion back.
+    The weights are drawn by stick-breaking. For each weight but the last, a search draws a fraction v
+    uniformly from [0, 1]. Weight j of k (from 0) leaves the share v^(1 / (k - 1 - j)) of the sum that is left
+    before it. The share that it takes has the distribution Beta(1, k - 1 - j), and no draw is rejected. v
+    determines the share that is left and not the share that is taken, since rounding would lose a left share
+    close to 0 when weights are converted back to fractions.
     """
 
     keys: tuple[str, ...]
@@ -244,34 +246,34 @@ class Simplex(Domain):
         return self.size or len(self.keys)
 
     def keys_of(self, name: str) -> tuple[str, ...]:
-        """All keys that share the total."""
+        """Returns the keys of all weights."""
         del name
         return self.keys
 
     def ends(self, name: str) -> list[dict[str, Any]]:
-        """Equal weights of the lowest and of the highest total."""
+        """Returns the settings with equal weights that have the lowest and the highest sum."""
         del name
         return [self._settings([total / self.count] * self.count) for total in (self.low, self.high)]
 
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """One group: there are no conditions on weights."""
+        """Returns one group, since conditions cannot refer to weights."""
         del name, terms
         return [(None, 1)]
 
     def dimensions(self, name: str) -> dict[str, Dimension]:
-        """The sticks, and before them the total if it is a range."""
+        """Returns the dimensions of the sum, if it is a range, and of the stick-breaking fractions."""
         sticks = dict.fromkeys(self._sticks(name), Dimension("number", 0.0, 1.0))
         if self.low < self.high:
             return {f"{name}.total": Dimension("number", self.low, self.high), **sticks}
         return sticks
 
     def settings_at(self, name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-        """The weights."""
+        """Returns the weights at the point as settings."""
         total = point.get(f"{name}.total", self.low)
         return self._settings(weights_of(total, [point[stick] for stick in self._sticks(name)]))
 
     def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """The sticks, and the total if it is a range."""
+        """Returns the stick-breaking fractions of the job's weights, and their sum if it is a range."""
         weights = job.get(self.keys[0]) if self.size else [job.get(key) for key in self.keys]
         if (
             not isinstance(weights, list)
@@ -288,7 +290,7 @@ class Simplex(Domain):
         return found
 
     def description(self) -> dict[str, Any]:
-        """Kind, range of the total, keys and number of weights."""
+        """Returns kind, range of the sum, keys and number of weights."""
         ends = {"low": self.low, "high": self.high}
         return {"kind": "simplex", **ends, "keys": list(self.keys), "weights": self.count}
 
@@ -300,7 +302,7 @@ class Simplex(Domain):
 
 
 def weights_of(total: float, sticks: Sequence[float]) -> list[float]:
-    """The weights that sticks stand for: one weight more than there are sticks, which add up to the total."""
+    """Returns the weights with a sum of `total` for stick-breaking fractions, one more than fractions."""
     rest, found = total, []
     for pieces, stick in zip(range(len(sticks), 0, -1), sticks, strict=True):
         kept = stick ** (1 / pieces)
@@ -310,7 +312,7 @@ def weights_of(total: float, sticks: Sequence[float]) -> list[float]:
 
 
 def sticks_of(weights: Sequence[float]) -> list[float]:
-    """The sticks that stand for these weights: the inverse of `weights_of`."""
+    """Returns the stick-breaking fractions of weights, as the inverse of `weights_of`."""
     rests = [math.fsum(weights[j:]) for j in range(len(weights))]
     pieces = range(len(weights) - 1, 0, -1)
     return [

@@ -1,4 +1,4 @@
-"""Keys of a job in a space file: which keys a pattern names, and conditions on keys."""
+"""Finds the keys of a job that a pattern in a space file matches, and evaluates conditions on keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POSTHOC = {
     "evaluation.knn.lambda": "evaluation.knn.grid.lambda",
     "evaluation.knn.temperature": "evaluation.knn.grid.temperature",
 }
-"""Keys that are scored after training from one retrieval, and the grid with the values of each."""
+"""The post-hoc keys, whose values are scored after training from one retrieval, with their grids' keys."""
 FIXED = (
     "experiment",
     "data.source",
@@ -34,15 +34,15 @@ FIXED = (
     "evaluation.knn.grid",
     "plugins",
 )
-"""Keys that all trials of a sweep share: otherwise their scores could not be compared."""
+"""Keys that a space may not vary, since trials that differ in them could not be compared."""
 _OPTION = re.compile(r"(objective\.heads\.[^.]+)\.options\.[^.*]+")
 
 
 @dataclass(frozen=True)
 class Term:
-    """A condition on a key: its value is one of `values`, or a number between `above` and `below`.
+    """A condition on a key: the value is one of `values`, or a number above `above` and below `below`.
 
-    `otherwise` is the job's own value, which counts where no value has been drawn for the key.
+    `otherwise` is the value in the job, which is used if no value was drawn for the key.
     """
 
     key: str
@@ -52,7 +52,7 @@ class Term:
     otherwise: Any = None
 
     def holds(self, settings: Mapping[str, Any]) -> bool:
-        """Whether it holds where these settings have been drawn."""
+        """Whether the condition holds for the settings drawn so far."""
         value = setting_of(settings, self.key, self.otherwise)
         if self.values:
             return any(same(value, each) for each in self.values)
@@ -69,17 +69,20 @@ class Term:
 
 
 def entry_error(entry: str, problem: str, found: object = None, allowed: object = None) -> UserError:
-    """The error at an entry of the section `space` of a space file."""
+    """Returns the error for an entry of the section `space` of a space file."""
     return UserError(problem, key=f"space.{entry}", found=found, allowed=allowed)
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are equal, where 1 equals 1.0 but not True."""
+    """Whether two values are equal. 1 equals 1.0, but not True."""
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def setting_of(settings: Mapping[str, Any], key: str, otherwise: Any) -> Any:
-    """The setting of a dotted key, also where the settings have a whole section that contains it."""
+    """Returns the value of a dotted key in `settings`, or `otherwise` if they do not have the key.
+
+    A setting of a whole section also gives the values of the keys in it, and None for keys that it lacks.
+    """
     parts = key.split(".")
     for depth in range(len(parts), 0, -1):
         outer = ".".join(parts[:depth])
@@ -92,7 +95,7 @@ def setting_of(settings: Mapping[str, Any], key: str, otherwise: Any) -> Any:
 
 
 def nodes(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every dotted key of nested mappings, the keys of whole sections included."""
+    """Yields every dotted key of nested mappings, including the keys of sections."""
     for key, value in tree.items():
         yield prefix + key
         if isinstance(value, Mapping):
@@ -100,13 +103,18 @@ def nodes(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """The keys that match a pattern, each with the texts that its `*` matched.
+    """Returns the keys that match a pattern, each with the texts that the pattern's `*` matched.
 
-    `*` is any text within one part of the key. An option of a head's loss may be missing in `known`, as a job
-    has only the options that differ from the loss's defaults.
+    A `*` matches any text within one part of a key. An option of a head's loss need not be in `known`, since
+    a job has only the options that differ from the loss's defaults.
+
+    Args:
+        entry: The key of the entry in the space file, for errors.
+        pattern: A dotted key, which may contain `*`.
+        known: The keys of the job.
 
     Raises:
-        UserError: at the entry, if no key matches or if all trials share one that does.
+        UserError: No key matches, or a key that matches is in `FIXED`.
     """
     known = list(known)
     option = _OPTION.fullmatch(pattern)
@@ -117,20 +125,23 @@ def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[s
     if not found:
         raise unknown_key(entry, pattern, known)
     for key in found:
-        # A whole section is varied with all keys in it.
+        # An entry for a section varies all keys of the section.
         if any(covers(fixed, key) or covers(key, fixed) for fixed in FIXED):
             raise entry_error(entry, "all trials share this key", key)
     return found
 
 
 def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:
-    """The error for a key that the job does not have, with the nearest that it has."""
+    """Returns the error for a key that the job lacks, which suggests the most similar key of the job."""
     problem = f"names no key of the job{did_you_mean(key, known)}"
     return entry_error(entry, problem, key, "a key path of the job, * for one part of it")
 
 
 def bind(entry: str, pattern: str, stars: tuple[str, ...]) -> str:
-    """A condition's key, with each `*` replaced by the text that it matched in the parameter's key."""
+    """Returns the key of a condition, with each `*` replaced by the text that the parameter's `*` matched.
+
+    Raises UserError if the condition has more `*` than the parameter.
+    """
     parts = pattern.split("*")
     if len(parts) - 1 > len(stars):
         problem = "has a * that the parameter's key does not bind"

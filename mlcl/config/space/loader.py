@@ -1,4 +1,4 @@
-"""Space files: read, resolved against a job, and checked."""
+"""Reads space files, resolves them against a job, and checks them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _total(value: Any) -> tuple[float, float]:
 
 
 def _term(wanted: Any) -> Term:
-    """A condition without its key."""
+    """Returns a condition without its key."""
     if isinstance(wanted, Mapping):
         if not wanted or set(wanted) - _BOUNDS or not all(map(_is_number, wanted.values())):
             _refuse("is no condition", "a value, [values], {above: x}, {below: x} or both")
@@ -109,7 +109,7 @@ class _Simplex(Section):
 
 
 class _Entry(Section):
-    """An entry of a space file: one kind of domain, and the condition under which the parameter exists."""
+    """An entry of a space file: one kind of domain, and the condition under which the parameter is drawn."""
 
     float_: Annotated[Any, AfterValidator(_float), Field(alias="float")] = None
     log_float: Annotated[Any, AfterValidator(_log_float)] = None
@@ -125,7 +125,7 @@ class _Entry(Section):
         return self
 
     def domain(self, *keys: str) -> Domain:
-        """The domain of these keys; several share the total of a simplex."""
+        """Returns the domain of these keys. Only a simplex has several."""
         if self.simplex:
             low, high = self.simplex.total
             return Simplex(keys, low, high, self.simplex.size)
@@ -140,7 +140,7 @@ class _SpaceFile(Section):
 
 @dataclass(frozen=True)
 class _Found:
-    """A parameter, the entry that it comes from, and the texts that the entry's `*` matched."""
+    """A parameter, the pattern and the entry that it comes from, and the texts that `*` matched."""
 
     parameter: Parameter
     pattern: str
@@ -149,15 +149,15 @@ class _Found:
 
 
 def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None = None) -> Space:
-    """The checked space of a file, resolved against a job.
+    """Returns the checked space of a file, resolved against a job.
 
     Args:
-        path: the space file.
-        job: the job whose keys are varied; patterns with `*` stand for its keys.
-        tree: the content of the file, where it has been read.
+        path: The path of a space file, or the name of a packaged space.
+        job: The job whose keys are varied. Patterns with `*` are matched with its keys.
+        tree: The content of the file, if it was read already.
 
     Raises:
-        UserError: with file, key, what was found and what is allowed.
+        UserError: The file cannot be read, or the space is wrong or does not fit the job.
     """
     if tree is None:
         path = find_file("space", path)
@@ -165,7 +165,7 @@ def load_space(path: str | Path, job: JobConfig, tree: Mapping[str, Any] | None 
     try:
         return _resolve(parsed, job, Path(path))
     except UserError as error:
-        raise (error if error.file else error.but(file=path)) from None  # a prior is a file of its own
+        raise (error if error.file else error.but(file=path)) from None  # a prior has its own file
 
 
 def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
@@ -197,7 +197,7 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
 
 
 def _keys_of_choices(entries: Mapping[str, _Entry], tree: Mapping[str, Any]) -> Iterator[str]:
-    """Keys that the job has only where a choice gives it another section."""
+    """Yields the keys of the sections in choices, some of which the job may lack."""
     known = list(nodes(tree))
     for pattern, entry in entries.items():
         sections = [each for each in entry.choice.values if isinstance(each, Mapping)] if entry.choice else []
@@ -207,15 +207,15 @@ def _keys_of_choices(entries: Mapping[str, _Entry], tree: Mapping[str, Any]) -> 
 
 
 def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
-    """A value as the job resolves it: with the defaults of a section, and numbers of the key's type."""
+    """Returns a value as a job resolves it: a section with its defaults, a number with the key's type."""
     try:
         return setting_of(dump_job(load_job(tree, {key: value})), key, value)
     except UserError:
-        return value  # it may be valid only with other settings; the corners decide
+        return value  # it may be valid only with other settings, see _check_corners
 
 
 def _domain(pattern: str, entry: _Entry, key: str, tree: Mapping[str, Any]) -> Domain:
-    """The domain of a key, its choices as the job resolves them."""
+    """Returns the domain of a key. Listed values are resolved by the job."""
     domain = entry.domain(key)
     if not isinstance(domain, Choice):
         return domain
@@ -226,7 +226,7 @@ def _domain(pattern: str, entry: _Entry, key: str, tree: Mapping[str, Any]) -> D
 
 
 def _grid(pattern: str, entry: _Entry) -> tuple[Any, ...]:
-    """The values at which a key is scored after training."""
+    """Returns the values of a post-hoc key that are scored."""
     if entry.when:
         problem = "has no condition: it is not drawn, every trial is scored at all its values"
         raise entry_error(pattern, problem, list(entry.when))
@@ -237,7 +237,7 @@ def _grid(pattern: str, entry: _Entry) -> tuple[Any, ...]:
 
 
 def _check_overlap(found: Sequence[_Found]) -> None:
-    """Raises UserError for a key that is varied twice, unless the other entry chooses its whole section."""
+    """Raises UserError if two entries vary a key, unless one of them chooses a whole section around it."""
     keys = [(key, each) for each in found for key in each.parameter.keys]
     for index, (key, each) in enumerate(keys):
         for other, (outer, its) in enumerate(keys):
@@ -249,7 +249,10 @@ def _check_overlap(found: Sequence[_Found]) -> None:
 def _conditioned(
     found: Sequence[_Found], known: Sequence[str], tree: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
-    """The parameters with their conditions, each after those that it depends on."""
+    """Returns the parameters with their conditions, each after the parameters that it needs.
+
+    Raises UserError for conditions that form a circle, and for a condition that can never hold.
+    """
     drawn = [each.parameter for each in found]
     patterns = {each.parameter.name: each.pattern for each in found}
     parameters = {
@@ -274,7 +277,10 @@ def _conditioned(
 def _terms(
     found: _Found, drawn: Sequence[Parameter], known: Sequence[str], tree: Mapping[str, Any]
 ) -> Iterator[Term]:
-    """The terms of a parameter's condition, without those that the job alone settles."""
+    """Yields the terms of a parameter's condition on keys that the space varies.
+
+    A term on another key must hold for the job's own value, else UserError is raised.
+    """
     for pattern, wanted in (found.entry.when or {}).items():
         entry = f"{found.pattern}.when.{pattern}"
         key = bind(entry, pattern, found.stars)
@@ -289,7 +295,7 @@ def _terms(
 
 
 def _check_key(entry: str, key: str, own: Any, drawn: Sequence[Parameter], known: Sequence[str]) -> None:
-    """Raises UserError for a key that has no value of its own in a trial, and for an unknown one."""
+    """Raises UserError if the key of a condition is unknown, or if it cannot be used in a condition."""
     if isinstance(own, Mapping):
         raise entry_error(entry, "is a whole section", key, "a key in it")
     if key in POSTHOC:
@@ -314,7 +320,7 @@ def _check_sampler(space: Space) -> None:
 
 
 def _check_corners(space: Space, tree: Mapping[str, Any]) -> None:
-    """Raises UserError for a corner that is no valid job, so that no trial fails for its settings."""
+    """Raises UserError if a corner of the space is not a valid job, so that no trial fails later."""
     for corner in corners(space):
         try:
             load_job(tree, corner)

@@ -1,4 +1,4 @@
-"""Priors: settings that did well on other data sets, with which a search begins."""
+"""Reads priors: settings that had good scores on other data sets, which a search tries first."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from mlcl.config.space.space import Parameter, Space
 from mlcl.errors import UserError, did_you_mean
 
 FOLDER = Path(__file__).parent / "priors"
-"""The priors that come with the package."""
+"""The folder of the packaged priors."""
 
 
 class Prior(Section):
-    """A file of settings, the most useful first; a key may have the part `*` for each head."""
+    """A prior: points, the most useful first. A point maps keys, whose part `*` is any head, to values."""
 
     about: str = Field(description="where the settings come from")
     points: tuple[dict[str, Any], ...] = Field(min_length=1, description="a value for each key")
 
 
 def read_prior(name: str, beside: Path) -> Prior:
-    """The prior of the package with this name, or else of a file relative to the folder `beside`.
+    """Reads the packaged prior with this name, or else a file relative to the folder `beside`.
 
-    Raises UserError where there is none, or where it is no prior.
+    Raises UserError if there is no such file, or if it is not a prior.
     """
     known = {file.stem: file for file in FOLDER.glob("*.yaml")}
     file = known.get(name, beside / name)
@@ -41,13 +41,13 @@ def read_prior(name: str, beside: Path) -> Prior:
 
 
 def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
-    """Raises UserError for a prior's key that no job has, and where a space varies none of its keys.
+    """Raises UserError if the prior has a key that no job has, or no key that the space varies.
 
     Args:
         space: The space with its prior.
         tree: The swept job, resolved.
     """
-    from mlcl.config.schema import key_names  # with all encoders, which few spaces need
+    from mlcl.config.schema import key_names  # imports all encoders, which few spaces need
 
     varied = [key for parameter in space.parameters for key in parameter.keys]
     named = list(dict.fromkeys(key for point in space.prior for key in point))
@@ -56,7 +56,7 @@ def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
         raise UserError(problem, key="search.prior", found=named, allowed=varied)
     known = {key.rpartition(".")[2] for key in nodes(tree)} | key_names() if named else set()
     for key in named:
-        # A prior may have keys of another encoder, which the space cannot vary.
+        # Keys of other encoders are allowed, although the space cannot vary them.
         if ".options." not in key and (name := key.rpartition(".")[2]) not in known:
             problem = f"has a key that no job has{did_you_mean(name, known)}"
             raise UserError(problem, key="search.prior", found=key)
@@ -65,12 +65,14 @@ def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
 def begin_at(
     parameters: tuple[Parameter, ...], job: Mapping[str, Any], point: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The job with a prior's values for the keys that a space varies, numbers clipped to their ranges.
+    """Returns the job with a prior's values for the keys that a space varies.
+
+    Numbers are clipped to the ranges of the space. Other values that a parameter cannot have are left out.
 
     Args:
         parameters: The parameters of the space.
         job: The swept job, resolved and flat.
-        point: A point of a prior. Values that a parameter cannot have are left out.
+        point: A point of a prior.
     """
     found = dict(job)
     for parameter in parameters:

@@ -1,4 +1,4 @@
-"""How a space is searched: samplers, schedulers, and which trial is better."""
+"""The search of a space: samplers, schedulers and goals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from mlcl.plugins import registry
 
 @dataclass(frozen=True)
 class Sampler:
-    """One way to propose trials.
+    """A sampler, which proposes the settings of trials.
 
     Attributes:
-        title: its name in words.
-        type: the class as `module:name`. It is called with `options`, a seed and, where `startup` is set, the
-            number of random trials that come first.
-        exhaustive: it tries every combination once and ends, so that no domain may be continuous.
-        several_goals: it follows more than one metric.
+        title: The name of the sampler in words.
+        type: The class of the sampler as `module:name`.
+        options: The arguments of the class, besides the seed.
+        startup: Whether the class also takes the number of random trials at the start.
+        exhaustive: Whether the sampler tries every combination once and then ends. No domain may then be
+            continuous.
+        several_goals: Whether the sampler supports more than one metric.
     """
 
     title: str
@@ -37,7 +39,7 @@ SAMPLERS = {
     "tpe": Sampler(
         "tree-structured Parzen estimators",
         "optuna.samplers:TPESampler",
-        # No constant liar: a draw would depend on which trials happen to run at that moment.
+        # With a constant liar, draws would depend on the trials that run at that moment.
         {"multivariate": True, "group": True, "constant_liar": False},
         startup=True,
     ),
@@ -47,7 +49,7 @@ SAMPLERS = {
     "cmaes": Sampler(
         "CMA-ES",
         "mlcl.service.search.sampler:CheckedCmaEsSampler",
-        # The margin keeps the variance of whole numbers from collapsing. Choices are drawn at random.
+        # The margin keeps the variance of integers from becoming 0. Choices are drawn at random.
         {"with_margin": True, "warn_independent_sampling": False},
         startup=True,
         several_goals=False,
@@ -69,7 +71,7 @@ def _metrics(value: Any) -> Any:
 
 
 class SearchConfig(Section):
-    """How the space is searched."""
+    """The search of the space: sampler, scheduler and goals."""
 
     sampler: SamplerName = Field("tpe", description="how trials are proposed")
     scheduler: Literal["asha", "hyperband", "median", "none"] = Field(
@@ -107,18 +109,18 @@ class SearchConfig(Section):
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric and whether more or less of it is better."""
+    """A metric, and whether it is maximised or minimised."""
 
     metric: str
     mode: Mode
 
 
 HALF_SUFFIX = "_at_half"
-"""End of the name of a metric whose labels are predicted at a threshold of one half."""
+"""The suffix of the names of metrics that are computed at the threshold 0.5."""
 
 
 def default_mode(metric: str) -> Mode:
-    """Whether more or less of a metric is better, by the metric's declaration; less of a training loss is."""
+    """Returns the declared mode of a metric. Metrics without a declaration are maximised, except `loss`."""
     name, metrics = metric.rpartition("/")[2].removesuffix(HALF_SUFFIX), registry("metrics")
     if name in metrics:
         declared: Mode = metrics[name].mode
@@ -131,7 +133,11 @@ def default_mode(metric: str) -> Mode:
 
 
 def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Goal]:
-    """The goals of a search, and the goal by which trials stop early. Raises UserError."""
+    """Returns the goals of a search, and the goal by which trials stop early.
+
+    `default` is the metric if the search names none. Raises UserError if the keys of the search contradict
+    each other, or if a metric is not one on validation.
+    """
     metrics = search.metric or (default,)
     for metric in metrics:
         if not metric.startswith(("val/", "knn/val/")):
@@ -156,7 +162,7 @@ def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Go
 
 
 def for_several() -> str:
-    """The samplers that follow several metrics."""
+    """Returns the names of the samplers that support several metrics."""
     return ", ".join(name for name, sampler in SAMPLERS.items() if sampler.several_goals)
 
 

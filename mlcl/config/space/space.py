@@ -1,4 +1,4 @@
-"""A checked space: its parameters, the branches that their conditions make, and settings at all ends."""
+"""A checked space with its parameters, the branches of its conditions, and the settings at its corners."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mlcl.config.space.search import Goal, Mode, SearchConfig
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key of the job and its domain; a simplex sets several keys under one name.
+    """A parameter of a space: a key of the job with its domain, or several keys that a simplex sets.
 
-    It exists, which means that it is drawn, where all its `terms` hold.
+    The parameter exists, which means that it is drawn, only if all its `terms` hold.
     """
 
     name: str
@@ -26,22 +26,22 @@ class Parameter:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the job that it sets."""
+        """The keys of the job that the parameter sets."""
         return self.domain.keys_of(self.name)
 
     @property
     def condition(self) -> str | None:
-        """The terms in words; None without terms."""
+        """The terms as text; None without terms."""
         return ", ".join(map(str, self.terms)) or None
 
     def exists(self, settings: Mapping[str, Any]) -> bool:
-        """Whether it is drawn, given the settings of the parameters before it."""
+        """Whether the parameter is drawn, given the settings of the parameters before it."""
         return all(term.holds(settings) for term in self.terms)
 
     def needs(self, others: Iterable[Parameter]) -> list[str]:
-        """Names of the parameters that are drawn before it.
+        """Returns the names of those of `others` that must be drawn before this parameter.
 
-        These are the parameters in its condition, and those that set a whole section that contains its key.
+        They set a key in its condition, or a whole section that contains its key.
         """
         return [
             other.name
@@ -56,13 +56,13 @@ class Space:
     """A checked space.
 
     Attributes:
-        parameters: the parameters that are drawn; each after those in its condition.
-        posthoc: values of the keys that are scored after training.
-        search: how the space is searched.
-        goals: the metrics that the search follows.
-        prune_by: the goal by which trials stop early: the only one, where there is one alone.
-        file: the space file.
-        prior: settings of other data sets, with which the search begins after the job as written.
+        parameters: The parameters that are drawn, each after the parameters in its condition.
+        posthoc: The values of post-hoc keys, keyed by the key of the grid that has them in a job.
+        search: The section `search` of the space file.
+        goals: The metrics that the search optimises, with their modes.
+        prune_by: The goal by which trials stop early, one of `goals`.
+        file: The space file.
+        prior: Settings from other data sets, which the search tries after the job as written.
     """
 
     parameters: tuple[Parameter, ...]
@@ -80,19 +80,19 @@ class Space:
 
     @property
     def mode(self) -> Mode:
-        """Whether more or less of `metric` is better."""
+        """Whether `metric` is maximised or minimised."""
         return self.prune_by.mode
 
     @property
     def multi(self) -> bool:
-        """Whether there are several goals, and so a Pareto front instead of one best trial."""
+        """Whether the space has several goals, so that a Pareto front takes the place of the best trial."""
         return len(self.goals) > 1
 
 
 def branches(
     parameters: Sequence[Parameter], terms: Sequence[Term] | None = None
 ) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yields one setting for each set of settings that meet the same conditions, with the size of that set.
+    """Yields one example of each set of settings that meet the same conditions, and the size of the set.
 
     Args:
         parameters: Parameters of a space, in its order.
@@ -114,7 +114,7 @@ def branches(
 
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
-    """Settings under which `target` exists, of the parameters that decide it; None if it never exists."""
+    """Returns settings for which `target` exists, of parameters that it needs; None if there are none."""
     wanted = {target.name}
     for parameter in reversed(parameters):
         if parameter.name in wanted:
@@ -125,9 +125,11 @@ def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, A
 
 
 def corners(space: Space) -> list[dict[str, Any]]:
-    """Overrides at the ends of all ranges, with every choice in turn and in every branch of `when`.
+    """Returns the overrides with which a job is checked for a space.
 
-    Their number grows with the sum of the numbers of values, not with the product.
+    They are the lower ends of all ranges, the upper ends of all ranges, the post-hoc grids, each listed
+    value, and the ends of each parameter that has a condition. Their number grows with the sum of the numbers
+    of values, and not with the product.
     """
     found = [_filled(space, {}, 0), _filled(space, {}, -1), dict(space.posthoc)]
     for parameter in space.parameters:
@@ -139,7 +141,7 @@ def corners(space: Space) -> list[dict[str, Any]]:
 
 
 def _filled(space: Space, given: dict[str, Any], end: int) -> dict[str, Any]:
-    """The given settings, and an end of all other parameters that then exist."""
+    """Returns the given settings, and for all other parameters that exist then the end at index `end`."""
     settings: dict[str, Any] = {}
     for parameter in space.parameters:
         if parameter.exists(settings):

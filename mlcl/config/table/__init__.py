@@ -1,1 +1,1 @@
-"""Tables of papers: the jobs of their cells, and the figures that a paper prints."""
+"""Reads the tables of papers: the jobs of the cells, and the figures in the paper."""

@@ -1,4 +1,4 @@
-"""Cells of a table: a checked job for every seed of every row and column, or a search of its best setting."""
+"""The cells of a table, each with a checked job for every seed and possibly a search for the best setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlcl.errors import UserError
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a cell: its name, the run's metric, and the number that the paper prints, if any."""
+    """A figure of a cell: a name, the metric of a run, and the number in the paper, if it has one."""
 
     name: str
     metric: str
@@ -32,11 +32,14 @@ class Cell:
     """A cell of a table, at a row and a column.
 
     Attributes:
-        jobs: one job a seed. With a `tuning` the first is searched, and each is one seed of the confirmation.
-        figures: the numbers that the cell shows.
-        neighbours: settings of the kNN (k, lambda, temperature) that differ from the job's. They are scored
-            after training and need no training of their own.
-        tuning: the search of the cell, if it has one.
+        row: The name of the row.
+        column: The name of the column.
+        jobs: One job for each seed. If the cell has a `tuning`, the first job is searched, and the number of
+            jobs is the number of fresh seeds.
+        figures: The figures that the cell shows.
+        neighbours: The values of post-hoc keys (`k`, `lambda`, `temperature`) that replace those of the job.
+            They are applied to finished runs, which need not be trained again.
+        tuning: The searches of the cell, None if it has none.
     """
 
     row: str
@@ -48,11 +51,11 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """`row/column`, in lower case and without blanks, for the command line."""
+        """The name of the cell on the command line: `row/column`, see `slug`."""
         return _id((self.row, self.column))
 
     def asked(self, seed: int) -> JobConfig:
-        """The job of a seed with the cell's own neighbours."""
+        """Returns the job of the seed at index `seed`, with the values in `neighbours`."""
         settings = {f"evaluation.knn.{name}": value for name, value in self.neighbours.items()}
         return validate(JobConfig, apply_overrides(dump_job(self.jobs[seed]), settings), None)
 
@@ -67,19 +70,20 @@ def cells_of(
     data: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> list[Cell]:
-    """The cells of a table, row by row.
+    """Returns the cells of a table, row by row.
 
     Args:
-        table: the table.
-        file: its file, to which the paths of jobs and spaces are relative.
-        scale: name of a preset.
-        seeds: number of seeds; default: the table's.
-        only: patterns over the ids of cells; a row's or a column's name stands for all its cells.
-        data: a source's files, or a prepared folder, by the source's name, or by a column's for it alone.
-        overrides: dotted keys and values of every job.
+        table: The table.
+        file: The table's file, to which the paths of jobs and spaces are relative.
+        scale: The name of a preset. Default: the paper's setting.
+        seeds: The number of seeds. Default: the table's.
+        only: Patterns of cells to return; the name of a row or column matches all its cells. Default: all.
+        data: Paths of a source's files or of a prepared data set, keyed by the name of the source or, for one
+            column only, by the name of the column.
+        overrides: Dotted keys and values that are set in every job.
 
     Raises:
-        UserError: for an unknown name, and for a wrong job, with its cell.
+        UserError: A name is unknown, or a cell's job is wrong.
     """
     data, overrides = data or {}, overrides or {}
     _check_overrides(table, overrides)
@@ -91,7 +95,7 @@ def cells_of(
     tunes = {(row, column): tune_of(table, row, column, preset) for row, column in pairs}
     trees = _trees(table, file, with_controls(_only(pairs, only, file), tunes, file), preset)
     if data:
-        # A source of another scale's cells, or of cells that `only` leaves out, is no mistake.
+        # Paths for sources that only other cells need are accepted.
         every = _trees(table, file, table.pairs(table.rows, table.columns), PAPER)
         asked, others = (
             [apply_overrides(tree, overrides) for tree, _ in found.values()] for found in (trees, every)
@@ -109,7 +113,7 @@ def cells_of(
             for seed in _seeds(tune, beside, seeds, preset.seeds or table.seeds)
         )
         tuning = None if tune is None else tuning_of(tune, row, table, file, jobs[0])
-        # An override of the command line replaces the cell's own neighbours.
+        # An override replaces the post-hoc values that the table sets.
         given = [name for name in neighbours for key in overrides if covers(key, f"evaluation.knn.{name}")]
         own = {name: value for name, value in neighbours.items() if name not in given}
         cells.append(Cell(row, column, jobs, _figures(table, row, column, file), own, tuning))
@@ -119,7 +123,11 @@ def cells_of(
 
 
 def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
-    """The seeds of a cell; of a baseline those of the picks `beside` it, with which it is then paired."""
+    """Returns the seeds of a cell.
+
+    A baseline in a column with tuned cells gets the fresh seeds of `beside`, the search of one of them, so
+    that their runs can be paired.
+    """
     if tune is None and beside is not None:
         return fresh_seeds_of(0, beside.searches, asked or beside.seeds or count)
     return range(asked or (tune and tune.seeds) or count)
@@ -152,7 +160,10 @@ def _printed(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
 
 
 def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list[tuple[str, str]]:
-    """The pairs that match any of the patterns; all without patterns."""
+    """Returns the pairs that match a pattern, or all pairs if there are no patterns.
+
+    Raises UserError for a pattern without a match.
+    """
     matching = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in only}
     for pattern, found in matching.items():
         if not found:
@@ -167,7 +178,7 @@ def _matches(pair: tuple[str, str], pattern: str) -> bool:
 
 
 def _check_overrides(table: Table, overrides: Mapping[str, Any]) -> None:
-    """Raises UserError for overrides of the seeds, with which one run would count as several."""
+    """Raises UserError if an override sets `experiment` or a key that gets the seed."""
     for own in ("experiment", *table.seed_keys):
         for key in overrides:
             if covers(key, own) or covers(own, key):
@@ -187,12 +198,12 @@ def _job(
     try:
         return validate(JobConfig, with_data(apply_overrides(tree, {**fixed, **overrides}), data), None)
     except UserError as error:
-        # What is wrong in an override is not wrong in the file.
+        # An error in an override is not an error in the file.
         raise _of_cell(error, cell, None if error.key in overrides else file) from None
 
 
 def _check(cell: Cell, file: Path) -> None:
-    """Raises UserError where two seeds give one job, or where the neighbours would cost a training."""
+    """Raises UserError if two seeds give equal jobs, or if `neighbours` cannot be applied after training."""
     job = cell.jobs[0]
     if len({job_hash(job) for job in cell.jobs}) < len(cell.jobs):
         raise UserError(f"the seeds of cell {cell.id} are one and the same job", file=file, key="seed_keys")

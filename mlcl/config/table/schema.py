@@ -1,4 +1,4 @@
-"""Table files: rows and columns of jobs, their metrics, and the figures that a paper prints."""
+"""Reads table files: rows and columns of jobs, their metrics, and the figures in a paper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mlcl.config.space.search import default_mode
 from mlcl.errors import UserError, did_you_mean
 
 FOLDER = Path("tables")
-"""The folder of tables that are named, relative to the working directory of a command."""
+"""The folder in which tables are found by name, relative to the working directory."""
 
 Text = Annotated[str, Field(min_length=1)]
 Direction = Literal["higher", "lower"]
@@ -31,11 +31,11 @@ def _listed(value: Any) -> Any:
 
 
 Printed = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)] | None, ...], BeforeValidator(_listed)]
-"""A cell's figures in print, one a metric; a number alone is one figure, and nothing is none."""
+"""The figures of a cell in the paper, one for each metric. A number is read as one figure, null as none."""
 
 
 def slug(text: str) -> str:
-    """A name for the command line and for metrics: lower case, other signs as one hyphen."""
+    """Returns a name for the command line: lower case, with hyphens for all but letters, digits, . and +."""
     return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
 
 
@@ -78,7 +78,7 @@ class Tune(Section):
 
 
 class RankTests(Section):
-    """Tests over the columns, which are data sets; the rows are methods."""
+    """The tests that compare the rows, which are methods, over the columns, which are data sets."""
 
     control: str | None = Field(
         None, description="row with which each other one is compared; default: the first"
@@ -93,7 +93,7 @@ class RankTests(Section):
 
 
 class Change(Section):
-    """Changes of a row, a column or a scale to the jobs of its cells."""
+    """The changes that a row, a column or a scale makes to the jobs of its cells."""
 
     vars: dict[str, str] = Field(default_factory=dict, description="names that stand in braces in `job`")
     set: dict[str, Any] = Field(default_factory=dict, description="dotted keys of the job to their values")
@@ -114,7 +114,7 @@ class TableLine(Change):
 
 
 class TableRow(TableLine):
-    """A row, which may leave columns out."""
+    """A row, which may have cells in some columns only."""
 
     columns: tuple[str, ...] | None = Field(
         None, min_length=1, description="columns in which it has a cell; default: all"
@@ -122,7 +122,7 @@ class TableRow(TableLine):
 
 
 class Scale(Change):
-    """A smaller preset of the same table; its figures are no reproduction, and it says why."""
+    """A preset of a table, usually a smaller one. `about` says how it differs from the paper's setting."""
 
     about: Text = Field(description="how it differs from the paper's setting, printed with every result")
     seeds: int | None = Field(None, ge=1, description="default: the table's")
@@ -136,9 +136,9 @@ class Scale(Change):
 class Table(Section):
     """A table or figure of a paper.
 
-    Every pair of a row and one of its columns is a cell: a job, trained once a seed, and one figure for each
-    of its metrics. `paper` has, by row and column, a figure for each metric, in the order of `metrics`; what
-    is left out is not printed there (or is a point of a plot).
+    Every pair of a row and one of its columns is a cell, which has a job, trained once for each seed, and a
+    figure for each metric. `paper` has the figures of the paper by row and column, in the order of `metrics`.
+    Figures that the paper does not have as numbers, such as the points of a plot, are left out.
     """
 
     title: Text
@@ -217,7 +217,7 @@ class Table(Section):
         return [self.metrics, *(line.metrics for line in lines if line.metrics)]
 
     def _metric_of(self) -> dict[str, str]:
-        """The metric of each figure, by the figure's name; the table's own metrics come first."""
+        """Returns the metric of each figure, keyed by its name. The metrics of the table have priority."""
         found: dict[str, str] = {}
         for metrics in self._all_metrics():
             found = {**metrics, **found}
@@ -225,9 +225,10 @@ class Table(Section):
 
     @property
     def control(self) -> str:
-        """The row with which others are compared: that of `ranks`, or of the first search that follows one.
+        """The name of the row with which the others are compared, empty if the table names none.
 
-        Empty for a table without either.
+        It is the control of `ranks`, by default the first ranked row; without `ranks`, the first control that
+        a `tune` names.
         """
         if self.ranks is not None:
             first = next(row for row in self.rows if row not in self.ranks.leave_out)
@@ -237,12 +238,12 @@ class Table(Section):
         return next((tune.control for tune in tunes if tune and tune.control is not None), "")
 
     def pairs(self, rows: Iterable[str], columns: Collection[str]) -> list[tuple[str, str]]:
-        """The cells of these rows and columns, row by row, without those that a row leaves out."""
+        """Returns the cells of these rows and columns as pairs, row by row."""
         kept = [(row, self.rows[row].columns) for row in rows]
         return [(row, column) for row, its in kept for column in columns if its is None or column in its]
 
     def is_better_higher(self, figure: str) -> bool:
-        """Whether a larger value of a figure is better: as the table says, or else by its metric."""
+        """Whether higher values of a figure are better: by `better` of the table, or else by the metric."""
         if isinstance(self.better, dict) and figure in self.better:
             return self.better[figure] == "higher"
         if isinstance(self.better, str) and "better" in self.model_fields_set:
@@ -250,17 +251,17 @@ class Table(Section):
         return default_mode(self._metric_of()[figure]) == "max"
 
     def digits_of(self, figure: str) -> int:
-        """Number of digits of a figure after the point."""
+        """Returns the number of decimals of a figure."""
         return self.digits if isinstance(self.digits, int) else self.digits.get(figure, 2)
 
     def tolerance_of(self, figure: str, scale: str | None = None) -> float | None:
-        """Largest difference of our mean of a figure from the printed one; None if they are not compared."""
+        """Returns the largest accepted distance of a mean from the paper's figure; None if any is."""
         limit = self.tolerance if scale is None else self.scales[scale].tolerance
         return limit.get(figure) if isinstance(limit, dict) else limit
 
 
 def _in(key: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises ValueError unless every name is known and occurs once."""
+    """Raises ValueError if a name is unknown or occurs twice."""
     left = list(known)
     for name in names:
         if name not in known:
@@ -271,7 +272,7 @@ def _in(key: str, what: str, names: Iterable[str], known: Collection[str]) -> No
 
 
 def _check_distinct(key: str, names: Iterable[str]) -> None:
-    """Raises ValueError unless the names differ as `slug` writes them, for the command line and MLflow."""
+    """Raises ValueError if two names are equal after `slug`, or if a name is then empty."""
     known: dict[str, str] = {}
     for name in names:
         short = slug(name)
@@ -283,9 +284,9 @@ def _check_distinct(key: str, names: Iterable[str]) -> None:
 
 
 def table_files(folder: Path | None = None) -> list[Path]:
-    """Returns the table files of a folder by name; without one, those of `tables/` and the packaged ones.
+    """Returns the table files of a folder, sorted by name. Default: those of `tables/` and the packaged ones.
 
-    A file of `tables/` replaces the packaged one of its name.
+    A file of `tables/` replaces the packaged file with the same name.
     """
     if folder is not None:
         return sorted(folder.glob("*.yaml"))
@@ -295,7 +296,7 @@ def table_files(folder: Path | None = None) -> list[Path]:
 
 
 def find_table(name: str, folder: Path | None = None) -> Path:
-    """Returns the file of a table, given by its path or by its name, see `table_files`.
+    """Returns the file of a table, which is given by its path or by its name, see `table_files`.
 
     Raises UserError for an unknown name.
     """
@@ -309,5 +310,5 @@ def find_table(name: str, folder: Path | None = None) -> Path:
 
 
 def load_table(file: Path) -> Table:
-    """The checked table of a file. Raises UserError with file, key, what was found and what is allowed."""
+    """Reads and checks a table file. Raises UserError if it cannot be read, or for a wrong key."""
     return validate(Table, read_yaml(file), file)

@@ -1,4 +1,4 @@
-"""Jobs of a table's cells as trees: a job file as table, row, column and scale change it, and its data."""
+"""Makes the trees of the jobs of cells: a job file with the changes of table, row, column and scale."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DATA_SECTIONS = ("data", "evaluation.transfer_to")
 def cell_tree(
     table: Table, file: Path, row: TableLine, column: TableLine, scale: Scale = PAPER
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """The job of a cell as a tree, without its seed, and its settings of the neighbours by name.
+    """Returns the job of a cell as a tree, without a seed, and the values of its post-hoc keys by name.
 
-    The scale overrides the column, and the column the row.
+    The row is applied first, then the column, then the scale.
 
     Raises:
-        UserError: with the table's file, or with the job's for a job that cannot be read.
+        UserError: The table names no job, the job cannot be read, or a change does not fit it.
     """
     name = column.job or row.job or table.job
     if name is None:
@@ -46,7 +46,7 @@ def cell_tree(
 
 
 def _filled(name: str, names: Mapping[str, str], file: Path) -> str:
-    """The name of a job file with the names in braces replaced by their values."""
+    """Returns the name of a job file, with the names in braces replaced by their values."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in names:
@@ -65,11 +65,11 @@ def _set(tree: dict[str, Any], values: Mapping[str, Any], file: Path) -> dict[st
 
 
 def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
-    """The tree with the paths of the command line, by source: the source's files, or a prepared folder."""
+    """Returns the tree with the paths in `data`, by source: a source's files, or a prepared data set."""
     for section in DATA_SECTIONS:
         source = _source_of(tree, section)
         if source is not None and source in data:
-            # `~` and the full path give one job hash.
+            # A path with `~` and the full path give the same job hash.
             path = data[source] if "://" in data[source] else str(Path(data[source]).expanduser())
             if _is_prepared(path):
                 node = value_at(tree, section)
@@ -81,7 +81,7 @@ def with_data(tree: dict[str, Any], data: Mapping[str, str]) -> dict[str, Any]:
 
 
 def data_of(tree: dict[str, Any], column: str, data: Mapping[str, str]) -> Mapping[str, str]:
-    """The paths by source for a cell of this column; a path for the column replaces that of its source."""
+    """Returns the paths by source for a cell of a column, whose own path replaces that of its source."""
     source = _source_of(tree, "data")
     return data if source is None or column not in data else {**data, source: data[column]}
 
@@ -92,17 +92,17 @@ def check_data(
     others: Sequence[dict[str, Any]],
     columns: Sequence[str],
 ) -> None:
-    """Checks the paths of the command line, by source or column.
+    """Checks the paths of data that the command line gives.
 
     Args:
-        data: the paths.
-        asked: trees of the cells that are asked for.
-        others: trees of the table's other cells, whose sources are no mistake either.
-        columns: names of the columns.
+        data: The paths by source or column.
+        asked: The trees of the selected cells.
+        others: The trees of all cells of the table, whose sources are accepted, too.
+        columns: The names of the columns.
 
     Raises:
-        UserError: for a name that is no column and no source of a cell, and for a prepared folder that would
-            stand for several versions of a source: files are prepared as each cell needs them.
+        UserError: A name is neither a column nor a source of a cell, or a prepared data set is given for a
+            source that the cells prepare with different options.
     """
     used = {_source_of(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
     known = sorted(source for source in used if source is not None)
@@ -124,18 +124,18 @@ def check_data(
 
 
 def _is_prepared(path: str) -> bool:
-    """Whether a path has a prepared data set, not a source's files. A URI is taken to have one."""
+    """Whether a path is that of a prepared data set, and not of a source's files. Every URI counts as one."""
     return "://" in path or (Path(path).expanduser() / "dataset.json").is_file()
 
 
 def _version_of(tree: dict[str, Any], section: str) -> str:
-    """The options that decide which data set a source prepares for a cell, as text."""
+    """Returns the options and the seed with which a source prepares the data set of a section, as text."""
     node = value_at(tree, section) or {}
     options = {key: value for key, value in (node.get("options") or {}).items() if key != "path"}
     return json.dumps([options, node.get("split_seed")], sort_keys=True, default=str)
 
 
 def _source_of(tree: dict[str, Any], section: str) -> str | None:
-    """The source that a section of the tree names, if any."""
+    """Returns the source that a section of the tree names; None if it names none."""
     source = value_at(tree, f"{section}.source")
     return source if isinstance(source, str) else None

@@ -1,4 +1,4 @@
-"""The searches of a table's cells, and the control of a column, whose best trial the other rows follow."""
+"""The searches of a table's cells, and the controls, whose picked settings the searches of other rows use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlcl.config.table.schema import Scale, Table, Tune, slug
 from mlcl.errors import UserError
 
 Pair = tuple[str, str]
-"""A row and a column."""
+"""The names of a row and of a column."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Tuning:
     """The searches of a cell.
 
     Attributes:
-        space: the space.
-        text: its file, with the table's sampler where the table names one.
-        trials: the number of search trials, which the searches divide.
-        searches: the number of independent searches.
-        race_seeds: the number of fresh seeds of the race of a search; 0 for no race.
-        confirm: how many of the best trials of a search race.
-        control: the row whose best trial in this column the search follows.
-        hold: keys of the space that keep the control's value.
-        start: keys that have the control's value in the first trial.
+        space: The space.
+        text: The content of the space file, with the table's sampler if the table names one.
+        trials: The number of search trials, which are divided among the searches.
+        searches: The number of independent searches.
+        race_seeds: The number of fresh seeds of each search's race; 0 for no race.
+        confirm: The number of best trials of a search that enter its race.
+        control: The row whose picked setting in this column gives the values of `hold` and `start`.
+        hold: Keys of the space that keep the value of the control's pick in all trials.
+        start: Keys that have the value of the control's pick in the first trial of a search.
     """
 
     space: Space
@@ -50,10 +50,10 @@ class Tuning:
     start: tuple[str, ...] = ()
 
     def follow(self, job: JobConfig, control: Mapping[str, Any]) -> tuple[JobConfig, Tuning]:
-        """The job and its search with the values of the control's best job, a tree.
+        """Returns the job and its search with the values of `control`, the tree of the control's picked job.
 
-        A held key stays in the space as its only choice, so that another value is another space. The first
-        trial of a search is its job as written, which has the values of `start`.
+        A key in `hold` becomes a choice with a single value, so that spaces with different values differ. The
+        first trial of a search is the job as written, which has the values of `start`.
         """
         values = {key: value_at(control, key) for key in (*self.hold, *self.start)}
         own, tree = load_job(dump_job(job), values), load_yaml(self.text)
@@ -64,14 +64,17 @@ class Tuning:
 
 
 def tune_of(table: Table, row: str, column: str, scale: Scale) -> Tune | None:
-    """The search of the last of row, column and scale that names one, else the table's; None for `false`."""
+    """Returns the `tune` of the scale, else of the column, the row or the table; None if it is `false`."""
     changes = (table.rows[row], table.columns[column], scale)
     named = [change.tune for change in changes if change.tune is not None]
     return (named[-1] or None) if named else table.tune
 
 
 def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) -> Tuning:
-    """The checked search of a row's cell with this job. A control follows no row. Raises UserError."""
+    """Returns the checked search of a cell with this job. The control's own search has no control.
+
+    Raises UserError for a wrong space, a race with several goals, and seeds that would change the split.
+    """
     for key in ("data.split_seed", "data.validation_seed", "data.hold_out.seed"):
         if key in table.seed_keys:
             problem = "the search of a cell and its confirmation share one split"
@@ -94,15 +97,15 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
 
 
 def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path) -> list[Pair]:
-    """The cells that are kept, and the controls that they follow, in the order of the table.
+    """Returns the selected cells and their controls, in the order of the table.
 
     Args:
-        kept: the cells that were asked for.
-        tunes: the searches of all cells.
-        file: the table's file.
+        kept: The selected cells.
+        tunes: The searches of all cells, None for a cell without one.
+        file: The table's file.
 
     Raises:
-        UserError: for a control that has no search in a column.
+        UserError: A control has no search in a column.
     """
     controls = set[Pair]()
     for row, column in kept:
@@ -116,7 +119,11 @@ def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file:
 
 
 def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:
-    """Raises UserError where a key is not searched alike by a row and its control."""
+    """Raises UserError if a cell cannot take over values from its control.
+
+    The control must have as many searches and no control itself. For each key in `hold` and `start` both
+    spaces must have the same entry, which is neither a post-hoc key nor a simplex.
+    """
     for (row, column), tuning in tunings.items():
         if tuning.control is None:
             continue

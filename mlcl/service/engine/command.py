@@ -22,6 +22,7 @@ from mlcl.service.engine.closing import write_end
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.notify import notify, resolve_target
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import backed_up, close_trainings, recover
@@ -62,10 +63,11 @@ class Subject:
 
 @dataclass
 class CommandEnd:
-    """The end of a command: its state and reason, and the number of logs not yet delivered to MLflow."""
+    """The end of a command: state, reason, verdicts, and the number of logs not yet delivered to MLflow."""
 
     state: State = State.FAILED
     reason: str = ""
+    verdict: str = ""
     undelivered: int = 0
 
 
@@ -83,6 +85,7 @@ class Command:
     delivery: Delivery
     stop: StopRequest
     watch: ProgressListener
+    notified: str | None = None
 
     @cached_property
     def account(self) -> Account:
@@ -166,12 +169,13 @@ class Command:
 
     @contextmanager
     def work(
-        self, reporter: Reporter, conclude: Callable[[State, str], None] = lambda _state, _reason: None
+        self, reporter: Reporter, conclude: Callable[[State, str], str] = lambda _state, _reason: ""
     ) -> Iterator[CommandEnd]:
         """Writes how the block of the context ended, also after an error, then waits for MLflow's delivery.
 
         The block sets state and reason of the yielded end. An exception sets FAILED, KeyboardInterrupt sets
-        STOPPED. `conclude` is called with both before they are written to the log of the sweep or table.
+        STOPPED. `conclude` is called with both before they are written to the log of the sweep or table, and
+        returns the verdicts, unless the block sets them. At last `tracking.notify` gets all of this.
         """
         end = CommandEnd()
         try:
@@ -185,11 +189,27 @@ class Command:
         finally:
             with self.stop.shielded():
                 self.ledger.append("end", state=end.state, reason=end.reason)
-                conclude(end.state, end.reason)
+                end.verdict = conclude(end.state, end.reason) or end.verdict
                 log = RunLog.find(self.logs.home, self.record.log)
                 write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
                 reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
+                notify(self.notified, self._content(end), reporter.note)
+
+    def _content(self, end: CommandEnd) -> dict[str, str]:
+        """Returns what `tracking.notify` gets; chat services show its `text`."""
+        subject = self.subject
+        head = f"{subject.kind} {subject.name} {end.state}{f': {end.reason}' if end.reason else ''}"
+        return {
+            "text": "\n".join(filter(None, (head, end.verdict))),
+            "kind": subject.kind,
+            "name": subject.name,
+            "id": self.folder.path.name,
+            "experiment": subject.experiment,
+            "state": str(end.state),
+            "reason": end.reason,
+            "verdict": end.verdict,
+        }
 
     def reason(self, error: BaseException) -> str:
         """Formats an error as the reason of a state: its secrets are removed, and a long text is cut off."""
@@ -230,6 +250,7 @@ def open_command(
         tracker = Tracker(home)
         tracker.experiment(subject.experiment)
         recover(home)
+        notified = resolve_target(subject.job.tracking.notify)
         stop = held.enter_context(stop_on_signal(announce))
         held.enter_context(backed_up(home, announce))
         folder = held.enter_context(_held(home, subject, find, aside))
@@ -249,6 +270,7 @@ def open_command(
             delivery=delivery,
             stop=stop,
             watch=watch,
+            notified=notified,
         )
 
 

@@ -265,8 +265,8 @@ class Sweep:
             return State.FAILED, "no trial is complete"
         return State.COMPLETE, ""
 
-    def conclude(self, state: State, reason: str) -> None:
-        """Logs the best trial's metrics, the result and the verdict to the sweep's own run."""
+    def conclude(self, state: State, reason: str) -> str:
+        """Logs best metrics, result and verdict to the sweep's own run; returns the verdict."""
         best, ledger = self.best, self.command.ledger
         run_id = None
         if best is not None:  # delivery may be some moments behind
@@ -278,6 +278,7 @@ class Sweep:
         said = "\n".join(each.sentence for each in its.verdicts)
         self.own.log.artifacts([write_result(its)])
         self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
+        return said
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
         """Calls `act` and only notes an error to the user: the sweep's result does not depend on it."""

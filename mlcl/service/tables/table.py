@@ -86,6 +86,7 @@ def run_table(
                     log.artifacts([report.folder / TABLE_TRIALS])
                 write_files(report, log)
             end.state, end.reason = report.state, report.reason
+            end.verdict = "\n".join(report.conclusions)
         return replace(report, undelivered=end.undelivered, run_id=command.delivery.run_id(log.id))
 
 

@@ -1,0 +1,64 @@
+"""`mlcl.baseline`: what linear models and nearest neighbours reach on one's own data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlcl.api.common import Say, home_of, print_line, silent
+from mlcl.api.comparing import prepare
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def baseline(
+    data: Any,
+    *,
+    names: Sequence[str] = (),
+    home: str | Path | None = None,
+    progress: Say = print_line,
+    **columns: Any,
+) -> pd.DataFrame:
+    """Fits baselines to data, as `mlcl baseline` does: C, threshold and k are chosen on validation.
+
+    Args:
+        data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
+        names: Names of `mlcl baselines`. Default: all that can be fitted to the data.
+        home: The folder of results. Default: MLCL_HOME, else `outputs`.
+        progress: Gets lines of progress; None for silence.
+        columns: What the columns are, as for `mlcl.compare`.
+
+    Returns:
+        A row for each baseline, the best on validation first: its state, id and metrics. `frame.attrs` has
+        the metric that orders the rows (`metric`), and why baselines were left out (`left_out`).
+
+    Raises:
+        UserError: For data or names that cannot be used, before anything is fitted.
+
+    Example:
+        >>> mlcl.baseline(frame, text="text", labels="topics")["test/micro_f1"]
+        tfidf_svm       0.71
+        ...
+    """
+    import pandas as pd
+
+    from mlcl.api.progress import TrainingLines
+    from mlcl.config import default_mode, load_job
+    from mlcl.service.run_baselines import BaselinePlan, run_baselines
+    from mlcl.training.baselines.jobs import dataset_job
+
+    say, folder, labels = progress or silent, home_of(home), columns.get("labels")
+    place = prepare(data, home=folder, **columns)
+    job = load_job(dataset_job(place, labels if isinstance(labels, str) else None))
+    given = [names] if isinstance(names, str) else list(names)
+    plan = BaselinePlan.of(job, given, folder)
+    found = run_baselines(plan, home=folder, listener=TrainingLines(say), announce=say)
+    rows = {name: {"state": str(its.state), "id": its.id, **its.metrics} for name, its in found.items()}
+    frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("baseline")
+    metric = job.evaluation.metric
+    if metric in frame:
+        frame = frame.sort_values(metric, ascending=default_mode(metric) == "min", kind="stable")
+    frame.attrs |= {"metric": metric, "left_out": dict(plan.left_out)}
+    return frame

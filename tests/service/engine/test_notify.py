@@ -1,0 +1,92 @@
+"""The end of a sweep is posted once, with its verdict; a failure is said, and no secret is shown."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from mlcl.config import dump_job, job_hash, load_job
+from mlcl.config.cluster import Reference
+from mlcl.errors import UserError
+from mlcl.service.engine.notify import notify, resolve_target
+from mlcl.tracking import State
+
+SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {scheduler: none}"
+
+
+@pytest.fixture
+def hook():
+    """A server on loopback: `bodies` has what was posted, `status` is its answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            length = int(self.headers["Content-Length"])
+            server.bodies.append((self.headers["Content-Type"], json.loads(self.rfile.read(length))))
+            self.send_response(server.status)
+            self.end_headers()
+
+        def log_message(self, *words):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.bodies, server.status = [], 200
+    server.url = f"http://127.0.0.1:{server.server_address[1]}/secret-path"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def with_notify(job, target):
+    return load_job(dump_job(job), {"tracking.notify": target})
+
+
+def test_the_end_of_a_sweep_is_posted_with_its_verdict(world, job, hook, monkeypatch):
+    monkeypatch.setenv("MLCL_HOOK", hook.url)
+    told = with_notify(job, {"env": "MLCL_HOOK"})
+    assert job_hash(told) == job_hash(job)
+    report = world.run(world.plan(told, SPACE, trials=4, seeds=2))
+    ((kind, body),) = hook.bodies
+    assert (kind, body["state"], body["id"], body["name"]) == (
+        "application/json", str(State.COMPLETE), report.id, report.name
+    )  # fmt: skip
+    assert body["verdict"] == "\n".join(each.sentence for each in report.verdicts)
+    assert body["text"] == "\n".join(filter(None, (f"sweep {report.name} COMPLETE", body["verdict"])))
+    assert "secret-path" not in (report.folder / "sweep.json").read_text()
+
+
+def test_a_failure_is_said_without_the_url_and_changes_nothing(world, job, hook):
+    hook.status = 500
+    report = world.run(world.plan(with_notify(job, hook.url), SPACE, trials=2))
+    assert (report.state, len(hook.bodies)) == (State.COMPLETE, 1)
+    said = []
+    notify(hook.url, {}, said.append)
+    hook.server_close()
+    notify("http://127.0.0.1:9/secret-path", {}, said.append)
+    assert said[0] == "127.0.0.1 is not notified: Internal Server Error"
+    assert said[1].startswith("127.0.0.1 is not notified: ")
+    assert not any("secret-path" in text for text in said)
+
+
+def test_a_missing_secret_is_refused_before_anything_starts(world, job, monkeypatch):
+    monkeypatch.delenv("MLCL_HOOK", raising=False)
+    with pytest.raises(UserError, match=r"key tracking.notify: the variable is not set; found: MLCL_HOOK"):
+        world.run(world.plan(with_notify(job, {"env": "MLCL_HOOK"}), SPACE, trials=2))
+    assert not list((world.home / "sweeps").glob("mlcl-*"))
+
+
+@pytest.mark.parametrize("target", ["ftp://host/x", "hooks.example.org", "http://user:word@host/x", 5])
+def test_what_is_no_url_is_refused(job, target):
+    with pytest.raises(UserError, match=r"tracking\.notify"):
+        with_notify(job, target)
+
+
+def test_a_secret_that_is_no_url_is_not_shown(monkeypatch):
+    monkeypatch.setenv("MLCL_HOOK", "very-secret")
+    with pytest.raises(UserError, match="the secret is no URL") as caught:
+        resolve_target(Reference(env="MLCL_HOOK"))
+    assert "very-secret" not in caught.value.line()
+    assert resolve_target(None) is None
