@@ -121,6 +121,22 @@ class GradCache(Generic[Chunk]):
         set_rng_state(self._after)
 
 
+def loss_gradients(
+    value: Tensor, z_RD: Tensor, parameters: Iterable[nn.Parameter]
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """Returns dL/dz of all rows, and the loss's own parameters with their gradients.
+
+    The latter are those of the given parameters on which the loss depends other than through z. They go into
+    `GradCache.backward_last`, so that they take part in the backward that DDP averages.
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    gradient_RD, *others = torch.autograd.grad(value, [z_RD, *trained], allow_unused=True)
+    own = [
+        (p.view_as(p), gradient) for p, gradient in zip(trained, others, strict=True) if gradient is not None
+    ]
+    return torch.zeros_like(z_RD) if gradient_RD is None else gradient_RD, own
+
+
 def backward(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
     """Runs the backward of tensors with their gradients; those without a graph are left out."""
     kept = [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]

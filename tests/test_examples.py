@@ -24,11 +24,19 @@ def command(name, *words):
     return done.stdout
 
 
-def test_there_are_five_and_each_is_short():
+TRAINERS = {
+    "sentence_transformers_multilabel.py": ("sentence_transformers", "datasets"),
+    "lightning_contrastive.py": ("lightning",),
+    "hf_trainer_contrastive.py": ("transformers", "accelerate"),
+}
+"""Examples in trainers, and what they need."""
+
+
+def test_there_are_eight_and_each_is_short():
     names = {str(path.relative_to(EXAMPLES)) for path in SCRIPTS}
     loops = {"loss_in_a_loop.py", "several_heads.py"}
-    assert names == {*loops, "plugin/train.py", "sweep.py", "results_in_pandas.py"}
-    assert all(len(path.read_text().splitlines()) <= 60 for path in SCRIPTS)
+    assert names == {*loops, *TRAINERS, "plugin/train.py", "sweep.py", "results_in_pandas.py"}
+    assert all(len(path.read_text().splitlines()) <= 80 for path in SCRIPTS)
 
 
 def test_a_loss_in_a_loop_brings_equal_digits_together(capsys):
@@ -39,6 +47,17 @@ def test_a_loss_in_a_loop_brings_equal_digits_together(capsys):
 def test_several_heads_and_a_classifier_learn_the_sections(capsys):
     (accuracy,) = re.findall(r"sections: (.+)", printed(capsys, "several_heads.py"))
     assert float(accuracy) > 0.7
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+def test_in_a_trainer_the_loss_goes_down_and_neighbours_are_better_than_before(name):
+    for package in TRAINERS[name]:
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    out = command(name)
+    first, *_, last = map(float, re.findall(r"(?:^loss:|in the first epoch,) (\d+\.\d+)", out, re.MULTILINE))
+    assert last < first
+    ((before, after),) = re.findall(r"of neighbours: (.+) before, (.+) after", out)
+    assert float(after) > float(before) + 0.04
 
 
 def test_a_sweep_and_its_results_in_pandas(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from mlcl.grad_cache import cached_backward
+from mlcl.grad_cache import cached_backward, loss_gradients
 from mlcl.losses import LearnedTemperature, build_loss
 
 CLASSES = torch.arange(12) % 3
@@ -82,3 +82,18 @@ def test_a_frozen_encoder_and_a_loss_that_reads_nothing_have_no_gradient():
 def test_no_micro_batch_is_refused():
     with pytest.raises(ValueError, match="no micro-batch"):
         cached_backward([], encoder(), lambda z: z.sum())
+
+
+def test_the_gradients_of_a_loss_are_those_of_rows_and_of_its_own_parameters():
+    loss = build_loss("supcon", temperature=LearnedTemperature(0.2), normalize=True).double()
+    model = encoder()
+    z = model(rows()).detach().requires_grad_()
+    gradient, own = loss_gradients(loss(z, CLASSES), z, [*model.parameters(), *loss.parameters()])
+    loss(z, CLASSES).backward()
+    torch.testing.assert_close(gradient, z.grad)
+    ((temperature, its),) = own
+    assert temperature == loss.temperature.log_tau
+    torch.testing.assert_close(its, loss.temperature.log_tau.grad)
+    unread, none = loss_gradients(loss.temperature.log_tau * 2, z, [])
+    assert not unread.any()
+    assert none == []

@@ -27,7 +27,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 
 def tiny_model(folder: Path, kind: str) -> Path:
     """A model of two layers with seeded weights as safetensors, and a tokenizer of whole words."""
-    tokenizer = _tokenizer(kind)
+    tokenizer = word_tokenizer(kind)
     ids = {f"{name}_id": tokenizer.convert_tokens_to_ids(token) for name, token in SPECIAL[kind].items()}
     options = {**SIZES, "vocab_size": len(tokenizer), **ids}
     with torch.random.fork_rng(devices=()):
@@ -50,11 +50,11 @@ def tiny_model(folder: Path, kind: str) -> Path:
 def save(model: Any, folder: Path) -> Path:
     """Any model, with a tokenizer beside it."""
     model.save_pretrained(folder)
-    _tokenizer("bert").save_pretrained(folder)
+    word_tokenizer("bert").save_pretrained(folder)
     return folder
 
 
-def _tokenizer(kind: str) -> Any:
+def word_tokenizer(kind: str) -> Any:
     special = SPECIAL[kind]
     ids = {token: i for i, token in enumerate((*special.values(), *WORDS))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=special["unk_token"]))

@@ -78,6 +78,11 @@ class LabelBatchSampler(Sampler[list[int]]):
         self._sampler = EpochSampler(len(rows), batch_size, seed, rank, world_size, drop_last, draw)
         self.epoch = 0
 
+    @property
+    def sampler(self) -> LabelBatchSampler:
+        """The sampler itself: trainers call `set_epoch` of a batch sampler's `sampler`."""
+        return self
+
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of an epoch."""
         self.epoch = epoch

@@ -1,0 +1,28 @@
+"""Batches without rows: a process that has none still takes part in what the others compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+
+def encode_rows(encode: Callable[[dict[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
+    """Returns the embeddings (N, D) of tokens and other tensors by name, of which N may be 0.
+
+    Many encoders refuse inputs without rows, and DDP waits for their gradients. A row of zeros is encoded in
+    their place and left out of the result: gradients are then zero, and not missing.
+
+    Example:
+        >>> encode_rows(lambda its: its["input_ids"].float(), {"input_ids": torch.ones(0, 3).long()}).shape
+        torch.Size([0, 3])
+    """
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, Tensor) and value.ndim}
+    if all(map(len, tensors.values())):
+        return encode(dict(inputs))
+    row = {
+        name: value.new_full((1, *(max(size, 1) for size in value.shape[1:])), name == "attention_mask")
+        for name, value in tensors.items()
+    }
+    return encode({**inputs, **row})[:0]
