@@ -1,0 +1,68 @@
+"""examples/notebook.ipynb runs from top to bottom in a kernel, and a stopped cell goes on."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from threading import Timer
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    """A kernel in a folder with the notebook's data, and its client."""
+    monkeypatch.delenv("MLCL_HOME", raising=False)
+    shutil.copy(EXAMPLES / "diagnoses.csv", tmp_path)
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
+    with client.setup_kernel():
+        yield client
+
+
+def run(client, index):
+    return client.execute_cell(client.nb.cells[index], index)
+
+
+def shown(cell, kind="text/plain"):
+    """The texts that a cell has printed and returned."""
+    streams = [its["text"] for its in cell.outputs if its.get("name") == "stdout"]
+    return "\n".join(streams + [its["data"][kind] for its in cell.outputs if kind in its.get("data", {})])
+
+
+def test_the_tour_gives_verdicts_a_frame_a_model_and_a_report(client, tmp_path):
+    code = [at for at, cell in enumerate(client.nb.cells) if cell.cell_type == "code"]
+    compared = next(at for at in code if "mlcl.compare" in client.nb.cells[at].source)
+    for at in code:
+        if at == compared:
+            _interrupted(client, at, tmp_path)
+        run(client, at)
+    assert all(cell.outputs for cell in client.nb.cells if cell.cell_type == "code")
+    texts = [shown(client.nb.cells[at]) for at in code]
+    assert "tfidf_svm" in texts[1]
+    assert "tour: COMPLETE" in shown(client.nb.cells[compared])
+    assert "<svg" in shown(client.nb.cells[compared], "text/html")
+    assert "supcon" in texts[3].splitlines()[0]
+    assert "supcon, tour" in texts[4]
+    assert "G50-G59" in texts[5] or "S70-S79" in texts[5]
+    assert list(tmp_path.glob("outputs/reports/*/report.html"))
+
+
+def _interrupted(client, at, folder):
+    """Interrupts the kernel half way through the comparison: it ends STOPPED, and keeps what is done."""
+
+    def interrupt():
+        while not list(folder.glob("outputs/tables/*/trials/*/result.json")):
+            time.sleep(0.2)
+        os.kill(client.km.provisioner.pid, signal.SIGINT)
+
+    timer = Timer(0.0, interrupt)
+    timer.start()
+    run(client, at)
+    timer.join()
+    assert "tour: STOPPED" in shown(client.nb.cells[at])
