@@ -16,7 +16,7 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip>=25.1'  # --group
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
 	touch $(READY)
 

@@ -48,8 +48,11 @@ def copy(
         if target.exists() and not force and not (target.is_file() and target.read_text() == text):
             raise UserError("is there, and differs", file=target, allowed="another --to, or --force")
     for target, text in targets.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(target, text)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(target, text)
+        except OSError as error:
+            raise UserError("cannot be written", file=target, key="--to", found=error) from None
     files = [str(target) for target in targets]
     answer({"files": files}, *files, as_json=json)
 

@@ -72,7 +72,7 @@ def find_file(kind: str, given: str | Path) -> Path:
         'icd10cm_ce.yaml'
     """
     path = Path(given)
-    if path.suffix or len(path.parts) != 1 or path.exists():
+    if path.suffix or len(path.parts) != 1 or path.is_file():
         return path
     known = packaged_files(kind)
     if str(given) not in known:

@@ -49,6 +49,9 @@ def test_jobs_spaces_and_tables_are_given_by_name(tmp_path, monkeypatch):
 
 def test_a_file_of_the_folder_comes_before_a_packaged_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "icd10cm_ce").mkdir()
+    assert find_file("job", "icd10cm_ce") == ROOT / "jobs" / "icd10cm_ce.yaml"  # a folder is no job
+    (tmp_path / "icd10cm_ce").rmdir()
     (tmp_path / "icd10cm_ce").write_text("mine")
     assert find_file("job", "icd10cm_ce") == Path("icd10cm_ce")
     (tmp_path / "tables").mkdir()
@@ -56,12 +59,9 @@ def test_a_file_of_the_folder_comes_before_a_packaged_one(tmp_path, monkeypatch)
     assert find_table("demo-table") == Path("tables/demo-table.yaml")
 
 
-@pytest.mark.parametrize(("kind", "name"), [("job", "icd10cm_c"), ("space", "temperature"), ("job", "")])
+@pytest.mark.parametrize(("kind", "name"), [("job", "icd10cm_c"), ("space", "temperature")])
 def test_an_unknown_name_is_one_line(kind, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if not name:  # the current folder, which is no job file
-        assert find_file(kind, name) == Path()
-        return
     with pytest.raises(UserError, match=f"no packaged {kind} of this name; did you mean") as caught:
         find_file(kind, name)
     assert "\n" not in caught.value.line()
@@ -89,6 +89,10 @@ def test_a_changed_copy_is_not_replaced(tmp_path, monkeypatch):
     assert not Path("jobs/icd10cm_mlcl.yaml").exists()
     assert "jobs/icd10cm_ce.yaml: is there, and differs" in refused.err
     assert mlcl("jobs", "copy", "icd10cm_ce", "--force").status == 0
+    Path("file").touch()
+    assert "file/jobs/icd10cm_ce.yaml, key --to: cannot be written" in mlcl(
+        "jobs", "copy", "icd10cm_ce", "--to", "file"
+    ).err  # fmt: skip
     assert file.read_text() == (ROOT / file).read_text()
 
 
