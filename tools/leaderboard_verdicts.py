@@ -8,6 +8,7 @@ FIGURES is the folder of `mlcl reproduce leaderboard-... --figures`, docs/leader
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -120,13 +121,31 @@ def counted(boards: Mapping[str, Sequence[Cell]]) -> Iterator[str]:
 def kept(cells: Sequence[Cell]) -> str:
     """The share of the searches' leads that their picks keep on fresh seeds; empty without a lead."""
     found = [its["search"] for its in cells if its.get("search")]
-    lead = sum(its["best"] - its["median"] for its in found)
-    if lead <= 0:
+    leads = [(its["best"] - its["median"], its["fresh"] - its["median"]) for its in found]
+    whole = sum(lead for lead, _ in leads)
+    if whole <= 0:
         return ""
-    share = sum(its["fresh"] - its["median"] for its in found) / lead
+    share = sum(kept for _, kept in leads) / whole
+    middle = statistics.median(kept / lead for lead, kept in leads if lead > 0)
     return (
         "Of the lead that the best trials have over the median ones on validation, the picks keep "
-        f"{100 * share:.0f} % on fresh seeds (the ratio of the sums over {len(found)} cells)."
+        f"{100 * share:.0f} % on fresh seeds (the ratio of the sums over {len(leads)} cells; in the median "
+        f"cell {100 * middle:.0f} %)."
+    )
+
+
+def scored(boards: Mapping[str, Sequence[Cell]]) -> str:
+    """The data sets whose trials were scored by the best neighbours of each; empty without any."""
+    found = [
+        column
+        for column, cells in boards.items()
+        if any((its.get("search") or {}).get("metric", "").startswith("knn_best/") for its in cells)
+    ]
+    if not found:
+        return ""
+    return (
+        f"Trials of {', '.join(found)} were scored by the best neighbours of each, as tables did before; "
+        "those of the other data sets by the classifier, and races choose the neighbours."
     )
 
 
@@ -134,8 +153,9 @@ def page(folder: Path) -> Iterator[str]:
     """The lines of the page."""
     boards = read(folder)
     yield from (HEAD, "## All", "", *counted(boards), "")
-    if said := kept([cell for cells in boards.values() for cell in cells]):
-        yield from (said, "")
+    for said in (kept([cell for cells in boards.values() for cell in cells]), scored(boards)):
+        if said:
+            yield from (said, "")
     for column, cells in boards.items():
         yield from (f"## {column}", "", *data_set(cells), "")
 

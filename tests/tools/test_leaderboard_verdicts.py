@@ -74,8 +74,16 @@ def test_the_share_of_the_lead_that_fresh_seeds_keep_is_a_ratio_of_sums(tool):
     searches = [{"median": 0.5, "best": 0.7, "fresh": 0.6}, {"median": 0.4, "best": 0.5, "fresh": 0.45}]
     said = tool.kept([{"search": its} for its in [*searches, None]])
     assert "the picks keep 50 % on fresh seeds" in said
-    assert "2 cells" in said
+    assert "2 cells; in the median cell 50 %" in said
     assert tool.kept([{"search": None}]) == ""
+
+
+def test_data_sets_whose_trials_chose_their_neighbours_are_named(tool):
+    new, old = ({"search": {"metric": f"{prefix}val/accuracy"}} for prefix in ("", "knn_best/"))
+    assert tool.scored({"A": [{"search": None}, new], "B": [old, {"search": None}]}).startswith(
+        "Trials of B were "
+    )
+    assert tool.scored({"A": [new]}) == ""
 
 
 def test_a_folder_without_cells_and_an_empty_cell_are_refused(tool, tmp_path):
