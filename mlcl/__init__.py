@@ -30,10 +30,16 @@ _FUNCTIONS = {
 """The module of each function, imported at its first use, and the extra that it needs."""
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
+    """Imports a function of `_FUNCTIONS`. Raises ImportError if its extra is not installed."""
     if name not in _FUNCTIONS:
         raise AttributeError(f"module 'mlcl' has no attribute {name!r}")
     module, extra = _FUNCTIONS[name]
     if text := missing_modules(extra):
         raise ImportError(f"mlcl.{name} {text}")
-    return getattr(import_module(module), name)
+    found = globals()[name] = getattr(import_module(module), name)
+    return found

@@ -36,6 +36,8 @@ def missing_extra(error: ImportError) -> str:
         "needs the package ray: pip install 'mlcl[sweep]'"
     """
     module = (error.name or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or (module and find_spec(module) is not None):
+        return ""
     extra = next((name for name, modules in EXTRAS.items() if module in modules), "")
     return _line(module, extra) if extra else ""
 

@@ -17,7 +17,8 @@ PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml")
     ("module", "extra"),
     [("ray.tune", "sweep"), ("yaml", "train"), ("flask_wtf", "service"), ("peft", "lora")],
 )
-def test_the_line_names_package_and_extra(module, extra):
+def test_the_line_names_package_and_extra(module, extra, monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     error = ModuleNotFoundError(f"No module named {module!r}", name=module)
     package = module.partition(".")[0]
     assert extras.missing_extra(error) == f"needs the package {package}: pip install 'mlcl[{extra}]'"
@@ -25,7 +26,9 @@ def test_the_line_names_package_and_extra(module, extra):
 
 def test_a_module_of_no_extra_has_no_line():
     assert extras.missing_extra(ModuleNotFoundError("No module named 'x'", name="x")) == ""
-    assert extras.missing_extra(ImportError("cannot import")) == ""
+    assert extras.missing_extra(ImportError("cannot import", name="ray")) == ""
+    there = ModuleNotFoundError("No module named 'numpy.nothing'", name="numpy.nothing")
+    assert extras.missing_extra(there) == ""
 
 
 def test_a_function_says_what_it_needs(monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.api.common import Say, home_of, print_line, silent
-from mlcl.api.comparing import prepare
+from mlcl.api.comparing import user_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,9 +49,10 @@ def baseline(
     from mlcl.service.run_baselines import BaselinePlan, run_baselines
     from mlcl.training.baselines.jobs import dataset_job
 
-    say, folder, labels = progress or silent, home_of(home), columns.get("labels")
-    place = prepare(data, home=folder, **columns)
-    job = load_job(dataset_job(place, labels if isinstance(labels, str) else None))
+    say, folder = progress or silent, home_of(home)
+    its = user_data(data, columns, folder)
+    space = columns.get("labels") if not its.options else None  # of a prepared data set it is a label space
+    job = load_job(dataset_job(its.folder, space if isinstance(space, str) else None))
     given = [names] if isinstance(names, str) else list(names)
     plan = BaselinePlan.of(job, given, folder)
     found = run_baselines(plan, home=folder, listener=TrainingLines(say), announce=say)

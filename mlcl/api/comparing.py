@@ -39,7 +39,7 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
     Raises:
         UserError: For data that cannot be read, and for columns that are not decided.
     """
-    return _user_data(data, columns, home_of(home)).folder
+    return user_data(data, columns, home_of(home)).folder
 
 
 def compare(
@@ -89,7 +89,7 @@ def compare(
     from mlcl.service.tables import TablePlan, run_table
 
     folder = home_of(home)
-    its = _user_data(data, columns, folder)
+    its = user_data(data, columns, folder)
     description = its.description()
     prepared = columns.get("labels") if not its.options else None
     made = its.first_job(prepared if isinstance(prepared, str) else None, description)
@@ -103,7 +103,8 @@ def compare(
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
-def _user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
+def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
+    """Prepares data, and returns them with what their columns are. Raises UserError."""
     from mlcl.api.user_frames import data_paths
     from mlcl.service.starter.table_options import UserOptions
     from mlcl.service.starter.user_data import prepare_user_data

@@ -18,7 +18,7 @@ app = typer.Typer(help="List or copy the packaged jobs, spaces, tables and clust
 
 @app.callback(invoke_without_command=True)
 def list_files(context: typer.Context, json: Json = False) -> None:
-    """List the packaged jobs, spaces, tables and cluster files. Commands accept these names as files."""
+    """List packaged jobs, spaces, tables and cluster files. Commands accept the names of the first three."""
     if context.invoked_subcommand is not None:
         return
     found = _known()
@@ -45,7 +45,7 @@ def copy(
     sources = dict.fromkeys(file for name in names for file in with_references(known[name].path))
     targets = {to / source.relative_to(root): source.read_text(encoding="utf-8") for source in sources}
     for target, text in targets.items():
-        if target.exists() and not force and not (target.is_file() and target.read_text() == text):
+        if target.exists() and not force and not (target.is_file() and target.read_bytes() == text.encode()):
             raise UserError("is there, and differs", file=target, allowed="another --to, or --force")
     for target, text in targets.items():
         try:

@@ -97,7 +97,7 @@ def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobC
     if command == "sweep":
         load_space(given["space"], jobs[0])
         spaces = [file for file in [find_file("space", given["space"])] if not is_packaged(file)]
-        sources += given["baseline"] or []
+        sources += [*(given["baseline"] or []), *filter(None, [given["control"]])]
         jobs += [load_job(file) for file in sources[1:]]
     return [*_files_of(sources), *spaces], jobs
 

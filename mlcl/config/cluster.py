@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +20,18 @@ SECRET = re.compile(r"(token|secret|passw|credential|api_?key|access_?key|privat
 """The pattern of names of variables that a cluster file may set only by a reference."""
 PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 """The pattern of a URL that contains a password."""
+
+
+def check_url(text: str) -> str:
+    """Returns a URL. Raises ValueError, which does not show it, if it is none or has a user or a password."""
+    try:
+        parts = urlsplit(text)
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # of brackets or of the port
+        known = False
+    if not known or "@" in parts.netloc or re.search(r"\s", text):
+        raise ValueError("not an http(s) URL without user and password")
+    return text
 
 
 class Reference(Section):

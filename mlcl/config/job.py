@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from mlcl.config.cluster import Reference
+from mlcl.config.cluster import Reference, check_url
 from mlcl.config.encoder_section import EncoderSection
 from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.section import (
@@ -202,7 +202,7 @@ class TrackingConfig(Section):
     """Additional logging, which does not change a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
-    notify: Annotated[str, Field(pattern=r"^https?://[^/\s@]+(/\S*)?$")] | Reference | None = Field(
+    notify: Annotated[str, AfterValidator(check_url)] | Reference | None = Field(
         None,
         description="URL that gets the end of a sweep or table as JSON, with its verdicts; a secret one as "
         "`env: VARIABLE` or `file: FILE`",

@@ -61,8 +61,9 @@ def find_file(kind: str, given: str | Path) -> Path:
     """Returns the path of a file that is given by its path or, if it is a packaged file, by its name.
 
     Args:
-        kind: `job`, `space`, `table` or `cluster`.
-        given: A path or a name. It is a path if it has a suffix or a folder, or if it exists.
+        kind: `job` or `space`.
+        given: A path or a name. It is a path if it has a suffix or a folder, or if it is a file. A file of
+            this name in `jobs` or `tune_spaces` comes before the packaged one.
 
     Raises:
         UserError: There is neither a file nor a packaged file of this name.
@@ -74,6 +75,9 @@ def find_file(kind: str, given: str | Path) -> Path:
     path = Path(given)
     if path.suffix or len(path.parts) != 1 or path.is_file():
         return path
+    own = Path(FOLDERS[kind], f"{given}.yaml")
+    if own.is_file():
+        return own
     known = packaged_files(kind)
     if str(given) not in known:
         problem = f"no such file, and no packaged {kind} of this name{did_you_mean(str(given), known)}"
@@ -82,9 +86,12 @@ def find_file(kind: str, given: str | Path) -> Path:
 
 
 def is_packaged(given: str | Path) -> bool:
-    """Whether a file belongs to the installed package. The files of a clone do not."""
-    installed = Path(__file__).parents[1] / "packaged"
-    return Path(given).resolve().is_relative_to(installed)
+    """Whether a cluster has a file with its package; in a clone, files below the current folder are sent."""
+    path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
+    if installed.is_dir():
+        return path.is_relative_to(installed)
+    folders = (packaged_root() / folder for folder in FOLDERS.values())
+    return any(map(path.is_relative_to, folders)) and not path.is_relative_to(Path.cwd())
 
 
 def with_references(file: Path) -> list[Path]:

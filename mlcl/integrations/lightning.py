@@ -36,10 +36,12 @@ class GradCacheMixin:
         ...             self.log("loss", value, sync_dist=True)
     """
 
-    _collected: list[Any]
+    _collected: Sequence[Any] = ()
 
     def collect(self: Any, batch: Any, every: int) -> list[Any]:
         """Keeps a batch. Returns the kept ones with each `every`th batch and an epoch's last, else none.
+
+        A training that continues from a checkpoint does not have the batches that were kept before it.
 
         Raises ValueError if `every` is below 1.
         """
@@ -47,7 +49,7 @@ class GradCacheMixin:
             raise ValueError(f"every; found: {every}; allowed: 1 or more")
         if self.trainer.fit_loop.epoch_loop.batch_idx == 0:
             self._collected = []
-        self._collected.append(batch)
+        self._collected = [*self._collected, batch]
         if len(self._collected) < every and not self.trainer.is_last_batch:
             return []
         batches: list[Any] = self._collected

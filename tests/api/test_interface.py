@@ -60,6 +60,11 @@ def test_baselines_are_a_frame_with_the_best_first(tmp_path):
     assert list(mlcl.baseline(data, names="majority", **how).index) == ["majority"]
     with pytest.raises(UserError, match=r"did you mean tfidf_svm"):
         mlcl.baseline(data, names=["tfidf_svn"], **how)
+    paths = {"text": TEXTS, "Topic path": [f"{topic} > {topic} {i % 2}" for i, topic in enumerate(TOPICS)]}
+    how |= {"labels": "Topic path", "kind": "path"}
+    assert "test/accuracy_Topic_path_level1" in mlcl.baseline(paths, names="majority", **how)
+    with pytest.raises(UserError, match="or a column for each level"):
+        mlcl.baseline({**paths, "Topic path": [[topic, "all"] for topic in TOPICS]}, **how)
 
 
 def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):

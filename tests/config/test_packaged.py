@@ -94,6 +94,7 @@ def test_a_changed_copy_is_not_replaced(tmp_path, monkeypatch):
         "jobs", "copy", "icd10cm_ce", "--to", "file"
     ).err  # fmt: skip
     assert file.read_text() == (ROOT / file).read_text()
+    assert find_file("job", "icd10cm_ce") == file  # the name now means the copy
 
 
 def test_the_list_has_every_file(tmp_path, monkeypatch):

@@ -106,7 +106,10 @@ class ColumnRoles:
 
     def sign_in(self, name: str) -> str | None:
         """Returns the sign between levels that is in at least half of a column's filled cells, or None."""
-        cells = [text for value in self.rows.frame[name] if (text := text_of(value)) not in MISSING]
+        try:
+            cells = [text for value in self.rows.frame[name] if (text := text_of(value)) not in MISSING]
+        except ValueError:  # lists
+            return None
         often = [sign for sign in PATH_SIGNS if 2 * sum(sign in cell for cell in cells) >= len(cells)]
         return often[0] if often else None
 

@@ -47,8 +47,8 @@ class Subject:
     """The sweep or table that a command is about.
 
     `kind` is `sweep` or `table`, and `option` is the command-line option that gives its `name`. `job` is any
-    of its jobs; only workers and device, in which all agree, are read from it. `job_hash` and `fingerprint`
-    (the digest of the data) are written to the record.
+    of its jobs; only workers, device and `tracking.notify`, in which all agree, are read from it. `job_hash`
+    and `fingerprint` (the digest of the data) are written to the record.
     """
 
     kind: str
@@ -166,6 +166,7 @@ class Command:
         log = RunLog.find(self.logs.home, record.log)
         write_end(End(State.FAILED, reason), log, self.folder.path, run=self.folder)
         self.delivery.drain(stop=self.stop)
+        self._notify(CommandEnd(State.FAILED, reason), lambda text: self.watch(ProgressEvent("note", text)))
 
     @contextmanager
     def work(
@@ -175,9 +176,10 @@ class Command:
 
         The block sets state and reason of the yielded end. An exception sets FAILED, KeyboardInterrupt sets
         STOPPED. `conclude` is called with both before they are written to the log of the sweep or table, and
-        returns the verdicts, unless the block sets them. At last `tracking.notify` gets all of this.
+        returns the verdicts, unless the block sets them. At last `tracking.notify` gets all of this, unless
+        the sweep or table was complete before.
         """
-        end = CommandEnd()
+        end, before = CommandEnd(), self._ended()
         try:
             yield end
         except KeyboardInterrupt:
@@ -194,13 +196,18 @@ class Command:
                 write_end(End(end.state, end.reason), log, self.folder.path, run=self.folder)
                 reporter.end(f"{self.subject.kind} {self.subject.name} {end.state}")
                 end.undelivered = self.delivery.drain(stop=self.stop)
-                notify(self.notified, self._content(end), reporter.note)
+                if self._ended() > before or end.state is not State.COMPLETE:  # else it has been posted
+                    self._notify(end, reporter.note)
 
-    def _content(self, end: CommandEnd) -> dict[str, str]:
-        """Returns what `tracking.notify` gets; chat services show its `text`."""
+    def _ended(self) -> int:
+        """Returns the number of trainings that have ended."""
+        return sum(entry.ended for entry in self.ledger.entries.values())
+
+    def _notify(self, end: CommandEnd, announce: Callable[[str], None]) -> None:
+        """Posts the end to `tracking.notify`; chat services show its `text`."""
         subject = self.subject
         head = f"{subject.kind} {subject.name} {end.state}{f': {end.reason}' if end.reason else ''}"
-        return {
+        content = {
             "text": "\n".join(filter(None, (head, end.verdict))),
             "kind": subject.kind,
             "name": subject.name,
@@ -210,6 +217,7 @@ class Command:
             "reason": end.reason,
             "verdict": end.verdict,
         }
+        notify(self.notified, content, announce)
 
     def reason(self, error: BaseException) -> str:
         """Formats an error as the reason of a state: its secrets are removed, and a long text is cut off."""
@@ -240,7 +248,7 @@ def open_command(
     Raises:
         UserError: Before any training has been started.
     """
-    watch = steady(watch)
+    watch, notified = steady(watch), resolve_target(subject.job.tracking.notify)
 
     def announce(text: str) -> None:
         watch(ProgressEvent("note", text))
@@ -250,7 +258,6 @@ def open_command(
         tracker = Tracker(home)
         tracker.experiment(subject.experiment)
         recover(home)
-        notified = resolve_target(subject.job.tracking.notify)
         stop = held.enter_context(stop_on_signal(announce))
         held.enter_context(backed_up(home, announce))
         folder = held.enter_context(_held(home, subject, find, aside))

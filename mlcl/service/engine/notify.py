@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from mlcl.config.cluster import Reference
+from mlcl.config.cluster import Reference, check_url
 from mlcl.errors import UserError
 
 KEY = "tracking.notify"
@@ -22,10 +22,19 @@ def resolve_target(target: str | Reference | None) -> str | None:
 
     Raises UserError if a reference has no value, or its value is no URL; the error does not show the value.
     """
-    url = target.resolve(KEY) if isinstance(target, Reference) else target
-    if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
-        raise UserError("the secret is no URL", key=KEY, allowed="http://..., https://...")
-    return url
+    if not isinstance(target, Reference):
+        return target
+    try:
+        return check_url(target.resolve(KEY))
+    except ValueError as error:
+        raise UserError(f"the secret is {error}", key=KEY, allowed="http://..., https://...") from None
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Raises HTTPError for a redirect, which would turn the POST into a GET without a body."""
+
+    def redirect_request(self, *_request: Any) -> None:
+        """Refuses the redirect."""
 
 
 def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str], None]) -> None:
@@ -35,7 +44,7 @@ def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str]
     body = json.dumps(content).encode()
     request = Request(url, data=body, headers={"Content-Type": "application/json"}, method="POST")
     try:
-        with urlopen(request, timeout=TIMEOUT):
+        with build_opener(_NoRedirect).open(request, timeout=TIMEOUT):
             pass
     except (OSError, HTTPException, ValueError) as error:
         why = str(getattr(error, "reason", "") or getattr(error, "code", "") or type(error).__name__)

@@ -7,6 +7,7 @@ from pathlib import Path
 from mlcl.config import corners, default_mode, dump_job, load_job
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
+from mlcl.service.engine.notify import resolve_target
 from mlcl.service.search.arms import CONTROL, search_plans
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.training.checks import check_job
@@ -19,6 +20,7 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
     Raises UserError for the first problem that is found.
     """
     plan.resources.check(plan.job)
+    resolve_target(plan.job.tracking.notify)
     search_job = plan.search_job()
     job_data = JobData.of(search_job, home)
     info = job_data.dataset.info

@@ -238,7 +238,8 @@ class _Choice:
         if kind == "path":
             sign = given.separator or role.sign or self.roles.sign_in(role.name)
             if sign is None:
-                problem, allowed = "no sign stands between levels in most rows", "separator '/', or another"
+                problem = "no sign stands between levels in most rows"
+                allowed = "separator '/', or another; or a column for each level"
                 file = self.table.path
                 raise UserError(problem, file=file, key=role.name, found=role.example, allowed=allowed)
             more = "" if given.kind else "; with kind single it is one class"

@@ -69,9 +69,10 @@ class TablePlan:
         """Returns the largest difference between our mean and the printed figure that counts as equal.
 
         None if means are not compared: the table sets no tolerance for this figure, or an override changes
-        more than a path of data, so that the setting is not that of the paper.
+        more than a path of data or what is logged, so that the setting is not that of the paper.
         """
-        elsewhere = any(not self._is_place(key, value) for key, value in self.overrides.items())
+        changed = {key: its for key, its in self.overrides.items() if not covers("tracking", key)}
+        elsewhere = any(not self._is_place(key, value) for key, value in changed.items())
         return None if elsewhere else self.table.tolerance_of(figure, self.scale)
 
     def _is_place(self, key: str, value: object) -> bool:

@@ -5,6 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from reproduced import Tables
 
 from mlcl.config import dump_job, job_hash, load_job
 from mlcl.config.cluster import Reference
@@ -56,6 +57,24 @@ def test_the_end_of_a_sweep_is_posted_with_its_verdict(world, job, hook, monkeyp
     assert body["verdict"] == "\n".join(each.sentence for each in report.verdicts)
     assert body["text"] == "\n".join(filter(None, (f"sweep {report.name} COMPLETE", body["verdict"])))
     assert "secret-path" not in (report.folder / "sweep.json").read_text()
+    world.run(world.plan(told, SPACE, trials=4, seeds=2))  # nothing is trained
+    assert len(hook.bodies) == 1
+
+
+def test_a_table_and_a_failed_end_are_posted(tmp_path, monkeypatch, hook, tiny):
+    tables = Tables(tmp_path / "home", monkeypatch, tiny)
+    told = {"tracking.notify": hook.url}
+    first = tables.run(tables.plan())
+    report = tables.run(tables.plan(overrides=told, seeds=3))
+    assert [body["state"] for _, body in hook.bodies] == [str(report.state)]
+    assert hook.bodies[0][1]["kind"] == "table"
+    assert hook.bodies[0][1]["verdict"] == "\n".join(report.conclusions) != ""
+    plan = tables.plan(overrides=told)
+    assert plan.tolerance("Acc") == tables.plan().tolerance("Acc") is not None
+    assert tables.run(plan).id == first.id
+    monkeypatch.setattr(tables.formula, "figures", lambda job: 1 / 0)
+    failed = tables.run(tables.plan(overrides=told, seeds=4))
+    assert hook.bodies[-1][1]["state"] == str(failed.state) != "COMPLETE"
 
 
 def test_a_failure_is_said_without_the_url_and_changes_nothing(world, job, hook):
@@ -64,6 +83,9 @@ def test_a_failure_is_said_without_the_url_and_changes_nothing(world, job, hook)
     assert (report.state, len(hook.bodies)) == (State.COMPLETE, 1)
     said = []
     notify(hook.url, {}, said.append)
+    hook.status = 302
+    notify(hook.url, {}, said.append)
+    assert said.pop() == "127.0.0.1 is not notified: Found"
     hook.server_close()
     notify("http://127.0.0.1:9/secret-path", {}, said.append)
     assert said[0] == "127.0.0.1 is not notified: Internal Server Error"
@@ -78,15 +100,27 @@ def test_a_missing_secret_is_refused_before_anything_starts(world, job, monkeypa
     assert not list((world.home / "sweeps").glob("mlcl-*"))
 
 
-@pytest.mark.parametrize("target", ["ftp://host/x", "hooks.example.org", "http://user:word@host/x", 5])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "ftp://host/x",
+        "hooks.example.org",
+        "http://user:word@host/x",
+        "http://[x",
+        "http://h/a b",
+        "http://h:x",
+        5,
+    ],
+)
 def test_what_is_no_url_is_refused(job, target):
     with pytest.raises(UserError, match=r"tracking\.notify"):
         with_notify(job, target)
 
 
-def test_a_secret_that_is_no_url_is_not_shown(monkeypatch):
-    monkeypatch.setenv("MLCL_HOOK", "very-secret")
-    with pytest.raises(UserError, match="the secret is no URL") as caught:
+@pytest.mark.parametrize("text", ["very-secret", "http://[very-secret", "http://user:very-secret@host"])
+def test_a_secret_that_is_no_url_is_not_shown(monkeypatch, text):
+    monkeypatch.setenv("MLCL_HOOK", text)
+    with pytest.raises(UserError, match=r"the secret is not an http\(s\) URL") as caught:
         resolve_target(Reference(env="MLCL_HOOK"))
     assert "very-secret" not in caught.value.line()
     assert resolve_target(None) is None
