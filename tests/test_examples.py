@@ -60,6 +60,7 @@ def test_in_a_trainer_the_loss_goes_down_and_neighbours_are_better_than_before(n
     assert float(after) > float(before) + 0.04
 
 
+@pytest.mark.slow
 def test_a_sweep_and_its_results_in_pandas(tmp_path):
     swept = command("sweep.py", str(tmp_path))
     assert len(re.findall(r"^trial \d+ 0\.\d+ {'objective", swept, re.MULTILINE)) == 4

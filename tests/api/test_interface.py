@@ -63,7 +63,7 @@ def test_baselines_are_a_frame_with_the_best_first(tmp_path):
     paths = {"text": TEXTS, "Topic path": [f"{topic} > {topic} {i % 2}" for i, topic in enumerate(TOPICS)]}
     how |= {"labels": "Topic path", "kind": "path"}
     assert "test/accuracy_Topic_path_level1" in mlcl.baseline(paths, names="majority", **how)
-    with pytest.raises(UserError, match="or a column for each level"):
+    with pytest.raises(UserError, match="a list is no path"):
         mlcl.baseline({**paths, "Topic path": [[topic, "all"] for topic in TOPICS]}, **how)
 
 
@@ -168,10 +168,10 @@ def test_a_home_that_is_a_file_is_refused(tmp_path):
 
 
 def test_losses_have_the_heads_that_they_read(tmp_path):
-    from mlcl.api.comparing import _user_data, comparison_table
+    from mlcl.api.comparing import comparison_table, user_data
 
     many = {"text": TEXTS, "area": ["fun", "life", "fun"] * 40, "topic": TOPICS}
-    data = _user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
+    data = user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
     made = data.first_job(None, data.description())
     losses = ["supcon", "himulcon", "knn", "simclr"]
     table = comparison_table("t", made.job, made.space, losses, data, 6, 3, baselines=True)

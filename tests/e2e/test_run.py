@@ -42,6 +42,7 @@ def test_the_printed_table_and_the_way_to_the_dashboard(mlcl):
     assert "epoch 1/1" in answer.err
 
 
+@pytest.mark.slow
 def test_stopped_with_ctrl_c_then_killed_and_gone_on_with(mlcl):
     settings = ("train.epochs=300", "train.checkpoint_every=7", "train.seed=5", "--json")
     process = mlcl.start("run", mlcl.job, *settings)

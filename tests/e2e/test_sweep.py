@@ -144,6 +144,7 @@ def sweep_of_two(mlcl):
     return ("sweep", mlcl.job, space, "--trials", 2, "--json", f"train.epochs={EPOCHS}")
 
 
+@pytest.mark.slow
 def test_killed_with_all_of_its_processes_and_gone_on_with(mlcl):
     """Killed, it is closed by any command; on its way on a worker dies. No epoch is lost or logged twice."""
     command = sweep_of_two(mlcl)

@@ -187,6 +187,7 @@ def test_a_baseline_is_fitted_by_the_command_on_a_cluster_too(tiny, tmp_path, mo
     assert run(tiny_job(tiny, "baseline=majority"), tmp_path).state is State.COMPLETE
 
 
+@pytest.mark.slow
 def test_a_group_of_one_worker_trains_as_this_process(job, tmp_path):
     here = run(job, tmp_path / "here")
     folder = tmp_path / "group"

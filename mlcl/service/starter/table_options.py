@@ -239,7 +239,7 @@ class _Choice:
             sign = given.separator or role.sign or self.roles.sign_in(role.name)
             if sign is None:
                 problem = "no sign stands between levels in most rows"
-                allowed = "separator '/', or another; or a column for each level"
+                allowed = "separator '/', or another; a list is no path"
                 file = self.table.path
                 raise UserError(problem, file=file, key=role.name, found=role.example, allowed=allowed)
             more = "" if given.kind else "; with kind single it is one class"

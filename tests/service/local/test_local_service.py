@@ -366,7 +366,7 @@ def test_what_keeps_a_command_from_starting_is_named(service, monkeypatch):
     with service.folder.owned(), pytest.raises(UserError, match="is at work"):
         service.up()
     monkeypatch.setitem(sys.modules, "flask_wtf", None)
-    with pytest.raises(UserError, match=r"mlflow\[auth\]"):
+    with pytest.raises(UserError, match=r"mlcl\[service\]"):
         service.up()
     assert not service.folder.state.exists()
     service.touch("state.json", "{")

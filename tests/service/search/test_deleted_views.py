@@ -55,7 +55,12 @@ class Home(World):
 
 
 @pytest.mark.parametrize(
-    ("case", "cure"), [("finished", "command"), ("pruned", "doctor"), ("killed", "doctor")]
+    ("case", "cure"),
+    [
+        pytest.param("finished", "command", marks=pytest.mark.slow),
+        pytest.param("pruned", "doctor", marks=pytest.mark.slow),
+        ("killed", "doctor"),
+    ],
 )
 def test_deleted_views_are_made_again(case, cure, tmp_path, monkeypatch, tiny):
     def plan(home):
