@@ -134,28 +134,12 @@ def kept(cells: Sequence[Cell]) -> str:
     )
 
 
-def scored(boards: Mapping[str, Sequence[Cell]]) -> str:
-    """The data sets whose trials were scored by the best neighbours of each; empty without any."""
-    found = [
-        column
-        for column, cells in boards.items()
-        if any((its.get("search") or {}).get("metric", "").startswith("knn_best/") for its in cells)
-    ]
-    if not found:
-        return ""
-    return (
-        f"Trials of {', '.join(found)} were scored by the best neighbours of each, as tables did before; "
-        "those of the other data sets by the classifier, and races choose the neighbours."
-    )
-
-
 def page(folder: Path) -> Iterator[str]:
     """The lines of the page."""
     boards = read(folder)
     yield from (HEAD, "## All", "", *counted(boards), "")
-    for said in (kept([cell for cells in boards.values() for cell in cells]), scored(boards)):
-        if said:
-            yield from (said, "")
+    if said := kept([cell for cells in boards.values() for cell in cells]):
+        yield from (said, "")
     for column, cells in boards.items():
         yield from (f"## {column}", "", *data_set(cells), "")
 

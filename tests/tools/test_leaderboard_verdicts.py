@@ -78,14 +78,6 @@ def test_the_share_of_the_lead_that_fresh_seeds_keep_is_a_ratio_of_sums(tool):
     assert tool.kept([{"search": None}]) == ""
 
 
-def test_data_sets_whose_trials_chose_their_neighbours_are_named(tool):
-    new, old = ({"search": {"metric": f"{prefix}val/accuracy"}} for prefix in ("", "knn_best/"))
-    assert tool.scored({"A": [{"search": None}, new], "B": [old, {"search": None}]}).startswith(
-        "Trials of B were "
-    )
-    assert tool.scored({"A": [new]}) == ""
-
-
 def test_a_folder_without_cells_and_an_empty_cell_are_refused(tool, tmp_path):
     with pytest.raises(SystemExit, match="has no cells"):
         tool.read(tmp_path / "typo")
