@@ -1,4 +1,4 @@
-"""`mlcl`, also as `python -m mlcl`: listens to Ctrl-C before it loads anything that takes time."""
+"""The entry point of `mlcl` and `python -m mlcl`. It handles Ctrl-C before it imports slow modules."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED, STOPPED = 3, 130
 
 
 def main() -> None:
-    """Runs the command line. A stop that is asked for outside of trainings ends it in one line."""
+    """Runs the command line. Ctrl-C or SIGTERM outside of a training prints `stopped` and exits with 130."""
     _open_closed()
     stderr = os.dup(2)  # while libraries are kept apart, 2 is a file
     if isinstance(sys.stdout, TextIOWrapper):
@@ -35,7 +35,10 @@ def main() -> None:
 
 
 def _open_closed() -> None:
-    """Opens what the caller has closed, as `>&-` does: else a store would be opened as standard output."""
+    """Opens standard streams that the caller has closed (`>&-`) on `os.devnull`.
+
+    Otherwise the next file that is opened, such as a store, would get the file descriptor of the stream.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 (as long as the process)

@@ -1,6 +1,6 @@
-"""Files and folders that get their final names whole or not at all, and locks that end with their process.
+"""Writes files and folders atomically, and locks files for the lifetime of a process.
 
-Unfinished ones of NAME are `.NAME.HEX.partial` beside it.
+A file or folder NAME is written as `.NAME.HEX.partial` beside NAME, and renamed when it is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _partial(final: Path) -> Path:
 def remove_partial(folder: Path, name: str = "*") -> None:
     """Removes unfinished files and folders that killed writers left: of `name`, or of any name in the folder.
 
-    The caller must hold the lock that all who write these hold.
+    The caller must hold the lock that the writers of these files hold.
     """
     for left in folder.glob(f".{name}.*.partial"):
         if left.is_dir():
@@ -36,7 +36,7 @@ def remove_partial(folder: Path, name: str = "*") -> None:
 
 @contextmanager
 def new_file(final: Path) -> Iterator[Path]:
-    """A path beside `final` that takes its name when the block ends well, and is removed when not."""
+    """Yields a path for a file, which is renamed to `final` at the end, or removed after an exception."""
     work = _partial(final)
     try:
         yield work
@@ -48,7 +48,7 @@ def new_file(final: Path) -> Iterator[Path]:
 def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
     """Replaces a file's content and flushes it to the disk.
 
-    The new file has the permissions `mode`, less those that the umask takes away.
+    The new file has the permissions `mode` without those that the umask removes.
     """
     with new_file(path) as work:
         descriptor = os.open(work, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -60,7 +60,7 @@ def replace_text(path: Path, text: str, mode: int = 0o666) -> None:
 
 @contextmanager
 def scratch_beside(final: Path) -> Iterator[Path]:
-    """An empty folder on the same disk as `final`, removed when the block ends."""
+    """Yields an empty folder beside `final`, and thus on its disk, which is removed when the context ends."""
     work = _partial(final)
     work.mkdir(parents=True)
     try:
@@ -71,9 +71,9 @@ def scratch_beside(final: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(final: Path) -> Iterator[Path]:
-    """An empty folder beside `final` that takes its name when the block ends well, and is removed when not.
+    """Yields an empty folder beside `final`. It is renamed to `final`, or removed after an exception.
 
-    Raises FileExistsError where `final` is there by then with something in it.
+    Raises FileExistsError if `final` exists at the end of the context and is not empty.
     """
     with scratch_beside(final) as work:
         yield work
@@ -86,7 +86,7 @@ def new_folder(final: Path) -> Iterator[Path]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process has locked the file. Looking creates no file and disturbs no other look."""
+    """Whether a process has locked the file. The check creates no file, and several may run at once."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -101,7 +101,7 @@ def is_locked(path: Path) -> bool:
 def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
     """Locks the file while the context is open, after a wait of up to `patience` seconds.
 
-    Yields False where another process has locked it. The lock ends with its process.
+    Yields whether the lock was taken: False if another process holds it. The lock ends with the process.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + patience
@@ -121,9 +121,9 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
 
 @contextmanager
 def locked_folder(folder: Path, parent: Path) -> Iterator[None]:
-    """Locks `folder` where it lies in `parent`, so that doctor recognises a live writer.
+    """Locks `folder` if it lies in `parent`, so that `mlcl doctor` sees that a process is writing it.
 
-    Elsewhere it locks nothing, because the file of the lock would stay beside the user's own folders.
+    A folder elsewhere is not locked, because the lock file would stay beside the user's own folders.
     """
     if folder.resolve().parent != parent.resolve():
         yield

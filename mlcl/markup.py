@@ -14,16 +14,16 @@ LATEX = str.maketrans(
     }
 )  # fmt: skip
 MARKDOWN = re.compile(r"[\\|*`\[]|<(?=[A-Za-z/!?])")
-"""Matches what Markdown would read as more than text: `<` only where it could begin a tag."""
+"""Matches characters that have a meaning in Markdown; `<` only where it could begin an HTML tag."""
 
 
 def one_line(text: str) -> str:
-    """The text on one line: a line break would end a row, and an empty line a caption."""
+    """Returns the text on one line: a line break would end a table's row, and an empty line its caption."""
     return " ".join(text.split())
 
 
 def counted(count: int, what: str) -> str:
-    """The count with its noun: `1 row`, `3,000 rows`."""
+    """Returns a count with its noun: `1 row`, `3,000 rows`."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 

@@ -30,7 +30,7 @@ class Named(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in a job."""
+        """The name of the plugin in a job."""
         ...
 
 
@@ -48,7 +48,7 @@ REGISTRIES = {
 
 
 class UnknownPluginError(KeyError):
-    """No plugin has this name. `known` has the origin of each known name, `hint` asks for the nearest one."""
+    """Raised if no plugin has a name. `known` maps names to origins, `hint` suggests the nearest name."""
 
     def __init__(self, kind: str, name: str, known: Mapping[str, str]) -> None:
         self.kind, self.name, self.known = kind, name, dict(known)
@@ -69,7 +69,7 @@ class UnknownPluginError(KeyError):
 
 
 class PluginError(UserError):
-    """A plugin that is not built in cannot be used. The text has its origin and the fault."""
+    """Raised if a plugin that is not built in cannot be used. The text names its origin and the fault."""
 
 
 class Registry(Mapping[str, P]):
@@ -138,7 +138,10 @@ class Registry(Mapping[str, P]):
         self._known = None
 
     def _find(self, name: str) -> None:
-        """Imports as few modules as possible: most built-in plugins have a module of their own name."""
+        """Imports and registers the plugin `name`, if there is one.
+
+        Modules are imported only until it is found; most built-in plugins have a module of their own name.
+        """
         if name in self._modules:
             self._scan(name)
         if name in self._loaded:
@@ -196,7 +199,7 @@ class Registry(Mapping[str, P]):
         return list(found.values())
 
     def _accept(self, plugins: Sequence[P], origin: str) -> None:
-        """Keeps plugins that are not built in, all or none."""
+        """Registers plugins that are not built in: all, or none if a name is taken (PluginError)."""
         known = self.origins()
         new = [plugin for plugin in plugins if self._loaded.get(plugin.name) is not plugin]
         for plugin in new:

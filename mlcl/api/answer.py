@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """A sweep or a table as it stands.
+    """The result of a sweep or a table, which may still be incomplete.
 
     A notebook shows the verdicts with their intervals and where MLflow's pages are.
 
@@ -57,7 +57,7 @@ class Answer:
     def verdicts(self) -> Sequence[Verdict]:
         """The verdicts: heads against control, then the best model against the best baseline.
 
-        Of a comparison, those of each loss and baseline against the control, by the leading figure.
+        For a table they compare each loss and baseline with the control in the table's first figure.
         """
         if isinstance(self.result, SweepResult):
             return self.result.verdicts
@@ -73,7 +73,7 @@ class Answer:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row for each training, see `mlcl.results.load`."""
+        """A pandas frame with one row for each training, see `mlcl.results.load`."""
         from mlcl.results.frame import sweep_frame, table_frame
 
         its = self.result
@@ -83,7 +83,7 @@ class Answer:
     def best(self) -> ExportedModel:
         """The best model on validation, exported to `HOME/models/RUN_ID`; see `mlcl.load_model`.
 
-        Raises UserError where no training is complete, and where MLflow does not have its run yet.
+        Raises UserError if no training is complete, or if the best model's run has not reached MLflow yet.
         """
         from mlcl.service.export_run import MODELS, export_run
         from mlcl.training.export import load_model
@@ -95,7 +95,7 @@ class Answer:
         return load_model(folder)
 
     def _best_run(self) -> str:
-        """The id in MLflow of the best model's run."""
+        """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""
         from mlcl.service.export_run import best_run_id
 
         its = self.result
@@ -151,7 +151,11 @@ class Answer:
 
 
 def _best_of_table(table: TableResult) -> str | None:
-    """The run with the best validation in the cell with the best mean, fitted baselines left out."""
+    """Returns the MLflow id of the best run of a table; None if no cell has a validation value.
+
+    The cell with the best mean validation value over its seeds is chosen first, without fitted baselines,
+    and then the run of the seed with the best validation value.
+    """
     scores = []
     for cell in table.cells:
         lead = cell.figures[0]
@@ -166,7 +170,7 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     """Reads a sweep or a table.
 
     Args:
-        name: Its name or id, or its run id in MLflow.
+        name: The name or id of the sweep or table, or the id of its run in MLflow.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         uri: The tracking store. Default: MLFLOW_TRACKING_URI, else the SQLite file under `home`.
 

@@ -1,4 +1,4 @@
-"""`mlcl.baseline`: what linear models and nearest neighbours reach on one's own data."""
+"""`mlcl.baseline`: fits linear models and nearest neighbours to a user's data, and returns their metrics."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def baseline(
         data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
         names: Names of `mlcl baselines`. Default: all that can be fitted to the data.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: Gets lines of progress; None for silence.
-        columns: What the columns are, as for `mlcl.compare`.
+        progress: A function that is called with each line of progress; None prints nothing.
+        columns: The roles of the columns, see `mlcl.compare`.
 
     Returns:
         A row for each baseline, the best on validation first: its state, id and metrics. `frame.attrs` has
         the metric that orders the rows (`metric`), and why baselines were left out (`left_out`).
 
     Raises:
-        UserError: For data or names that cannot be used, before anything is fitted.
+        UserError: The data or a name cannot be used. It is raised before anything is fitted.
 
     Example:
         >>> mlcl.baseline(frame, text="text", labels="topics")["test/micro_f1"]

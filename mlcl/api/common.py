@@ -1,4 +1,4 @@
-"""The home of results, sources of jobs, and lines of progress, which all functions of the interface share."""
+"""The home of results, sources of jobs, and lines of progress, which all functions of `mlcl.api` share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JobSource = str | Path | Mapping[str, Any] | JobConfig
 Overrides = Mapping[str, Any] | None
 """Dotted keys of a job with their values."""
 Say = Callable[[str], None] | None
-"""Gets lines of progress; None for silence."""
+"""A function that is called with each line of progress; None prints nothing."""
 
 
 def print_line(text: str) -> None:
@@ -37,5 +37,5 @@ def home_of(home: str | Path | None) -> Path:
 
 
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:
-    """Returns the checked job of a source with overrides. Raises UserError."""
+    """Returns the checked job of a source with overrides. Raises UserError for an invalid job."""
     return load_job(dump_job(source) if isinstance(source, JobConfig) else source, overrides or {})

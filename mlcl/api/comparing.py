@@ -1,6 +1,6 @@
-"""`mlcl.compare`: which contrastive losses help on one's own data, each tuned alike beside the classifier.
+"""`mlcl.compare`: tunes contrastive losses on a user's data, and tests which of them help the classifier.
 
-The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl reproduce` makes it again.
+The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl reproduce` runs it again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 FOLDER = "comparisons"
 SEARCHES = 3
 HOLD = ("objective.classifier.pos_weight", "train.epochs")
-"""Keys of the space that all losses take from the control."""
+"""Keys of the space whose values the searches of all losses take from the setting that the control picked."""
 BY_DISTANCE = 20.0
-"""Losses by distance on embeddings of any length have larger temperatures and weights by this factor."""
+"""The factor by which temperatures and weights are larger for losses of the Euclidean distance.
+
+Embeddings are not scaled to unit length for these losses."""
 HEAD = "objective.heads."
 
 
@@ -34,10 +36,10 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
     Args:
         data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        columns: What the columns are, as for `mlcl.compare`.
+        columns: The roles of the columns, see `compare`.
 
     Raises:
-        UserError: For data that cannot be read, and for columns that are not decided.
+        UserError: The data cannot be read, or the role of a column is ambiguous.
     """
     return user_data(data, columns, home_of(home)).folder
 
@@ -55,12 +57,13 @@ def compare(
     progress: Say = print_line,
     **columns: Any,
 ) -> Answer:
-    """Compares contrastive losses on data: does each help, beside the classifier alone, and by how much.
+    """Tests for each contrastive loss whether it improves on the classifier alone, and by how much.
 
-    Each loss is a head beside the classifier. Control and losses are tuned alike: three searches divide a
-    loss's trials, and their three picks divide its fresh seeds. All share the control's epochs and weight of
-    positives.
-    A call with the same data and numbers goes on where an earlier one was stopped.
+    Each loss is computed on a head beside the classifier; the control is the classifier without heads. The
+    control and each loss are tuned with the same budget: `trials` are divided among three searches, and
+    `seeds` among the three settings that these searches pick. All losses use the number of epochs and the
+    weight of positive labels that the control's search picked.
+    A call with the same data, trials and seeds continues a comparison that was stopped.
 
     Args:
         data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
@@ -71,12 +74,14 @@ def compare(
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: Gets lines of progress; None for silence. Default: a bar in a notebook, else standard error.
-        columns: What the columns are: `text` or `image` (a column), `labels` (a column or several), `kind`
-            (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; the rest is recognised.
+        progress: A function that is called with each line of progress; None prints nothing. Default: a
+            progress bar in a notebook, else lines on standard error.
+        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or several columns),
+            `kind` (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`. Roles that are not
+            given are recognised from the data.
 
     Raises:
-        UserError: For data, losses or columns that cannot be used, before anything is trained.
+        UserError: The data, a loss or a column cannot be used. It is raised before anything is trained.
 
     Example:
         >>> answer = mlcl.compare(frame, text="text", labels="topics", losses=["mulsupcon", "simdis"])
@@ -104,7 +109,7 @@ def compare(
 
 
 def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
-    """Prepares data, and returns them with what their columns are. Raises UserError."""
+    """Prepares data, and returns them with the roles of their columns. Raises UserError for unusable data."""
     from mlcl.api.user_frames import data_paths
     from mlcl.service.starter.table_options import UserOptions
     from mlcl.service.starter.user_data import prepare_user_data
@@ -172,7 +177,7 @@ def comparison_table(
 def _row(
     loss: str, job: Mapping[str, Any], data: UserData, space: Mapping[str, Any], tune: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The row of a loss: its heads beside the classifier, and its search."""
+    """Returns the row of a loss in the table file: the heads with the loss, and the search."""
     from mlcl.losses import LOSSES
 
     if loss == "asl":

@@ -20,7 +20,7 @@ class TrainingText:
         self._latest = {"loss": "", "pace": ""}
 
     def details(self, event: Event) -> list[str]:
-        """Takes an event in, and returns the texts that are known then."""
+        """Updates the texts from an event, and returns the texts that are known so far."""
         metrics = event.metrics
         if "train/loss" in metrics:
             self._latest["loss"] = f"loss {metrics['train/loss']:.4f}"
@@ -33,10 +33,10 @@ class TrainingText:
 
 
 class TrainingLines:
-    """A listener of one training that writes a line for each validation, and now and then for its steps.
+    """A listener of one training that writes a line for each validation, and every few seconds for its steps.
 
     Args:
-        write: Gets the lines.
+        write: A function that is called with each line.
     """
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -45,7 +45,10 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Writes a line where the event is worth one."""
+        """Writes a line for the event.
+
+        Steps get at most one line every `PLAIN_EVERY` seconds, and checkpoints get none.
+        """
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         if event.kind == "saving" or (event.kind == "step" and now - self._last < PLAIN_EVERY):
@@ -67,7 +70,10 @@ class TrainingLines:
 def plain_lines(
     write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> ProgressListener:
-    """A listener that writes a line for every training that ends, and now and then one for those that run."""
+    """Returns a listener of a sweep or table that writes progress as lines of text.
+
+    Every training that ends gets a line; running trainings get at most one every `PLAIN_EVERY` seconds.
+    """
     last = clock()
 
     def watch(event: ProgressEvent) -> None:

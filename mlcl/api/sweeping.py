@@ -27,14 +27,15 @@ class SweepOptions(TypedDict, total=False):
 
     Attributes:
         control: The job of the control; None, the default: the job without heads; False: no control.
-        baselines: Job files that are searched beside.
-        fitted: Whether the baselines of scikit-learn that fit the data are confirmed, too; default: True.
-        warm_start: A sweep (name or id) whose fitting trials are taken over.
-        fresh: Starts anew, also where a sweep of this name exists.
-        cpus: CPUs of a training; default: 1.
-        gpus: The GPU share of a training; default: one where there are any.
-        parallel: Trainings at once; default: as many as fit.
-        budget: Stops there: `2h`, `30cpu-h`, `8gpu-h`.
+        baselines: Job files of baselines, which are searched with the same number of trials as the job.
+        fitted: Whether scikit-learn's baselines that suit the data are trained on fresh seeds, too;
+            default: True.
+        warm_start: The name or id of another sweep; its trials that lie in the space are reused.
+        fresh: Whether to start a new sweep even if one of this name exists; default: False.
+        cpus: The number of CPUs of each training; default: 1.
+        gpus: The number of GPUs of each training, which may be a fraction; default: 1 if there are GPUs.
+        parallel: The number of trainings that run at once; default: as many as fit.
+        budget: The time after which the sweep stops: `2h`, `30cpu-h` or `8gpu-h`.
     """
 
     control: JobSource | Literal[False] | None
@@ -64,24 +65,25 @@ def sweep(
 ) -> Answer:
     """Searches a space, trains the best settings on fresh seeds, and compares them, as `mlcl sweep` does.
 
-    A call with the same name goes on with the sweep, and larger numbers grow it. An interrupt of the kernel
-    (Ctrl-C) ends it with the state STOPPED.
+    A call with the name of an existing sweep continues it, and larger numbers extend it. An interrupt of the
+    kernel (Ctrl-C) ends it with the state STOPPED.
 
     Args:
         job: A job file, a mapping with a job's keys, or a loaded job.
         space: A space file, or a mapping with the keys `space` and `search`.
         overrides: Dotted keys of the job with their values.
         trials: Search trials of each arm.
-        seeds: Fresh seeds of each arm that confirm the best; 0: none are trained.
+        seeds: Fresh seeds of each arm, on which its best settings are trained again; 0 for none.
         searches: Searches that divide the trials and fresh seeds of an arm.
-        confirm: How many of a search's best trials race on fresh seeds.
+        confirm: The number of best trials of each search that are compared on fresh seeds.
         name: The name of the sweep; default: the names of its files, else its experiment.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: Gets lines of progress; None for silence. Default: a bar in a notebook, else standard error.
+        progress: A function that is called with each line of progress; None prints nothing. Default: a
+            progress bar in a notebook, else lines on standard error.
         options: See `SweepOptions`.
 
     Raises:
-        UserError: For a job, space or data that cannot be used, before anything is started.
+        UserError: The job, the space or the data cannot be used. It is raised before anything is started.
 
     Example:
         >>> space = {"space": {"train.lr": {"log_float": [0.001, 0.1]}}}
@@ -163,8 +165,8 @@ def sweep_plan(
         home: The folder of results.
         shared: Overrides that hold for control and baselines, too.
         control: The job of the control; None: the job without heads; False: no control.
-        baselines: Job files that are searched beside.
-        fitted: Whether fitted baselines are confirmed, too.
+        baselines: Job files of baselines, which are searched with the same number of trials as the job.
+        fitted: Whether fitted baselines are trained on fresh seeds, too.
         seeds: Fresh seeds of each arm.
         options: Further fields of `SweepPlan`.
 
@@ -197,7 +199,7 @@ def sweep_plan(
 def _baselines(
     paths: Sequence[Path], shared: Mapping[str, Any], fitted: Sequence[tuple[str, JobConfig]]
 ) -> list[tuple[str, JobConfig]]:
-    """The jobs of files, then fitted baselines of other names."""
+    """Returns names and jobs of baselines: those of files, then fitted ones whose name no file has."""
     from mlcl.service.search.arms import CONTROL
 
     names = [path.stem for path in paths]

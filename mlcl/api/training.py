@@ -23,23 +23,23 @@ def run(
 ) -> RunReport:
     """Runs one experiment, as `mlcl run` does: trains, evaluates, logs to MLflow.
 
-    A call with the same job goes on with an interrupted run. An interrupt of the kernel (Ctrl-C) writes a
+    A call with the job of an interrupted run continues that run. An interrupt of the kernel (Ctrl-C) writes a
     checkpoint and returns with the state STOPPED.
 
     Args:
         job: A job file, a mapping with a job's keys, or a loaded job.
         overrides: Dotted keys of the job with their values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        fresh: Starts anew, also where an interrupted run exists.
-        cpus: CPUs of each worker where Ray places the training.
-        gpus: GPUs of each worker there; default: one where there are any.
-        progress: Gets lines of progress; None for silence.
+        fresh: Whether to start a new run even if an interrupted one exists.
+        cpus: The number of CPUs of each worker, if Ray places the training.
+        gpus: The number of GPUs of each worker, if Ray places the training; default: 1 if there are GPUs.
+        progress: A function that is called with each line of progress; None prints nothing.
 
     Returns:
         The run's id, state, folder, and final metrics by name.
 
     Raises:
-        UserError: For a job or data that cannot be used, before anything is started.
+        UserError: The job or the data cannot be used. It is raised before anything is started.
 
     Example:
         >>> mlcl.run("jobs/icd10cm_features.yaml", {"train.epochs": 5}).metrics["test/accuracy"]

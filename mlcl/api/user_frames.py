@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FRAMES = "frames"
 """The folder of tables from memory, under the home."""
 SPLIT = "split"
-"""The column that tells the splits of a mapping of data sets."""
+"""The column with the split of each row, for a mapping of splits to data sets."""
 ALLOWED = "a path, a DataFrame, a Dataset, or a mapping of column names to values"
 
 
@@ -56,7 +56,7 @@ def _frame(data: Any) -> pd.DataFrame:
 
 
 def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
-    """The frame of a data set of Hugging Face, with names in place of the indices of classes."""
+    """Returns a frame of a Hugging Face data set with the names of classes in place of their indices."""
     for column, feature in features.items():
         if (names := getattr(feature, "names", None)) is not None:
             frame[column] = [None if each is None or each < 0 else names[each] for each in frame[column]]
@@ -66,14 +66,14 @@ def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _plain(value: Any) -> Any:
-    """A cell as Parquet has it: a set or tuple as a list."""
+    """Converts a cell to a value that Parquet can hold: a set or a tuple becomes a list."""
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     return list(value) if isinstance(value, tuple) else value
 
 
 def _written(frame: pd.DataFrame, home: Path) -> Path:
-    """The Parquet file of a frame in the home; its name is a digest of its content."""
+    """Writes a frame to a Parquet file in the home, named by its content's digest, and returns the file."""
     import pyarrow as pa
 
     from mlcl.files import new_file

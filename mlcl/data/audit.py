@@ -1,4 +1,4 @@
-"""Notes on suspicious labels and contents of a valid data set. They read all rows of all splits.
+"""Writes notes on suspicious labels and contents of a valid data set, from all rows of all splits.
 
 Shapes: N rows, S splits, L labels, E stored entries.
 """
@@ -86,7 +86,7 @@ class LabelTable:
 
 
 def label_tables(data: Dataset) -> list[LabelTable]:
-    """Returns a table for each single or multi-label space (levels of hierarchies too) and each aspect."""
+    """Returns a table for each single or multi-label space (also levels of hierarchies) and each aspect."""
     levels = {level for space in data.info.label_spaces.values() for level in space.levels}
     splits = [data.split(split) for split in SPLITS if data.info.rows.get(split)]
     tables = []
@@ -108,7 +108,7 @@ def label_notes(tables: Sequence[LabelTable]) -> list[str]:
 
 
 def find_lookalikes(table: LabelTable) -> list[str]:
-    """Notes classes whose names look alike to a reader."""
+    """Returns a note on classes whose names look alike to a reader, or an empty list."""
     if table.is_aspect:
         return []
     first: dict[str, str] = {}
@@ -122,16 +122,17 @@ def find_lookalikes(table: LabelTable) -> list[str]:
 
 
 def looks_of(name: str) -> str:
-    """Normalises a name: case, Unicode forms, blanks and marks at its ends do not count."""
+    """Normalises a name: names that differ only in case, Unicode form, blanks or end marks become equal."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     seen = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
     return " ".join(seen.split()).strip(MARKS) or name
 
 
 def find_longer_names(table: LabelTable) -> list[str]:
-    """Notes classes whose name extends that of another, as cs.ir extends cs, if rows lack the shorter one.
+    """Returns a note on classes whose name extends another class's, as cs.ir extends cs, or an empty list.
 
-    Levels of a hierarchy are left out, and so are numbers: 1.5 is no kind of 1.
+    The note is made if rows have the longer class without the shorter one. Levels of a hierarchy are not
+    checked, nor names that are numbers: 1.5 is not a subclass of 1.
     """
     classes = table.space.classes
     if table.in_tree or all(name.replace(".", "", 1).isdecimal() for name in classes):
@@ -164,7 +165,7 @@ def _shorter(name: str, index: dict[str, int]) -> int:
 
 
 def find_split_labels(table: LabelTable) -> list[str]:
-    """Notes classes that occur in one split alone, which a random split would not give."""
+    """Returns a note on classes that only one split has, if that is improbable in a random split."""
     counts_SL, splits = table.counts, list(table.rows)
     ask = "does the label tell the split?"
     if {"train", "test"} <= set(splits):
@@ -181,7 +182,7 @@ def find_split_labels(table: LabelTable) -> list[str]:
 
 
 def find_constants(table: LabelTable) -> list[str]:
-    """Notes classes that all rows, nearly all rows or no rows have."""
+    """Returns a note on classes that all rows, nearly all rows or no rows have, or an empty list."""
     total_L, rows = table.counts.sum(0), int(table.sizes.sum())
     rows -= int(table.empty.sum()) if table.space.kind == "single" else 0
     every, never = np.flatnonzero((total_L == rows) & (rows > 0)), np.flatnonzero(total_L == 0)
@@ -198,7 +199,7 @@ def find_constants(table: LabelTable) -> list[str]:
 
 
 def find_unlabelled(table: LabelTable) -> list[str]:
-    """Notes the share of rows without a label in each split, and whether the splits differ."""
+    """Returns a note on the fraction of rows without a label in each split, and whether splits differ."""
     if not table.empty.any():
         return []
     shares_S = table.empty / table.sizes
@@ -220,7 +221,7 @@ def _differ(counts_S: NDArray[np.int64], sizes_S: NDArray[np.int64]) -> bool:
 
 
 def format_percent(share: float) -> str:
-    """Formats a share in per cent; only 0 and 1 become 0 % and 100 %."""
+    """Formats a fraction in per cent; only exactly 0 and 1 are shown as 0 % and 100 %."""
     rounded = round(100 * share, 1)
     return f"{rounded if share in (0, 1) else min(max(rounded, 0.1), 99.9):.3g} %"
 
@@ -228,7 +229,7 @@ def format_percent(share: float) -> str:
 MIN_LETTERS = 3
 """The least number of letters of a class name that is searched for in texts."""
 OFTEN, SELDOM = 0.9, 0.1
-"""A class is noted if its name is in at least OFTEN of its own texts and in less than SELDOM of others."""
+"""A class is noted if at least OFTEN of its own texts, and less than SELDOM of the others, have its name."""
 MIN_TWINS = 0.01
 """The smallest fraction of rows with a twin that is noted."""
 
@@ -305,7 +306,7 @@ class ReadTexts:
 
 
 def find_twins(read: dict[str, ReadTexts]) -> list[str]:
-    """Notes the fraction of validation and test rows with a twin in train: `twin_form` defines twins.
+    """Returns a note on the fraction of validation and test rows with a twin in train, see `twin_form`.
 
     Exact copies are not counted.
     """
@@ -319,7 +320,7 @@ def find_twins(read: dict[str, ReadTexts]) -> list[str]:
 
 
 def find_leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
-    """Notes classes that nearly all of their own texts name, and few other texts."""
+    """Returns notes on classes whose name is in nearly all texts of the class and in few other texts."""
     lines = []
     for table, first in zip(names.tables, names.first, strict=False):
         found = _leaks(table, read, first)
@@ -333,7 +334,7 @@ def find_leaks(read: dict[str, ReadTexts], names: Names) -> list[str]:
 
 
 def _leaks(table: LabelTable, read: dict[str, ReadTexts], first: int) -> list[tuple[str, float, float]]:
-    """Returns such classes with the fraction of their own rows and of other rows that contain the name."""
+    """Returns (name, fraction of own rows with the name, fraction of others) of classes in their texts."""
     from scipy.sparse import csr_array
 
     width, sizes = table.space.n_classes, int(table.sizes.sum())

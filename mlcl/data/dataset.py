@@ -47,7 +47,7 @@ class Dataset:
     """
 
     def __init__(self, reader: ShardReader, drawn: Mapping[str, NDArray[np.int64]] | None = None) -> None:
-        """`drawn` maps a split to its ascending row numbers, for splits that are not those of the shards."""
+        """`drawn` has the ascending row numbers of each split whose rows are not those of its shards."""
         self.reader = reader
         self._drawn = drawn or {}
         self.place = reader.place

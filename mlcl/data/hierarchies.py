@@ -37,7 +37,7 @@ def hierarchy_of(
     file: Path,
     key: str | None = None,
 ) -> LabelSpace:
-    """Builds the hierarchy of `levels`, coarse to fine; `pairs` has those of each level but the first.
+    """Builds the hierarchy of `levels`, coarse to fine, from the (parent, child) pairs of each two levels.
 
     Raises UserError with `file` and `key` for a class with two parents, or without one at the coarser level.
     """
@@ -58,14 +58,14 @@ def hierarchy_of(
 
 
 def pairs_of_paths(paths: Sequence[Sequence[str]]) -> list[Pairs]:
-    """Returns the pairs of each level but the first, from the path of each finest class, coarse to fine."""
+    """Returns the (parent, child) pairs of each two consecutive levels, from coarse to fine paths."""
     return [list(pairwise_at) for pairwise_at in zip(*(pairwise(path) for path in paths), strict=True)]
 
 
 def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> list[list[str]]:
-    """Reads the path of each finest class from JSON that maps finest class to level to class.
+    """Reads the path of each finest class from a JSON file `{finest class: {level: class}}`.
 
-    Raises UserError for a file that is no such JSON, and for a class or a level that it lacks.
+    Raises UserError for a file of another form, and for a class or a level that the file lacks.
     """
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def paths_in_file(file: Path, levels: Sequence[str], classes: Iterable[str]) -> 
 
 
 def pairs_in_rows(fine_rows: Classes, coarse_rows: Classes, fine: LabelSpace, coarse: LabelSpace) -> Pairs:
-    """Yields each fine class after its parent: the only coarse class that all rows of the fine class have."""
+    """Yields (parent, child) pairs: the parent is the only coarse class that all rows of the child have."""
     found: dict[int, set[int]] = {}
     for fine_labels, coarse_labels in zip(fine_rows, coarse_rows, strict=True):
         for label in fine_labels:
@@ -139,7 +139,7 @@ class _SplitClasses:
         return np.concatenate([np.empty(0, np.int64), *map(np.asarray, found)])
 
     def parents(self, levels: Sequence[str]) -> dict[str, Tensor]:
-        """Maps each level but the last to the parents there (C,) of the last level's classes."""
+        """Maps each level but the last to the ancestor (C,) at that level of each class of the last."""
         *above, finest = levels
         found = {finest: torch.arange(self.data.info.space(finest).n_classes)}
         for level in reversed(above):
@@ -215,7 +215,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Counts the rows with a coarse label that has no fine label of the row below it.
+    """Counts the rows with a coarse label of which the row has no child at the fine level.
 
     Raises UserError for the first row that lacks the parent of one of its fine labels.
     """

@@ -65,7 +65,7 @@ class ImageRows:
         return {"pixels": torch.from_numpy(np.asarray(self.pixels[indices.numpy()]))}
 
     def resident(self, device: torch.device, free: int) -> ImageRows:
-        """Moves the images to the device if they fit in RESIDENT of its `free` bytes; else keeps them."""
+        """Copies the images to the device if they fit in RESIDENT of its `free` bytes; else returns self."""
         if isinstance(self.pixels, Tensor) or self.pixels.nbytes > RESIDENT * free:
             return self
         return ImageRows(torch.from_numpy(np.array(self.pixels)).to(device))
@@ -183,7 +183,7 @@ def augment(
     grayscale: float = 0.2,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """One random view of every uint8 image, as normalised float32 (B, C, H, W).
+    """Returns one random view of each uint8 image, as normalised float32 (B, C, H, W).
 
     crop: the least fraction of the area that the random resized crop keeps (1: no crop). flip: mirror half of
     the images. jitter: brightness, contrast and saturation, each by a factor in [1 - jitter, 1 + jitter].

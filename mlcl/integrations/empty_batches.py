@@ -1,4 +1,4 @@
-"""Batches without rows: a process that has none still takes part in what the others compute."""
+"""Encodes batches without rows, so that a process without rows takes part in collective operations."""
 
 from __future__ import annotations
 

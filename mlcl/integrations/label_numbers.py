@@ -104,7 +104,7 @@ def _sampler_label(row: Any, kind: RowKind, at: int) -> Any:
 
 
 def _check_list(row: Any, at: int) -> None:
-    """Raises ValueError for a list that is no list of labels: nested ones, and 0 and 1 that repeat."""
+    """Raises ValueError for a list that contains lists, or that looks like a multi-hot row of 0 and 1."""
     if any(isinstance(label, (list, dict, set)) for label in row):
         raise ValueError(f"label list of row {at}; found: {row}; allowed: a list of labels, not of lists")
     if len(set(row)) < len(row) and set(row) <= {0, 1}:

@@ -23,9 +23,10 @@ class Cell:
         value: For a number, its unrounded value.
         metric: For a number, the name of its metric.
         runs: For a number, the ids of the runs from which it can be computed again.
-        statistic: How it is computed from them: `mean`, `sd` or other words; empty for a single run's value.
-        best: Whether it is the best of several and shown in bold.
-        shade: The strength of its background colour, from 0 to 1.
+        statistic: The statistic of the runs' values that is shown: `mean`, `sd` or other words; empty for the
+            value of a single run.
+        best: Whether the value is the best of several, which is shown in bold.
+        shade: The strength of the background colour, from 0 to 1.
     """
 
     text: str

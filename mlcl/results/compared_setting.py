@@ -43,20 +43,21 @@ class ComparedSetting:
     Attributes:
         label: The name that is shown to the user.
         word: The command-line word by which the user named it.
-        runs: Its complete runs, keyed by their training seed.
-        job: Its job as dotted keys with values as text, without the seeds of training and validation rows.
-        lower_is_better: Patterns of the metrics that are better where lower; None where no run recorded them.
-        names: The names that a sweep's setting has now, with its rank.
-        optional: Whether the user named the whole sweep rather than this setting.
-        score: The validation metric by which it was chosen; `mode` is max or min, empty if unknown.
-        plain: Whether its runs belong to no sweep and no table.
-        sweep: The name of its sweep.
-        arm: The arm of the sweep that found it; `search` is the number of the search within the arm.
-        role: Its role in the sweep: model, baseline or control.
-        searches: For a whole arm, the seeds of the pick of each search; else empty.
-        picks: For a whole arm, the labels of the picks.
+        runs: The complete runs of the setting, keyed by their training seed.
+        job: The setting's job as dotted keys with values as text, without the seeds of training and of
+            validation rows.
+        lower_is_better: Patterns of the metrics for which lower is better; None if no run recorded them.
+        names: The present names of a sweep's setting, which include its rank, such as `best found`.
+        optional: Whether the user named the whole sweep and not this setting.
+        score: The validation metric by which the setting was chosen; `mode` is max or min, empty if unknown.
+        plain: Whether the runs belong to no sweep and no table.
+        sweep: The name of the sweep that has the setting.
+        arm: The arm of the sweep that found the setting; `search` is the number of the search within the arm.
+        role: The role of the setting in the sweep: model, baseline or control.
+        searches: For a whole arm, the seeds of the setting that each search picked; else empty.
+        picks: For a whole arm, the labels of the settings that its searches picked.
         rows: The number of test rows, 0 if unknown.
-        searched: Whether a search chose its hyperparameters.
+        searched: Whether a search chose the hyperparameters.
     """
 
     label: str

@@ -74,9 +74,11 @@ def compare_settings(
 ) -> Comparison:
     """Compares all settings with the first one, with Holm's correction for several verdicts.
 
-    Verdicts on heads against the control of their sweep, which is the sweep's own question, are not corrected
-    for the other verdicts, nor these for them. `metric` is a full name (`test/micro_f1`) or its last part,
-    which is then tried with each of `PREFIXES`; the default is the first setting's score, on test.
+    Verdicts on heads against the control of their sweep form a family of their own, since a sweep is run to
+    get them: neither family is corrected for the verdicts of the other. `metric` is a full name
+    (`test/micro_f1`) or its last part, which is then tried with each of `PREFIXES`; the default is the first
+    setting's score, on test.
+
     Fitted baselines without the metric are left out where the user named a whole sweep. `blocks_of` computes
     the metric without each block of test rows for runs that have not recorded it.
     Raises UserError for fewer than two settings, a metric that a setting lacks or that is not finite,

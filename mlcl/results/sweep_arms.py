@@ -57,9 +57,9 @@ class ArmSearch:
     """One hyperparameter search of an arm, with its race.
 
     Attributes:
-        number: Its number in the arm, counted from 1.
-        trials: The number of its complete trials.
-        race: The entrants of its race, the job as written first; empty without a race.
+        number: The number of the search in its arm, counted from 1.
+        trials: The number of complete trials of the search.
+        race: The entrants of the race, the job as written first; empty if the search has no race.
         pick: The name of the entrant with the best mean; empty where the race has not ended.
         kept: The fraction of the pick's lead over the median trial that remains on fresh seeds; see
             `kept_share`.
@@ -99,7 +99,7 @@ class ArmResult:
     Attributes:
         name: `heads` (or `job` if the job has no heads), `control`, or the name of a baseline.
         role: Model or baseline; the control is both a control and a baseline.
-        searches: Its searches. For a job that was not searched, one entry with the race, or none.
+        searches: The searches of the arm. For a job that was not searched, one entry with the race, or none.
     """
 
     name: str
@@ -108,16 +108,16 @@ class ArmResult:
 
     @property
     def sentences(self) -> list[str]:
-        """One line for each race that has ended."""
+        """A line of text for each race of the arm that has ended."""
         return self._lines([its.sentence for its in self.searches])
 
     @property
     def stops(self) -> list[str]:
-        """One line for each search that stopped early."""
+        """A line of text for each search of the arm that stopped early."""
         return self._lines([its.stopped for its in self.searches])
 
     def _lines(self, told: Sequence[str]) -> list[str]:
-        """The texts that are not empty, each after the name of the arm and the number of its search."""
+        """Returns the texts that are not empty, each preceded by the arm's name and the search's number."""
         several = len(self.searches) > 1
         names = [f"{self.name}, search {each.number}" if several else self.name for each in self.searches]
         return [f"{name}: {text}" for name, text in zip(names, told, strict=True) if text]
@@ -184,7 +184,7 @@ def best_seed(setting: SettingResult, score: str, mode: str) -> TrainingResult:
 
 @dataclass(frozen=True)
 class _Confirmed:
-    """An arm with its complete trainings, grouped by search: of each search only its best setting."""
+    """An arm with the complete trainings of the best setting of each of its searches."""
 
     name: str
     role: Role
@@ -192,11 +192,11 @@ class _Confirmed:
     searches: tuple[tuple[TrainingResult, ...], ...]
 
     def validation(self, score: str) -> float:
-        """The mean over the searches of their mean scores on validation."""
+        """Returns the mean score on validation: the mean over searches of their means over trainings."""
         return fmean(_mean(its, score) for its in self.searches)
 
     def tested(self, score: str) -> Arm:
-        """The arm with its outcomes on test."""
+        """Returns the arm with the test values of the metric whose validation values are the `score`."""
         metric = score.replace("val/", "test/")
         return Arm(
             self.name,
@@ -206,7 +206,7 @@ class _Confirmed:
 
 
 def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str, _Confirmed]:
-    """The arms with a complete training that has the metric on validation and test, keyed by name."""
+    """Returns the arms, keyed by name, that have complete trainings with the score on validation and test."""
     sign = 1 if mode == "max" else -1
     found: dict[str, dict[int, list[SettingResult]]] = {}
     for each in settings:
@@ -224,7 +224,7 @@ def _arms(settings: Iterable[SettingResult], score: str, mode: str) -> dict[str,
 
 
 def _complete(seeds: Sequence[TrainingResult], score: str) -> tuple[TrainingResult, ...]:
-    """The complete trainings that have the metric on validation and on test."""
+    """Returns the complete trainings that have a finite score on validation and on test."""
     names = (score, score.replace("val/", "test/"))
     return tuple(
         each

@@ -77,7 +77,18 @@ def sentences_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
 def _family(
     found: Sequence[tuple[CellResult, FigureResult]], shared: str, control: str, unit: str, *, higher: bool
 ) -> tuple[Verdict, ...]:
-    """The verdicts on one figure of cells with the same data; empty where the reference has no value."""
+    """Returns the verdicts on one figure of cells with the same data, each against the reference cell.
+
+    Args:
+        found: The cells, each with the figure.
+        shared: The row or column that all cells share, which is left out of their labels.
+        control: The label of the reference; if empty, `_reference` chooses it.
+        unit: The unit of the figure, `percent` or `share`.
+        higher: Whether larger values are better.
+
+    Returns:
+        A verdict on each cell but the reference; none if the reference has no value.
+    """
     known = {label_in(cell, shared): (cell, figure) for cell, figure in found if figure.by_seed}
     against = control or _reference(known, higher=higher)
     if against not in known:
@@ -108,7 +119,7 @@ def _named(cells: Sequence[CellResult], name: str) -> list[tuple[CellResult, Fig
 
 
 def _shared(cells: Sequence[CellResult]) -> str:
-    """The name of the column that all cells share, or else of the row; empty where they share neither."""
+    """Returns the name of the column that all cells share, else of the row; empty if they share neither."""
     columns, rows = ({getattr(each, side) for each in cells} for side in ("column", "row"))
     return next((names.pop() for names in (columns, rows) if len(names) == 1), "")
 
@@ -119,7 +130,7 @@ def label_in(cell: CellResult, shared: str) -> str:
 
 
 def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: bool) -> str:
-    """The label of the fitted baseline with the best validation mean, or else of the first cell; or empty."""
+    """Returns the label of the fitted baseline with the best validation mean, or else of the first cell."""
     scores = {
         label: fmean(figure.validation_by_seed.values()) * (1 if higher else -1)
         for label, (cell, figure) in known.items()

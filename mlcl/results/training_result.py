@@ -107,8 +107,8 @@ class SettingResult:
         role: Model or baseline; a control is both a control and a baseline.
         arm: The arm whose search found it; `search` is the number of the search.
         trial: The label of the search trial with the same settings, empty for none.
-        order: Its position among the settings by the time at which they were first confirmed.
-        params: The parameters of its job, without the seeds.
+        order: The position of the setting in the order in which the sweep's settings were first confirmed.
+        params: The parameters of the setting's job, without the seeds.
     """
 
     key: str

@@ -83,7 +83,7 @@ def _starts(lengths: Indices) -> Indices:
 
 
 def _repeats(values_V: Indices, counts: Indices) -> Indices:
-    """How often each value came up before (V,); `counts` has how often each value comes up in all."""
+    """Returns, for each of V values, how often it occurred before; `counts` has the total of each value."""
     before_V = np.empty(len(values_V), dtype=np.int64)
     order = np.argsort(values_V, kind="stable")
     before_V[order] = np.arange(len(values_V)) - np.repeat(_starts(counts)[:-1], counts)

@@ -84,7 +84,7 @@ class LabelBatchSampler(Sampler[list[int]]):
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch."""
+        """Makes the next iteration yield the batches of this epoch."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -97,7 +97,7 @@ class LabelBatchSampler(Sampler[list[int]]):
 
 
 def _listed(labels: Any) -> list[Any]:
-    """The labels as a list, a row of an array (N, L) as the list of its labels."""
+    """Returns labels as a list; a row of 0 and 1 of an array (N, L) becomes the list of its labels."""
     if not hasattr(labels, "tolist"):
         return list(labels)
     array = np.asarray(labels.tolist())
@@ -132,6 +132,6 @@ def _kind(label: Any) -> str:
 
 
 def _numbered(labels: Sequence[Hashable]) -> Indices:
-    """A number for each label; equal labels have equal numbers."""
+    """Returns a number for each label; equal labels get equal numbers."""
     numbers: dict[Hashable, int] = {}
     return np.array([numbers.setdefault(label, len(numbers)) for label in labels], dtype=np.int64)

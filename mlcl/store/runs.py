@@ -151,9 +151,9 @@ class RunFolders:
         return folder if folder is not None and folder.record is not None else None
 
     def unfinished(self, job_hash: str, fingerprint: str) -> RunFolder | None:
-        """Returns the latest run of a job on this data that no process holds, if it can be resumed.
+        """Returns the latest run of a job on this data that no process has locked, if it can be resumed.
 
-        None if that run has ended by itself, or there is none.
+        Returns None if there is no such run, or if its state is final, such as COMPLETE or FAILED.
         """
         for folder, record in self.records():
             if (record.job_hash, record.fingerprint) != (job_hash, fingerprint):

@@ -113,7 +113,7 @@ class RunLog:
 
     @classmethod
     def find(cls, home: Path, id: str) -> Self | None:
-        """Attaches to a log; None where it was not started."""
+        """Attaches to the log with this id, and returns it; returns None if no process has started it."""
         log = cls(home, id)
         return log if log._is_started else None
 

@@ -255,7 +255,7 @@ class Table(Section):
         return self.digits if isinstance(self.digits, int) else self.digits.get(figure, 2)
 
     def tolerance_of(self, figure: str, scale: str | None = None) -> float | None:
-        """Returns the largest accepted distance of a mean from the paper's figure; None if any is."""
+        """Returns the largest accepted distance of a mean from the paper's figure; None without one."""
         limit = self.tolerance if scale is None else self.scales[scale].tolerance
         return limit.get(figure) if isinstance(limit, dict) else limit
 

@@ -32,7 +32,7 @@ PAPER_SHARES = (37.8 / 55.8, 6.7 / 55.8, 11.3 / 55.8)
 
 
 class Options(DistributionOptions):
-    """Options of the split."""
+    """The options of the source `aapd`: its files, and how rows are split."""
 
     split: Literal["published", "paper"] = Field("published", description="paper: 37.8k, 6.7k, 11.3k by hash")
 

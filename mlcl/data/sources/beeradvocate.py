@@ -2,12 +2,14 @@
 
 SNAP at Stanford distributed them as `beeradvocate.txt.gz`: lines of `beer/name: ...`, `review/aroma: 4.5`,
 `review/text: ...`, a blank line between reviews; McAuley's page at UCSD has `beeradvocate.json.gz`, a Python
-dictionary a line, which is read as a literal and never run. Either is read, packed or not, in a folder.
+dictionary a line, which is read as a literal and never run. The source reads either file, compressed
+or not, in a folder.
 Ratings are 1 to 5 in halves, and a few are 0 for missing. Tabs in a text stand for the line breaks it had.
 A field may go on over further lines, and not every byte is UTF-8.
 
-MLCL maps whole stars to sentiments and leaves open where the halves go. By default they are rounded down: 4
-and more is positive, 3 and 3.5 neutral, less negative. `half_stars: up` makes 3.5 positive and 2.5 neutral.
+MLCL maps whole stars to sentiments and does not say how half stars are mapped. By default they are rounded
+down: 4 and more is positive, 3 and 3.5 neutral, less negative.
+`half_stars: up` makes 3.5 positive and 2.5 neutral.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ COUNTS = {"reviews": 1_586_614}
 
 
 class BeerOptions(reviews.ReviewOptions):
-    """Options of the draw, and of half stars."""
+    """The options of the source `beeradvocate`: the reviews to draw, and how half stars are rounded."""
 
     half_stars: Literal["down", "up"] = Field(
         "down", description="rounding before the sentiment: 3.5 is neutral (down) or positive (up)"

@@ -46,7 +46,7 @@ TIMEOUT = 30.0
 
 
 class CifarOptions(Section):
-    """Options of the files and of the split."""
+    """The options of the sources `cifar10` and `cifar100`: files, and the share held out for validation."""
 
     path: UserPath | None = Field(None, description="the folder or archive; default: download it")
     check_counts: bool = Field(True, description="compare with the published counts")

@@ -37,7 +37,7 @@ COUNTS: dict[int, dict[str, float]] = {
 
 
 class Options(DistributionOptions):
-    """Options of the release, the images and the split."""
+    """The options of the source `coco`: the release, images without objects, and how rows are split."""
 
     path: UserPath = Field(description="the folder with annotations, trainYEAR and valYEAR")
     year: Literal[2014, 2017] = Field(2014, description="the release")

@@ -38,7 +38,7 @@ RELEASE = Release(
 
 
 class Options(DistributionOptions):
-    """Options of the files."""
+    """The options of the source `deepfashion`: its files."""
 
     path: UserPath = Field(description="the folder with Anno_coarse, Eval and Img")
 

@@ -27,7 +27,7 @@ Pixels = NDArray[np.uint8]
 
 
 class Options(Section):
-    """Options: the number and the size of the scenes."""
+    """The options of the source `digits`: the number and the size of the scenes."""
 
     scenes: int = Field(5_000, ge=100, le=1_000_000, description="scenes in all, 80/10/10")
     size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")

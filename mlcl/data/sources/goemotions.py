@@ -5,7 +5,7 @@ a comment, the numbers of its emotions and an id, between tabs, and a quote is a
 `emotions.txt` with the names; `ekman_mapping.json` and `sentiment_dict.json`, which group the emotions and
 leave neutral out: it is a group of its own here.
 
-The split is the published one, as it is: the words of 109 test comments occur in train too.
+The published split is not changed, although 109 test comments have the words of a training comment.
 
 Three multi-label spaces: `emotion` (28), `ekman` (7) and `sentiment` (4), coarser and coarser, and the
 hierarchy `path` through them.

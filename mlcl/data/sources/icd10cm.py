@@ -1,7 +1,7 @@
 """ICD-10-CM diagnosis descriptions under chapter > section > category, from the package simple-icd-10-cm.
 
-One row for every category and subcategory, which is every diagnosis short of the codes that a seventh
-character extends: 46,881 in the release of April 2026, under 22 chapters, 297 sections and 1,918 categories.
+There is one row for every category and subcategory, that is for every code with fewer than seven characters:
+46,881 in the release of April 2026, under 22 chapters, 297 sections and 1,918 categories.
 Twelve sections are headings of wider ranges (C00-C96, T20-T32) and hold no code of their own: 285 occur.
 """
 
@@ -19,7 +19,7 @@ from mlcl.data.writer import RowBatch
 
 
 class Options(Section):
-    """Options of the split."""
+    """The options of the source `icd10cm`: whether similar texts share a split."""
 
     twins: Literal["apart", "together"] = Field(
         "apart", description="together: texts that are equal but for numbers or a side share a split"
@@ -55,8 +55,8 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 def diagnoses() -> tuple[list[str], list[Diagnosis]]:
     """Returns the section names, and the diagnoses in the order of the classification.
 
-    The package lists parents before their codes, so the last chapter, section and category seen are a code's
-    own.
+    The package lists parents before their codes, so a code belongs to the last chapter, section and category
+    that were listed before it.
     """
     import simple_icd_10_cm as icd
 
@@ -78,7 +78,7 @@ def diagnoses() -> tuple[list[str], list[Diagnosis]]:
 def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together"] = "apart") -> list[str]:
     """Assigns splits, 80/10/10, by a seeded hash of the description or its twin form.
 
-    Rows with an equal description or twin form share a split. Those of categories are for training, so that
+    Rows with an equal description or twin form share a split. Rows of categories are for training, so that
     every class of every level has a training row.
     """
     keys = [twin_form(row.text) if twins == "together" else row.text for row in rows]

@@ -31,7 +31,7 @@ UNLABELLED = {"pred", "predict", "prediction", "unlabeled", "unlabelled"}
 
 
 class Options(Section):
-    """Options of the folder, and of the split where no folders give it."""
+    """The options of the source `image_folder`: the folder, and the split if no folder names give it."""
 
     path: UserPath = Field(description="the folder")
     fractions: tuple[float, float, float] = Field(
@@ -43,7 +43,7 @@ class Options(Section):
 
 
 class FoundImage(NamedTuple):
-    """An image file, its folders as classes coarse to fine, and its split where a folder names it."""
+    """An image file, its classes from folder names, coarse to fine, and its split if a folder names it."""
 
     file: Path
     classes: tuple[str, ...]
@@ -152,9 +152,10 @@ def _unlabelled(folder: str) -> bool:
 
 
 def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
-    """The depth of the folders that name a split of each image, train among them; None if there is none.
+    """Returns the depth of the folders that are named after splits; None if there are none.
 
-    Raises UserError where some folders of a depth name splits and others do not.
+    One of these folders must be named after train. Raises UserError if only some folders of a depth are
+    named after splits.
     """
     for at in range(min(map(len, folders))):
         names = {parts[at] for parts in folders}
@@ -177,7 +178,7 @@ def _split_depth(root: Path, folders: list[list[str]]) -> int | None:
 
 
 def _repeats(folders: list[list[str]], splits: list[str | None]) -> bool:
-    """Whether the first folder is the same for all images, or names the split of each once more."""
+    """Whether the first folder is the same for all images, or only repeats the split of each image."""
     same = len({parts[0] for parts in folders}) == 1
     again = all(
         split is not None and split_of_name(p[0]) == split for p, split in zip(folders, splits, strict=True)

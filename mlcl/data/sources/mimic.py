@@ -188,7 +188,7 @@ PUBLISHED_4 = {
 
 
 class Mimic4Options(clinical.ClinicalOptions):
-    """Options of the tables, and of the codes and the split."""
+    """The options of the source `mimic4`: those of `mimic3`, the version of its codes, and the notes."""
 
     version: Literal[9, 10] = Field(10, description="of the codes")
     notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")

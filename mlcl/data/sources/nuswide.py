@@ -52,7 +52,7 @@ PAPER = (0.6, 0.2, 0.2)
 
 
 class Options(DistributionOptions):
-    """Options of the images and the split."""
+    """The options of the source `nuswide`: images without concept or file, and how rows are split."""
 
     path: UserPath = Field(description="the folder with ImageList, Groundtruth, Concepts81.txt and Flickr")
     split: Literal["official", "paper"] = Field("official", description="paper: a seeded hash, 60/20/20")

@@ -40,7 +40,7 @@ RANDOM = {"validation": 1_000, "test": 1_000}
 
 
 class Options(DistributionOptions):
-    """Options of the split."""
+    """The options of the source `rcv1`: its files, and how rows are split."""
 
     split: Literal["lyrl2004", "random"] = Field("lyrl2004", description="random: all but 2,000 for training")
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training stories, with lyrl2004")

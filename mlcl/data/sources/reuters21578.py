@@ -36,7 +36,7 @@ CONTROL = dict.fromkeys({*range(32), 127} - {ord("\t"), ord("\n")})
 
 
 class Options(DistributionOptions):
-    """Options of the split."""
+    """The options of the source `reuters21578`: its files, and the share held out for validation."""
 
     validation: float = Field(0.1, ge=0, lt=1, description="share of the training stories")
 

@@ -40,7 +40,7 @@ MOST_LEFT_OUT = 0.95
 
 
 class TextFileOptions(TableOptions):
-    """Options of text files."""
+    """The options of the sources that read text files."""
 
     encoding: str = Field(ENCODING, description="utf-8-sig: UTF-8 with or without a byte order mark")
 
@@ -55,7 +55,7 @@ class TextFileOptions(TableOptions):
 
 
 class CsvOptions(TextFileOptions):
-    """Options of CSV files."""
+    """The options of the source `csv`."""
 
     delimiter: str | None = Field(
         None, min_length=1, max_length=1, description="between fields; default: as the first lines have it"

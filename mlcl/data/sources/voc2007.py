@@ -41,7 +41,7 @@ MARKS = ("1", "-1", "0")
 
 
 class Options(DistributionOptions):
-    """Options of the split and of difficult objects."""
+    """The options of the source `voc2007`: how rows are split, and how difficult objects count."""
 
     path: UserPath = Field(description="the folder with VOCdevkit/VOC2007")
     split: Literal["official", "paper"] = Field("official", description="paper: see the module's text")

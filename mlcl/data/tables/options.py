@@ -160,7 +160,7 @@ Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_leng
 
 
 class TableOptions(Section):
-    """Options of the sources that read tables."""
+    """The options that all sources of tables have: files, and the roles of their columns."""
 
     path: Paths = Field(description="the file, or several with the same columns")
     text: Columns | None = Field(None, description="column of the text; of several the texts are joined")

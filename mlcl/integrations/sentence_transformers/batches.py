@@ -103,7 +103,7 @@ class LabelBatches(DefaultBatchSampler):
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of an epoch."""
+        """Makes the next iteration yield the batches of this epoch."""
         self.sampler.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[list[int]]:

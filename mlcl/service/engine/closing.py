@@ -33,8 +33,8 @@ def write_end(
 
     Args:
         end: State, reason and results. A state of RUNNING writes nothing.
-        log: Its log; None if the process was killed before the log was started.
-        folder: Its folder. The checkpoint of a complete or pruned training is removed.
+        log: The log of the training, run, sweep or table; None if a kill prevented its start.
+        folder: The folder with the checkpoint, which is removed if the training is complete or pruned.
         ledger: The ledger that has the training as the entry `key`; None for a plain run, sweep or table.
         key: The key of the training in the ledger.
         run: The folder with its record; None for a training of a sweep, which has no record of its own.

@@ -323,7 +323,7 @@ def _check_code(ledger: Ledger, announce: Callable[[str], None], strict: bool) -
 
 
 def _tidy(folder: Path) -> None:
-    """Removes files that ended processes left behind: Ray's folders, stop files and partial files."""
+    """Removes what processes of earlier commands left in a folder: Ray's folders, stop and partial files."""
     for scratch in [*folder.glob("ray-*"), *folder.glob("trials/*/ray")]:
         shutil.rmtree(scratch, ignore_errors=True)
     for request in folder.glob(f"trials/*/{STOP_FILE}"):

@@ -13,7 +13,7 @@ Unit = Literal["clock", "cpu", "gpu"]
 
 
 def scoped(scope: str, name: str) -> str:
-    """Returns `SCOPE.NAME`, or the plain name if the scope is empty, as for the one search of a sweep."""
+    """Returns `SCOPE.NAME`, or NAME if the scope is empty, as for the first search of a swept job."""
     return f"{scope}.{name}" if scope else name
 
 
@@ -22,12 +22,13 @@ class Confirmation:
     """A setting that is trained again on fresh seeds, to confirm its score in a search.
 
     Attributes:
-        key: Its key in the ledger.
-        label: The name under which it was first confirmed.
+        key: The key of the confirmation in the ledger.
+        label: The name under which the setting was first confirmed.
         job: The job with the setting.
         settings: The searched values of the setting, by job key.
-        scope: The name of the search that found it; empty for a sweep, which has one search only.
-        labels: Its present names, with its rank in the search; empty once better settings replaced it.
+        scope: The name of the search that found the setting; empty for the first search of a swept job.
+        labels: The present names of the setting, which include its rank in the search; empty if better
+            settings have replaced it.
         roles: `model`, `baseline` or both.
         race: Whether it takes part in the race of its search: the best settings are trained on further seeds
             and compared on validation rows alone.
@@ -92,14 +93,14 @@ class Training:
     """A training as it was opened: a search trial, a seed of a confirmation, or a run of a table.
 
     Attributes:
-        key: Its key in the ledger and the name of its folder.
-        label: Its name for people.
-        job: Its resolved job.
+        key: The key of the training in the ledger, which is also the name of its folder.
+        label: The name that is shown to the user.
+        job: The resolved job of the training.
         settings: The searched values, by job key.
         version: The number of the version of the search space that a trial was drawn from.
         number: The number of a search trial; None for other trainings.
-        confirmation: The key of the confirmation that it trains one seed of; None for other trainings.
-        scope: The name of the search that it belongs to; empty for a sweep, which has one search only.
+        confirmation: The key of the confirmation of which this is one seed; None for other trainings.
+        scope: The name of the search that the training belongs to; empty for the first search of a swept job.
         params: The parameters of a trial, as Optuna drew them.
         system_attrs: The system attributes that Optuna's sampler set, such as the state of CMA-ES.
     """

@@ -198,7 +198,7 @@ class Ledger:
 
     @property
     def searches(self) -> list[str]:
-        """The names (scopes) of the searches: an empty string for a sweep, one per tuned cell for a table."""
+        """The names (scopes) of all searches; the first search of a swept job has an empty one."""
         return list(self._versions)
 
     def versions(self, scope: str = "") -> list[SpaceVersion]:

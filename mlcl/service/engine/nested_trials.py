@@ -45,7 +45,7 @@ class NestedTrials(TrainingStore):
 
     Args:
         ledger: The ledger of the sweep or table.
-        folder: Its folder.
+        folder: The folder of the sweep or table.
         logs: Writes the logs.
         data: The data set of the trainings.
         free: Post-hoc keys, whose values are chosen after training: a log gets them as parameters only then.

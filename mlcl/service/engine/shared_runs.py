@@ -21,7 +21,7 @@ PATIENCE = 5.0
 
 
 class SharedRuns(TrainingStore):
-    """The store of trainings with folders of their own: that of key ID is `runs/ID`, with record and lock.
+    """The store of trainings that have a run folder of their own, `runs/KEY`, with a record and a lock.
 
     Args:
         logs: Writes the logs.
@@ -44,7 +44,7 @@ class SharedRuns(TrainingStore):
 
         Args:
             job: The job.
-            data: Its data set.
+            data: The data set of the job.
             fresh: Whether to begin a new run even if there is an interrupted one with an id other than `id`.
             id: The id of a new run; by default one is generated.
         """

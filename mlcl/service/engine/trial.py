@@ -45,11 +45,11 @@ class TrialTask:
     """The description of a training that is sent to an actor of Ray Tune: plain data.
 
     Attributes:
-        key: The key of its entry in the ledger.
-        job: Its resolved job.
-        folder: Its folder.
+        key: The key of the training's entry in the ledger.
+        job: The resolved job.
+        folder: The folder of the training.
         home: The home with data and logs.
-        log: The id of its log.
+        log: The id of the training's log.
         metric: The name of the metric that is reported at every validation.
         scores: The names of the final metrics that are reported at the end.
         test: Whether the training is evaluated on the test split.

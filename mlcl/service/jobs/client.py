@@ -223,7 +223,7 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Unsets these variables while the context is open."""
+    """Unsets these environment variables while the context is open."""
     held = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield

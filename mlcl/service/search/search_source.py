@@ -36,7 +36,7 @@ class Search:
     Args:
         plan: The plan of the search.
         ledger: The ledger, which must have a space version of the search.
-        scope: The name of the search in the ledger; empty for the first search of a sweep's job.
+        scope: The name of the search in the ledger; empty for the first search of the swept job.
         announce: Called with a text if the search stops early.
     """
 

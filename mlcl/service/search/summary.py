@@ -69,7 +69,7 @@ class SweepReader:
         """Returns the result of the sweep so far.
 
         `confirmed` are the keys of the settings that this command confirmed, `model` is the key of the
-        training whose model is registered, empty for none; the rest becomes the result's fields.
+        training whose model is registered, empty for none. All other arguments become fields of the result.
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)

@@ -88,7 +88,10 @@ def run_sweep(
 
 
 def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep to resume, or a new one. Raises UserError for an unfit plan."""
+    """Returns the folder of the sweep to resume, or a new one, see `sweep_folder`.
+
+    Raises UserError if the sweep of this name has another identity, or if the plan reuses its own trials.
+    """
     folder = sweep_folder(plan, home, identity)
     if plan.warm_start == folder.path.name:
         raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)

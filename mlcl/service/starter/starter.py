@@ -1,4 +1,4 @@
-"""Makes a job, a space and a README for a file of data, which `mlcl sweep` takes as they are.
+"""Writes a job, a space and a README for a file of data; `mlcl sweep` runs the job and space unchanged.
 
 Each value of the job follows from the data by a rule that is printed.
 """
@@ -42,7 +42,7 @@ serves the best model: rows go to localhost:5001/invocations as JSON.
 
 @dataclass(frozen=True)
 class Start:
-    """The result of `start`: lines on the data, applied rules, written files, and the next command."""
+    """The result of `start`: lines that describe data and rules, the written files, and the next command."""
 
     found: tuple[str, ...]
     rules: tuple[str, ...]
@@ -60,12 +60,13 @@ def start(
         paths: Tables with the same columns, a folder of images, or a prepared data set.
         to: The folder to write to.
         home: The home in which the data set is prepared.
-        given: What the user says of the columns; `labels` is the label space to predict of a prepared set.
-        ask: Asks for what neither `given` nor the data decide.
+        given: The options that the user gives for the columns. For a prepared data set, `labels` is the label
+            space to predict.
+        ask: Asks the user for options that are neither given nor clear from the data.
 
     Raises:
-        UserError: For data that cannot be read, files that are there already, and without `ask` for what is
-            not decided. Then no file is written.
+        UserError: The data cannot be read, a file of `FILES` exists already or, without `ask`, an option is
+            neither given nor clear. No file is written then.
     """
     given, path = given or UserOptions(), paths[0]
     files = tuple(to / name for name in FILES)
@@ -90,7 +91,7 @@ def start(
 
 
 def _reading(options: Mapping[str, Any]) -> list[str]:
-    """The options of `mlcl predict` that read a file as the source did."""
+    """Returns the options with which `mlcl predict` reads a file in the way in which the source read it."""
     words = []
     for key in ("text", "image", "vectors", "id", "encoding", "delimiter"):
         values = options.get(key, [])
@@ -101,7 +102,7 @@ def _reading(options: Mapping[str, Any]) -> list[str]:
 
 
 def _serve(experiment: str, home: Path) -> str:
-    """The command that serves the best model, which a sweep registers under its experiment's name."""
+    """Returns the command that serves the best model, which a sweep registers under its experiment's name."""
     file = sqlite_file(tracking_uri(home))
     store = "" if file is None else f"MLFLOW_TRACKING_URI={shlex.quote(f'sqlite:///{file}')} "
     model = shlex.quote(f"models:/{experiment}@best")

@@ -1,4 +1,4 @@
-"""The options of a table's source: as the user gives them, else as the columns are recognised."""
+"""Chooses the options of a table's source: those that the user gives, and others from the columns."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ SOURCES = {
     ".parquet": "parquet", ".txt": "txt",
 }  # fmt: skip
 FEWEST_FLAGS = 3
-"""Columns of 0 and 1 that are the labels even where other columns may be labels, too."""
+"""So many columns of 0 and 1 are taken as the labels, even if other columns could be labels."""
 OF_TABLE = ("encoding", "delimiter", "header", "allow_untrained", "twins")
-"""Options that the source takes as they are given."""
+"""Options that are passed unchanged to the source."""
 OF_LABELS = ("separator", "classes", "threshold", "missing", "uncertain")
-"""Options that a label space takes as they are given."""
+"""Options that are passed unchanged to a label space."""
 OF_FLAGS = ("threshold", "missing", "uncertain")
-"""Options of label spaces of 0 and 1."""
+"""Options that are passed to a label space of columns of 0 and 1."""
 Ask = Callable[[str, Sequence[str], str], str]
-"""Asks a question with the possible answers and a default, and returns the answer."""
+"""A function that asks the user a question, given the possible answers and a default; returns the answer."""
 
 
 @dataclass(frozen=True)
 class UserOptions(Dialect):
-    """Options that a user gives for a table, named as the source's and the label space's.
+    """The options that a user gives for a table, with the names that the source and its label spaces use.
 
-    The rest is recognised. `labels` may be patterns such as `is_*`.
+    Options that are not given are chosen from the columns. `labels` may be patterns such as `is_*`.
     """
 
     text: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class UserOptions(Dialect):
     allow_untrained: bool = False
 
     def only(self, keys: Sequence[str]) -> dict[str, Any]:
-        """The options among `keys` that are not the default, as plain data."""
+        """Returns the options named in `keys` that differ from their defaults, as plain data."""
         found = {key: getattr(self, key) for key in keys if getattr(self, key) != getattr(UserOptions(), key)}
         return {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
 
@@ -63,10 +63,11 @@ class UserOptions(Dialect):
 def table_options(
     paths: Sequence[Path], given: UserOptions, ask: Ask | None = None
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """Chooses what to read of files with the same columns: the source, its options, and lines on them.
+    """Chooses how to read files with the same columns.
 
-    Where neither the user nor the tables decide, a question is asked, or without `ask` UserError names the
-    option.
+    Returns the name of the source, its options, and lines of text that describe the choice. If the user has
+    not given an option and the columns leave it open, `ask` is called; without `ask`, UserError is raised
+    that names the option.
     """
     tables = [open_table(path, given) for path in paths]
     table = tables[0]
@@ -103,7 +104,7 @@ def table_options(
 
 @dataclass(frozen=True)
 class _Choice:
-    """The choice of columns, by the options, the columns' roles, and answers to questions."""
+    """Chooses columns by the user's options, the columns' roles, and the user's answers to questions."""
 
     table: TableFile
     roles: ColumnRoles
@@ -111,7 +112,7 @@ class _Choice:
     ask: Ask | None
 
     def _ask_column(self, key: str, question: str, names: Sequence[str]) -> str:
-        """The one name, or the answer. Raises UserError where no person can be asked."""
+        """Returns the only name in `names`, or asks the user for one. Raises UserError without `ask`."""
         if len(names) == 1:
             return names[0]
         if self.ask is None:
@@ -122,7 +123,7 @@ class _Choice:
         return answer
 
     def content(self) -> tuple[str, tuple[str, ...], list[str]]:
-        """The modality, its columns, and lines on them. Raises UserError where no column has a content."""
+        """Returns modality, its columns, and lines that describe them. Raises UserError without a column."""
         given = self.given
         texts, images, vectors = (self.roles.of(kind) for kind in ("text", "image", "vectors"))
         if given.text:
@@ -145,7 +146,12 @@ class _Choice:
         return "text", (name,), [f"text: the column {name}"]
 
     def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[ColumnRole]:
-        """The columns of the labels: as given, else columns of 0 and 1, levels, or one column."""
+        """Returns the columns of the labels: `labels`, or else columns of 0 and 1, levels, or one column.
+
+        Args:
+            labels: The columns that the user named, if any.
+            taken: The names of columns that have another role.
+        """
         if labels:
             by_name = {role.name: role for role in self.roles.columns}
             return [by_name[name] for name in labels]
@@ -184,9 +190,9 @@ class _Choice:
         return all(role.kind == "single" for role in roles) and bool(self.roles.levels(roles))
 
     def spaces(self, columns: Sequence[ColumnRole]) -> tuple[dict[str, Any], list[str]]:
-        """The label spaces of columns, and lines on them; the first is the one to predict.
+        """Returns the label spaces of columns, of which the first is predicted, and lines that describe them.
 
-        Raises UserError for columns that are no levels, and for an option that none of the spaces takes.
+        Raises UserError for columns that do not form levels, and for an option that no label space has.
         """
         given, file = self.given, self.table.path
         if given.threshold is not None and not 0 < given.threshold <= 1:
@@ -220,7 +226,7 @@ class _Choice:
         return spaces, lines
 
     def _levels(self, columns: Sequence[ColumnRole]) -> list[str]:
-        """The columns coarse to fine. Raises UserError for columns that are no levels."""
+        """Returns the columns' names, coarse to fine. Raises UserError if the columns do not form levels."""
         found = self.roles.levels([role for role in columns if role.kind in ("single", "flag")])
         if len(found) < len(columns):
             problem = "not levels of one another: name the one to predict"
@@ -230,7 +236,7 @@ class _Choice:
         return found
 
     def _space(self, role: ColumnRole, given: UserOptions) -> tuple[dict[str, Any], str]:
-        """The label space of a column, and a line on it."""
+        """Returns the label space of a column, and a line that describes it."""
         guess = role.kind if role.kind in ("multi_label", "path") else "single"
         kind = given.kind or ("multi_label" if guess == "single" and given.separator else guess)
         space: dict[str, Any] = {"kind": kind, "column": role.name}
@@ -257,7 +263,7 @@ class _Choice:
         return space | given.only(OF_FLAGS), f"{start}, several a row{how}, {example}"
 
     def unused(self, used: set[str]) -> list[str]:
-        """Lines on columns that are not read."""
+        """Returns lines that name the columns that are not read, given the names of those that are."""
         repeats = {name: other for name, other in self.roles.repeats.items() if name not in used}
         lines = [f"left out: the column {name} says the same as {other}" for name, other in repeats.items()]
         for what, kinds in UNUSED.items():
@@ -272,7 +278,7 @@ UNUSED: dict[str, tuple[Kind, ...]] = {
     ", which may be labels": ("single", "multi_label", "path", "flag", "share"),
     ", with one value in all rows": ("constant",),
 }
-"""The end of a line on columns that are not read, and their kinds."""
+"""Kinds of columns that are not read, keyed by the end of the line that names such columns."""
 
 
 def _columns(names: Sequence[str]) -> str:
@@ -280,6 +286,6 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def space_name(column: str) -> str:
-    """The name of a label space for a column."""
+    """Returns the name of the label space that is read from a column."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", column).strip("_-") or "labels"
     return f"{name}_label" if name in (*RESERVED, "path") else name

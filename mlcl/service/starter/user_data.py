@@ -1,4 +1,4 @@
-"""Data of a user: recognised, prepared in the home, and as the section `data` of a job."""
+"""Prepares a user's data in the home, and returns them as the section `data` of a job."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class UserData:
     Attributes:
         folder: The folder of the prepared data set.
         section: The section `data` of a job that reads it.
-        options: The options of its source; empty for a data set that was prepared before.
-        found: Lines on what was recognised.
+        options: The options of its source; empty if the user gave a prepared data set.
+        found: Lines that describe what was recognised in the data.
     """
 
     folder: Path
@@ -34,11 +34,11 @@ class UserData:
 
     @property
     def info(self) -> DatasetInfo:
-        """The content of the data set's info file."""
+        """The content of the data set's `dataset.json`."""
         return Dataset.open(self.folder).info
 
     def description(self) -> Description:
-        """Counts of contents and labels; reads all rows."""
+        """Returns statistics of contents and labels, see `describe`; reads the training rows."""
         return describe(self.folder)
 
     def first_job(self, labels: str | None, description: Description) -> FirstJob:
@@ -54,11 +54,11 @@ def prepare_user_data(
     Args:
         paths: Tables with the same columns, a folder of images, or a prepared data set.
         home: The home in which the data set is prepared.
-        given: What the user says of the columns.
-        ask: Asks for what neither `given` nor the data decide.
+        given: The options that the user gives for the columns.
+        ask: Asks the user for options that are neither given nor clear from the data.
 
     Raises:
-        UserError: For data that cannot be read, and without `ask` for what is not decided.
+        UserError: The data cannot be read or, without `ask`, an option is neither given nor clear.
     """
     path = paths[0]
     if (path / INFO_FILE).is_file():

@@ -54,7 +54,7 @@ class CodeTable(NamedTuple):
 
 @dataclass
 class Codes:
-    """The codes (`of`) and the patient of each admission, and the chapter of each code."""
+    """Maps each admission to its codes (`of`) and to its `patient`, and each code to its `chapter`."""
 
     of: dict[str, list[str]] = field(default_factory=dict)
     patient: dict[str, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Codes:
 
 
 class ClinicalOptions(DistributionOptions):
-    """Options of the codes, the split and the text."""
+    """The options of the sources `mimic3` and `mimic4`: codes, split and text."""
 
     codes: Annotated[Literal["full", "50"], BeforeValidator(str)] = Field(
         "full", description="full: all codes; 50: the fifty most frequent"
@@ -173,9 +173,10 @@ class Lists:
 
     Args:
         options: The options of the source.
-        title: Who publishes them, for messages.
-        folder: Their folder among those of the project; they may lie in the given folder itself, too.
-        top: Whether the fifty codes of `codes: 50` are published beside them.
+        title: The publisher of the lists, for messages.
+        folder: The folder of the lists in the publisher's repository. The lists are looked for in this folder
+            below the given one, and in the given folder itself.
+        top: Whether the publisher also has a file with the fifty codes of `codes: 50`.
     """
 
     def __init__(self, options: ClinicalOptions, title: str, folder: str, *, top: bool = False) -> None:
@@ -227,8 +228,9 @@ class Lists:
 def clean_text(text: str) -> str:
     """Returns the words with a letter in lower case, one space between, without numbers or punctuation.
 
-    The cleaning of Mullenbach et al. (2018) as Vu et al. (2020) run it, who also drop tokens without a letter
-    that are no number, such as the ___ of MIMIC-IV. The words of a de-identified [**Hospital 18**] stay.
+    This is the cleaning of Mullenbach et al. (2018) as Vu et al. (2020) extended it: they also drop tokens
+    without a letter that are not numbers, such as the ___ of MIMIC-IV. The words of a de-identified
+    [**Hospital 18**] are kept.
     """
     return " ".join(WORD.findall(text.lower()))
 
@@ -265,8 +267,8 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
 class NoteStore:
     """The notes of each admission, in a scratch file.
 
-    All discharge summaries of MIMIC-IV together take some 3 GB, and one admission's need not follow
-    each other.
+    They are not kept in memory, since all discharge summaries of MIMIC-IV take about 3 GB, and the notes of
+    one admission may be anywhere in the source's file.
     """
 
     def __init__(self, work: Workspace) -> None:
@@ -277,7 +279,7 @@ class NoteStore:
         return admission in self._places
 
     def add(self, admission: str, order: Any, text: str) -> None:
-        """Adds a note. `order` sorts the notes of an admission; equal ones stay as they were added."""
+        """Adds a note. The notes of an admission are sorted by `order`, stably."""
         content = text.encode()
         self._places.setdefault(admission, []).append((order, self._file.tell(), len(content)))
         self._file.write(content)

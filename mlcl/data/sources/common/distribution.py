@@ -296,7 +296,7 @@ def _exists(file: Path, test: Callable[[Path], bool] = Path.exists) -> bool:
 
 
 def hash_of_files(root: Path, files: Iterable[Path]) -> str:
-    """A hash of the names, sizes and times of change of files below `root`."""
+    """Returns a hash of the names, sizes and times of change of files below `root`."""
     digest = hashlib.sha256(str(root.resolve()).encode())
     for file in files:
         stat = file.stat()

@@ -32,7 +32,7 @@ SENTIMENTS = (1.0, 2.0, 3.0)
 
 
 class ReviewOptions(DistributionOptions):
-    """Options of the draw of reviews."""
+    """The options of sources of reviews: which reviews are drawn, and how many for each split."""
 
     complete: bool = Field(True, description="only reviews that rate every aspect, else those that rate one")
     min_words: int = Field(0, ge=0, description="only reviews of so many words or more")
