@@ -74,11 +74,9 @@ def compare(
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        progress: A function that is called with each line of progress; None prints nothing. Default: a
-            progress bar in a notebook, else lines on standard error.
-        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or several columns),
-            `kind` (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`. Roles that are not
-            given are recognised from the data.
+        progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
+        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or more columns), `kind`
+            (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; others are recognised.
 
     Raises:
         UserError: The data, a loss or a column cannot be used. It is raised before anything is trained.

@@ -55,7 +55,7 @@ NoBaselines = Annotated[
 Name = Annotated[str | None, typer.Option("--name", help="The sweep to go on with; default: JOB-SPACE.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, also where a sweep of this name exists.")]
 WarmStart = Annotated[
-    str | None, typer.Option("--warm-start", help="A sweep (name or id) whose fitting trials are taken over.")
+    str | None, typer.Option("--warm-start", help="Sweep (name or id) whose trials in the space are reused.")
 ]
 
 

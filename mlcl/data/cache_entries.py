@@ -71,7 +71,7 @@ def cache_entries(home: Path) -> list[CacheEntry]:
 
 
 def remove_entry(entry: CacheEntry) -> bool:
-    """Removes an entry; returns False if another process is writing it. Processes that read it can go on."""
+    """Removes an entry; returns False if another process is writing it. Its readers are not disturbed."""
     try:
         with FileLock(_lock_of(entry.path), blocking=False):
             _remove(entry.path)

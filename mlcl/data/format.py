@@ -112,7 +112,7 @@ class DatasetInfo(Section):
 
     @property
     def held_out(self) -> HeldOut | None:
-        """The classes whose rows are left out of the splits; None for a data set as it is stored."""
+        """The classes whose rows are left out of the splits; None if no class is held out."""
         return self._held_out
 
     def without(self, classes: HeldOut) -> Self:
@@ -123,11 +123,11 @@ class DatasetInfo(Section):
 
     @property
     def validation_seed(self) -> int | None:
-        """The seed with which validation is drawn anew; None for a data set as it is stored."""
+        """The seed with which validation rows are redrawn; None if they are those that are stored."""
         return self._validation_seed
 
     def with_validation(self, seed: int, rows: dict[SplitName, int]) -> Self:
-        """Returns the description with validation drawn anew with `seed`; `rows` are the new counts."""
+        """Returns the description for validation rows redrawn with `seed`; `rows` has the new row counts."""
         info = self.model_copy(update={"rows": rows})
         info._validation_seed = seed
         return info
@@ -146,7 +146,7 @@ class DatasetInfo(Section):
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits over `stored_fingerprint` and the seed with which validation is drawn anew."""
+        """`stored_fingerprint` or, if validation is redrawn, a hash of it and of the seed of the draw."""
         if self.validation_seed is None:
             return self.stored_fingerprint
         content = f"{self.stored_fingerprint} validation {self.validation_seed}"
@@ -154,9 +154,9 @@ class DatasetInfo(Section):
 
     @property
     def stored_fingerprint(self) -> str:
-        """Sixteen hex digits over the shard hashes, the label spaces and the classes that are held out.
+        """A hash (16 hex digits) of the shards' hashes, the label spaces and the held-out classes.
 
-        Data sets that are equal in these have equal fingerprints.
+        Data sets with the same rows, label spaces and held-out classes have equal fingerprints.
         """
         spaces = {
             name: space.model_dump(mode="json", exclude=None if space.parents else {"parents"})

@@ -168,7 +168,15 @@ class _SplitClasses:
         return torch.from_numpy(parent_C)
 
     def _two_parents(self, row: int, fine: str, own: int, coarse: str, rows: Mapping[int, int]) -> UserError:
-        """Creates the error for a row of class `own`; `rows` maps its parents to their numbers of rows."""
+        """Returns the error for a class with two parents.
+
+        Args:
+            row: The row, counted over all splits, that has the second parent.
+            fine: The label space of the class.
+            own: The index of the class in `fine`.
+            coarse: The label space of the parents.
+            rows: Maps the index of each parent to the number of rows that have it and the class.
+        """
         lengths = np.cumsum([len(split) for split in self.splits])
         number = int(np.searchsorted(lengths, row, side="right"))
         split, name = self.splits[number], self.data.info.space(fine).classes[own]

@@ -1,4 +1,4 @@
-"""Validation rows drawn anew from train and validation; the test split stays as it is.
+"""Redraws validation rows from train and validation together; the test split does not change.
 
 Shapes: N rows of train and validation.
 """
@@ -31,7 +31,7 @@ from mlcl.errors import UserError
 
 KEY = "data.validation_seed"
 SMALL = 1_000
-"""The number of validation rows from which on a search does not draw them anew."""
+"""The number of validation rows from which on a search does not redraw them."""
 
 
 def redraws_validation(data: Dataset) -> bool:
@@ -44,7 +44,7 @@ def redraws_validation(data: Dataset) -> bool:
 
 
 def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Dataset:
-    """Returns the data set with validation rows drawn anew from train and validation, as many as before.
+    """Returns the data set with the same number of validation rows, redrawn from train and validation.
 
     Rows of one group and rows of equal content stay in one split, and so do texts that are equal but for
     numbers and words such as left and right, unless the stored train and validation rows share some of these.

@@ -129,7 +129,7 @@ def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> D
     A shard holds one split, so that training never opens a test shard's labels.
 
     Args:
-        folder: The folder to write. An existing one is left as it is where it has the same fingerprint.
+        folder: The folder to write. An existing folder with the same fingerprint is not changed.
         made: The data set, with its name, origin and licence.
         shard_rows: The largest number of rows of a shard.
 

@@ -121,5 +121,5 @@ class LearnedTemperature(Temperature):
 
 
 def as_temperature(given: float | Temperature) -> Temperature:
-    """Returns a `Temperature` as it is, and converts a number to a `ConstantTemperature`."""
+    """Returns a `Temperature` unchanged, and converts a number to a `ConstantTemperature`."""
     return given if isinstance(given, Temperature) else ConstantTemperature(given)

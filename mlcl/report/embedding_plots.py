@@ -1,4 +1,4 @@
-"""Draws the embeddings that runs logged: t-SNE of test rows, and curves over k-NN settings."""
+"""Draws the embeddings that runs logged: t-SNE of test rows, and curves over k-NN parameters."""
 
 from __future__ import annotations
 

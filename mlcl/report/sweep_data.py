@@ -162,8 +162,8 @@ def setting_to_use(data: SweepData) -> str | None:
 def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
     """Returns the columns with the score's metric on test, or on validation if no test metric was logged.
 
-    There may be four: with the best k-NN setting of the grid (`knn_best/`), with the job's (`knn/`), without
-    neighbours, and of the linear probe (`probe/`). The column of the score itself comes first.
+    There may be four: with the grid's best k-NN parameters (`knn_best/`), with those of the job (`knn/`),
+    without neighbours, and of the linear probe (`probe/`). The column of the score itself comes first.
     """
     metric = score.rpartition("/")[2]
     for split in ("test", "val"):
@@ -176,10 +176,10 @@ def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
 
 
 def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, object]:
-    """Returns the values of a setting's varied keys, and its k-NN setting.
+    """Returns the values of a setting's varied keys, and its k-NN parameters.
 
-    The k-NN setting is the one that the race chose, else `knn` (in words, the best mean over fresh seeds),
-    else the one that most seeds chose.
+    The k-NN parameters are those that the race chose, else `knn` (in words, those with the best mean over
+    fresh seeds), else those that most seeds chose.
     """
     fresh, searched = (
         runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]

@@ -56,7 +56,7 @@ def sweep_document(
         data: The sweep.
         setting: The name of the setting to use, see `setting_to_use`; None for none.
         collection: The plots, and the (name, reason) of those that could not be drawn.
-        knn: The best k-NN setting by the mean over fresh seeds in words, keyed by the name of the setting.
+        knn: The k-NN parameters with the best mean over fresh seeds, in words, keyed by the setting's name.
         store: The printed URI of the tracking store.
     """
     plots, missing = collection

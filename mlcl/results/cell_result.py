@@ -155,7 +155,7 @@ class CellResult:
         origin: The job, data and code that produced the values.
         params: The job's parameters that all seeds share.
         trainings: The trainings of the seeds, including those that failed.
-        neighbours: Whether the cell scores its runs with other k-NN settings than those of their jobs.
+        neighbours: Whether the cell scores its runs with k-NN parameters other than those of their jobs.
     """
 
     row: str

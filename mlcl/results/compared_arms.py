@@ -21,7 +21,7 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
 
     Returns the settings with the control of a sweep first. If a search has several settings, the best on
     validation is its pick, as in the sweep's verdicts, and the others stay separate settings. An arm that is
-    joined already stays as it is.
+    joined already is not changed.
     """
     groups: dict[tuple[str, str], dict[int, list[ComparedSetting]]] = {}
     for each in settings:

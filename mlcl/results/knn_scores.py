@@ -1,4 +1,4 @@
-"""Scores finished runs at every k-NN setting (k, lambda, tau), from the embeddings that they logged.
+"""Scores finished runs at every point (k, lambda, tau) of a k-NN grid, from their logged embeddings.
 
 Shapes: S seeds, P points of the grid.
 """
@@ -73,7 +73,7 @@ class KnnScores:
         points: A frame with one row per point. Its columns are `AXES`, `val` and `test` (means over seeds),
             `val_sd` and `test_sd` (standard deviations, NaN for one seed), and `in_grid`.
         best: The row of the grid with the best mean on validation.
-        own: The row of the job's own k-NN setting, None where the job has none.
+        own: The row of the k-NN parameters that the job sets, None if it sets none.
         seeds: The number of runs.
     """
 
@@ -98,7 +98,7 @@ def knn_grid(job: JobConfig) -> KnnGrid:
 
 
 def knn_table(run: StoredRun) -> Array:
-    """Returns a run's metric at every point of its job's k-NN grid and at the job's own k-NN setting.
+    """Returns a run's metric at every point of its job's k-NN grid, and at the k-NN parameters of the job.
 
     The result is a structured array with the fields `AXES`, `val` and `test`. Raises ValueError where the
     metric has no value.
@@ -128,7 +128,7 @@ def knn_scores(tables: Sequence[Array], job: JobConfig) -> KnnScores:
 
 
 def _own(job: JobConfig) -> KnnGrid | None:
-    """The job's own k-NN setting as a grid of one point; None where the job has none."""
+    """Returns the k-NN parameters of the job as a grid of one point; None if the job sets none."""
     knn = job.evaluation.knn
     if knn is None:
         return None

@@ -1,4 +1,4 @@
-"""Scores finished runs at every k-NN setting (k, lambda, tau) from logged embeddings, without training."""
+"""Scores finished runs at every point (k, lambda, tau) of a k-NN grid, from logged embeddings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLUMNS = ("setting", "seeds", "which", "k", "lambda", "temperature", *FIGURES)
 
 @dataclass(frozen=True)
 class PosthocScores:
-    """Scores of settings at k-NN settings (k, lambda, temperature).
+    """The scores of jobs' settings at points of the k-NN grid, that is at values of k, lambda, temperature.
 
     Attributes:
         metric: The last part of the metric's name, such as `accuracy`.
-        chosen: A frame with the columns `COLUMNS`: of each setting the best point on validation, the job's
-            own, and the model without neighbours. `threshold` is the mean of the seeds' thresholds, NaN where
-            there is no single threshold for all labels.
-        points: A frame with every point of the grid of every setting.
+        chosen: A frame with the columns `COLUMNS` and three rows for each setting: the best point of the grid
+            on validation, the point of the job itself, and the model without neighbours. `threshold` is the
+            mean of the seeds' thresholds, NaN if there is no single threshold for all labels.
+        points: A frame with a row for each setting and each point of its grid.
     """
 
     metric: str
@@ -56,7 +56,7 @@ def score_posthoc(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
 
 
 def _metric(settings: Sequence[ComparedSetting]) -> str:
-    """The last part of the metric that selects the jobs' models, such as `accuracy` of `knn/val/accuracy`."""
+    """Returns the last part of the metric that selects the jobs' models: `accuracy` of `knn/val/accuracy`."""
     found = {each.job.get("evaluation.metric", "").rpartition("/")[2] for each in settings}
     if len(found) > 1:
         raise UserError("these settings are selected by different metrics", key="WHAT", found=sorted(found))
@@ -79,7 +79,7 @@ def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores
 def _rows(
     setting: ComparedSetting, metric: str, scores: KnnScores, stored: Sequence[StoredRun]
 ) -> list[tuple[object, ...]]:
-    """The rows of `PosthocScores.chosen` of one setting, with metrics computed anew at these points."""
+    """Returns the rows of `PosthocScores.chosen` for one setting; computes all metrics at their points."""
     alone = scores.points.index[scores.points["lambda"] == 0]
     places = {"best on validation": scores.best, "the job's own": scores.own}
     if len(alone):

@@ -67,7 +67,7 @@ def cell_setting(cell: CellResult, word: str, lower_is_better: Iterable[str]) ->
 
 
 def _by_search(cell: CellResult) -> tuple[tuple[int, ...], ...]:
-    """The seeds of each search of a tuned cell; empty for a cell with one search or none."""
+    """Returns the seeds of each search of a tuned cell; nothing for a cell with a single search or none."""
     if len(cell.searches) == 1:
         return ()
     seeds = {each.log: each.seed for each in cell.trainings if each.seed is not None}

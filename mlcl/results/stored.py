@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT", SweepResult, TableResult)
 NEIGHBOURS = "knn/"
-"""The prefix of the metrics that use the k-NN settings of the run's own job."""
+"""The prefix of the metrics that are computed with the k-NN parameters of the run's job."""
 
 
 def read_sweep(runs: Runs, run: Run) -> SweepResult:
@@ -93,7 +93,7 @@ def _with_runs(
 ) -> tuple[TrainingResult, ...]:
     """The trainings with the ids of their runs, and the last values of all metrics that the runs logged.
 
-    Without `neighbours`, metrics that begin with `knn/` are left out: the cell has other k-NN settings.
+    Without `neighbours`, metrics that begin with `knn/` are left out: the cell has other k-NN parameters.
     """
     return tuple(_with_run(each, found.get(each.log), neighbours=neighbours) for each in trainings)
 

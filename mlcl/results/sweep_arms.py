@@ -27,7 +27,7 @@ class Entrant:
         name: The setting's name: `as written`, or the name of its trial.
         scores: The validation score on each seed of the race, NaN where the training failed.
         found: The score of its trial in the search; None for the job as written if it is no trial.
-        alone: If the race chooses k-NN settings, the search's own metric on each seed, without that choice.
+        alone: If the race chooses k-NN parameters, the search's metric on each seed before that choice.
         knn: The k, lambda and temperature that gave `scores`; lambda 0 means without neighbours.
     """
 
@@ -39,7 +39,7 @@ class Entrant:
 
     @property
     def neighbours(self) -> str:
-        """The k-NN settings that the race chose, in words; empty where it chose none."""
+        """The k-NN parameters that the race chose, in words; empty if it chose none."""
         if not self.knn:
             return ""
         if not self.knn["lambda"]:

@@ -62,7 +62,7 @@ class SweepResult:
         goals: The metrics whose final values each training has in its `values`, with their modes.
         score: The metric that ranks trials and prunes them; `mode` is max or min.
         fresh_score: The validation metric that ranks settings on fresh seeds: `score`, or `knn/val/...`
-            where races chose the k-NN settings. Verdicts compare its counterpart on the test split.
+            if races chose the k-NN parameters. Verdicts compare the same metric on the test split.
         trials: The search trials that fit the latest space, ordered by number.
         dropped: Search trials that do not fit the latest space.
         baseline_trials: The search trials of the baselines that the last command named.

@@ -23,7 +23,7 @@ Verdicts = Annotated[
 
 @dataclass(frozen=True)
 class TableResult:
-    """A table of a paper as it was when its last command ended.
+    """The result of a table of a paper, at the end of the last command on it.
 
     Attributes:
         id: The table's id, which is also the name of its folder.

@@ -49,7 +49,7 @@ class Groups:
 
         A group with fewer members gives all of them and -1 for the others; a visited group of -1 gives -1. A
         group is shuffled, visited until fewer than `count` members are left, and shuffled again: no member
-        comes up twice before that.
+        is drawn twice before that.
         """
         given_V = visited_V >= 0
         visited = visited_V[given_V]
@@ -217,9 +217,9 @@ class Grouped(_Order):
     """An order that draws some classes for a batch and `k` rows of each of them.
 
     In a hierarchy it draws classes of the coarsest level, and `branches` classes below each class drawn.
-    A batch has B / (k branches^(H - 1)) classes of the coarsest level. All of these come up before any comes
-    up again, whatever their size, and so do the classes below a class and the rows of a finest class. If the
-    data set has fewer classes than a batch would take, more is drawn of each; a class with fewer rows, or
+    A batch has B / (k branches^(H - 1)) classes of the coarsest level. All of these are drawn before any is
+    drawn again, whatever their size; likewise the classes below a class, and the rows of a finest class. If
+    the data set has fewer classes than a batch would take, more is drawn of each; a class with fewer rows, or
     fewer classes below it, gives all of them, and further classes complete the batch.
 
     H = 1 is P x K sampling (Hermans et al. 2017). For H > 1 an anchor has positives at every level, as

@@ -35,7 +35,7 @@ def run_ranks(function: Callable[..., Any], args: tuple[Any, ...], world: int) -
 
 
 def _run(rank: int, world: int, folder: Path) -> None:
-    """Ends the process at once when all ranks have an answer, without destroying the group.
+    """Runs one rank, and ends its process when all ranks have an answer, without destroying the group.
 
     About one orderly exit in ten aborts ("terminate called without an active exception"), because a native
     thread of the group still runs. All files have been written by then.

@@ -70,7 +70,7 @@ class RunLog:
         source: Provenance | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> Self:
-        """Starts a new log, or attaches to one that was started before, whose entries stay as they are.
+        """Starts a new log, or attaches to one that was started before, and keeps its entries.
 
         `uri` is the tracking store to which it will be sent, `owner` the id of the run, sweep or table whose
         command sets the state, `parent` the id of the log whose run will be the parent run in MLflow. `texts`

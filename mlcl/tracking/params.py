@@ -50,7 +50,7 @@ def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
 def plain_parameters(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the keys whose value is neither None nor {}, and a key `KEY.INDEX` for each item of a list.
 
-    Numbers and booleans stay as they are; lists and other values become text. Items of lists under
+    Numbers and booleans are not converted; lists and other values become text. Items of lists under
     `evaluation.` are left out: these are grids, which would only fill MLflow's menus.
     """
     plain: dict[str, Any] = {}

@@ -5,7 +5,7 @@ SNAP at Stanford distributed them as `beeradvocate.txt.gz`: lines of `beer/name:
 dictionary a line, which is read as a literal and never run. The source reads either file, compressed
 or not, in a folder.
 Ratings are 1 to 5 in halves, and a few are 0 for missing. Tabs in a text stand for the line breaks it had.
-A field may go on over further lines, and not every byte is UTF-8.
+A field may continue on further lines, and not every byte is UTF-8.
 
 MLCL maps whole stars to sentiments and does not say how half stars are mapped. By default they are rounded
 down: 4 and more is positive, 3 and 3.5 neutral, less negative.

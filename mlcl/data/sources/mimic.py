@@ -123,7 +123,7 @@ TOP_50 = """
 96.72 272.0 285.9 88.56 244.9 486 38.91 285.1 36.15 276.2 496 99.15 995.92 V58.61 507.0 038.9 88.72
 585.9 403.90 311 305.1 37.22 412 33.24 39.95 287.5 410.71 276.1 V45.81 424.0 45.13 V15.82 511.9 37.23
 """
-"""The labels of MIMIC-III-50 as CAML prints them; counted anew they differ (Edin et al. 2023)."""
+"""The labels of MIMIC-III-50 as CAML prints them; a recount gives others (Edin et al. 2023)."""
 
 
 def state_3(options: clinical.ClinicalOptions) -> list[Any]:

@@ -3,7 +3,7 @@
 The distribution is the on-line appendices of the article: `lyrl2004_tokens_train.dat` and
 `lyrl2004_tokens_test_pt0.dat` to `pt3.dat` (appendix 12: `.I` with the number, `.W`, stemmed words without
 stop words in scrambled order, a blank line) and `rcv1-v2.topics.qrels` (appendix 8: lines of a topic, a
-number and 1), all as they are or with `.gz`. The stories' own wording needs an agreement with NIST and is not
+number and 1), each also as `.gz`. The stories' own wording needs an agreement with NIST and is not
 read.
 
 LYRL2004 trains on the numbers up to 26150 and tests on the rest; two of the 103 topics have no training

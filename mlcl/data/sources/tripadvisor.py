@@ -45,7 +45,7 @@ SCRIPT = re.compile(r"(?<!\s)\s*showReview\(\d+, '\w+'\);\s*")
 
 
 class Fields(NamedTuple):
-    """A review as it is written: its place in the file, and a mapping of tags to texts."""
+    """A review before it is parsed: its place in the file, and a mapping of tags to texts."""
 
     place: str
     values: Mapping[str, Any]

@@ -32,7 +32,7 @@ class PlmIcd(nn.Module):
         H = [f(x_1:C), f(x_C+1:2C), ...],  then `LabelAttention` on H
 
     A text's tokens, with special tokens only at its two ends, are cut into chunks of C tokens without
-    overlap. The network f reads every chunk by itself, with positions that start anew, and the labels attend
+    overlap. The network f reads every chunk by itself, with positions from 0, and the labels attend
     to the token states of all chunks. Padding changes nothing, and chunks that are only padding are not
     computed.
 

@@ -34,7 +34,7 @@ class Plot:
     """A plot of a report.
 
     `name` is the stem of its file names, `title` and `caption` are plain text, `table` has its data. Each
-    call of `figure` draws it anew as a figure of matplotlib.
+    call of `figure` draws a new matplotlib figure.
     """
 
     name: str

@@ -48,7 +48,7 @@ class Confirmation:
 
 @dataclass
 class Cost:
-    """The time that a training has taken over all commands, in seconds, CPU-seconds and GPU-seconds.
+    """The time that all commands together spent on a training, in seconds, CPU-seconds and GPU-seconds.
 
     `began` is the timestamp at which it was last started, None while it does not run; `seen` is the timestamp
     of its last event. `cpus` and `gpus` are the numbers that it holds while it runs.
@@ -90,7 +90,7 @@ class Cost:
 
 @dataclass
 class Training:
-    """A training as it was opened: a search trial, a seed of a confirmation, or a run of a table.
+    """The definition of a training: of a search trial, a seed of a confirmation, or a run of a table.
 
     Attributes:
         key: The key of the training in the ledger, which is also the name of its folder.

@@ -198,7 +198,7 @@ class Ledger:
 
     @property
     def searches(self) -> list[str]:
-        """The names (scopes) of all searches; the first search of a swept job has an empty one."""
+        """The names (scopes) of all searches; the name of the first search of a swept job is empty."""
         return list(self._versions)
 
     def versions(self, scope: str = "") -> list[SpaceVersion]:

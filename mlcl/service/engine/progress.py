@@ -73,7 +73,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """Wraps a listener: after its first OSError it is called no more, and trainings go on.
+    """Wraps a listener, which is not called again after its first OSError, so that trainings continue.
 
     Such an error occurs when the terminal is closed or the reader of a pipe has ended.
     """

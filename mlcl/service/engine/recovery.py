@@ -68,7 +68,10 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
 
 
 def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
-    """Sets the RUNNING trainings of a ledger to STOPPED, and writes all ends to the trainings' logs."""
+    """Sets the RUNNING trainings and confirmations of a ledger to STOPPED.
+
+    The end of every training and confirmation is then written to its log, in case a kill prevented it.
+    """
     id = ledger.folder.name
     for key, entry in ledger.entries.items():
         end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end

@@ -35,7 +35,7 @@ class TrainingStore(ABC):
         """Writes the end of the training with `write_end`."""
 
     def owner_changed(self, entry: Entry) -> str:  # noqa: ARG002
-        """Returns a text for the user if another command has taken over the training; empty otherwise."""
+        """Returns a text for the user if another command is running the training; empty otherwise."""
         return ""
 
 

@@ -52,7 +52,7 @@ class StopConditions:
         return self.cause is not None
 
     def insist(self) -> None:
-        """Sets the cause to STOPPED, after a second signal has ended the trainings at once."""
+        """Sets the cause to STOPPED, after a second signal has ended the trainings immediately."""
         self.cause, self.reason = State.STOPPED, ""
 
     def overdue(self) -> bool:

@@ -56,7 +56,7 @@ class TrialCallbacks(Protocol):
         """Called for a training that Tune gave up on, with the reason."""
 
     def abort(self) -> bool:
-        """Whether to end the experiment at once, with trainings that run. Called many times a second."""
+        """Whether to end the experiment and its running trainings immediately. Called many times a second."""
 
 
 class _Guard:

@@ -60,7 +60,7 @@ class SearchPlan:
     def races(self) -> bool:
         """Whether the best trials are compared in a race, which requires a single goal.
 
-        Without a search, a trained job has a race too if races choose the setting of the nearest neighbours.
+        Without a search, a trained job has a race too if races choose the k-NN parameters.
         """
         races = self.is_searched or (self.plan.knn_races and self.plan.job.baseline is None)
         return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi

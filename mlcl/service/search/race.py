@@ -26,7 +26,7 @@ def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger)
     """Returns the entrants of a race with their scores on its seeds; a failed training has the score NaN.
 
     The list is empty until every training has ended, and if there is a single entrant, unless races choose
-    the setting of the nearest neighbours.
+    the k-NN parameters.
     """
     if len(raced) < 2 and not search.plan.knn_races:
         return []
@@ -64,7 +64,7 @@ def with_neighbours(entrant: Entrant, grids: Sequence[Grid], plan: SweepPlan) ->
 def race_winner(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> Candidate | None:
     """Returns the winner of a race as the setting to be confirmed; None until all its trainings have ended.
 
-    A single entrant wins without a race, unless races choose the setting of the nearest neighbours.
+    A single entrant wins without a race, unless races choose the k-NN parameters.
     """
     if len(raced) == 1 and not search.plan.knn_races:
         return picked(raced[0], {})

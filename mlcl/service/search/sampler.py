@@ -5,7 +5,7 @@ their next draws. Here a new sampler is built for each draw, seeded by the searc
 the parameter's name. CMA-ES also needs its state, which Optuna keeps as a pickle in the trials' system
 attributes. It is checked before it is loaded, since a pickle can run any code.
 
-`CheckedCmaEsSampler` overrides a private method of Optuna, as it is in version 5.0; nothing else here or in
+`CheckedCmaEsSampler` overrides a private method of Optuna 5.0; nothing else here or in
 `study.py` and `pruner.py` uses private parts.
 """
 

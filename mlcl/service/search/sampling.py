@@ -26,7 +26,7 @@ from mlcl.config.space.prior import begin_at
 from mlcl.config.space.space import branches
 
 FREE = ("train.seed", "train.threads", "evaluation.metric", "evaluation.knn")
-"""Keys in which an earlier trial's job may differ from the swept job and still be taken over."""
+"""Keys in which the job of an earlier trial may differ from the swept job although the trial is reused."""
 CLASSIFIER = "objective.classifier.weight"
 CONTINUOUS = "continuous"
 

@@ -1,4 +1,4 @@
-"""The versions of a search space: when it changes, earlier trials that still fit it are taken over."""
+"""The versions of a search space. When the space changes, earlier trials that lie in it are reused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mlcl.store import RunFolders
 from mlcl.tracking import State
 
 TAKEN = (State.COMPLETE, State.PRUNED)
-"""The states of earlier trials that are taken over, since a sampler can learn from them."""
+"""The states of earlier trials that are reused, since a sampler can learn from them."""
 
 
 def space_hash(space: Space, warm: Iterable[str]) -> str:
@@ -34,8 +34,8 @@ def open_version(
 ) -> SpaceVersion:
     """Returns the last version of a search's space if the space has not changed, else opens a new version.
 
-    The other sweep whose trials are taken over (`plan.warm_start`) counts as part of the space. `announce` is
-    called with the numbers of trials that are taken over and dropped.
+    Other sweeps whose trials are reused (`plan.warm_start` of this and earlier commands) count as part of the
+    space. `announce` is called with the numbers of trials that are reused and dropped.
     """
     space, versions = plan.space, ledger.versions(scope)
     before = versions[-1].warm if versions else ()

@@ -67,7 +67,7 @@ class CellSearch:
     def race(self) -> ChosenSettings:
         """The settings and seeds of the race.
 
-        A single setting has a race only if races choose the setting of the nearest neighbours.
+        A single setting has a race only if races choose the k-NN parameters.
         """
         raced = self.raced
         field = raced if len(raced) > 1 or self.search.plan.knn_races else []

@@ -151,7 +151,7 @@ class TunedCell:
         return all(each.is_whole for each in self.searches(ledger))
 
     def _is_followed_in(self, ledger: Ledger) -> bool:
-        """Whether the searches in a ledger were made with the values taken over from the control."""
+        """Whether the searches in a ledger used the values that the control's settings now have."""
         found = [(each.plan.space_text, ledger.versions(each.scope)) for each in self._searches]
         return self._follows and all(versions and versions[-1].space == text for text, versions in found)
 

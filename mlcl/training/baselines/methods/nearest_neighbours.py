@@ -23,7 +23,7 @@ def neighbours(rows: Any, queries: Any, k: int) -> Neighbours:
     """Returns the k rows with the highest cosine similarity to each query, nearest first.
 
     There are fewer if there are fewer rows. Distances (M, K) are Euclidean, between rows scaled to unit
-    length; a row of zeros stays as it is.
+    length; a row of zeros is not scaled.
     """
     from scipy.sparse import issparse
 
