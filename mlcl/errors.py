@@ -34,7 +34,7 @@ class UserError(Exception):
         return (_rebuild, tuple(self._parts().values()))
 
     def line(self) -> str:
-        """The error on one line, in the order file, key, problem, found, allowed."""
+        """Returns the error on one line, in the order file, key, problem, found, allowed."""
         where = ", ".join(part for part in (self.file, f"key {self.key}" if self.key else None) if part)
         text = f"{where}: {self.problem}" if where else self.problem
         if self.found is not None:
@@ -44,7 +44,7 @@ class UserError(Exception):
         return printable(" ".join(text.split()))
 
     def as_dict(self) -> dict[str, str | None]:
-        """The error as JSON."""
+        """Returns the error as JSON."""
         return {name: None if value is None else _short(value) for name, value in self._parts().items()}
 
     def but(self, **parts: Any) -> "UserError":
@@ -73,11 +73,11 @@ def _short(value: object, limit: int = 300) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with unprintable characters escaped: a terminal could take them for commands."""
+    """Returns the text with unprintable characters escaped: a terminal could take them for commands."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The end of an error line that suggests the nearest of `names`; empty where none is close."""
+    """Returns the end of an error line that suggests the nearest of `names`; empty where none is close."""
     close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return f"; did you mean {close[0]}?" if close else ""

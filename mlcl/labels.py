@@ -101,25 +101,25 @@ class LabelRows:
         return self.offsets.device
 
     def counts(self) -> Tensor:
-        """The number of labels of each row (B,), int64."""
+        """Returns the number of labels of each row (B,), int64."""
         return self.offsets.diff()
 
     def row_index(self) -> Tensor:
-        """The row number of every stored entry (N,), int64."""
+        """Returns the row number of every stored entry (N,), int64."""
         return torch.repeat_interleave(self.counts(), output_size=len(self.columns))
 
     def cells(self) -> Tensor:
-        """The index row * L + label of every stored entry (N,) in the flat dense matrix, ascending int64."""
+        """Returns the index row * L + label of each stored entry (N,) in the flat dense matrix, ascending."""
         return self.row_index() * self.width + self.columns
 
     def dense(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The (B, L) matrix of zeros and ones."""
+        """Returns the (B, L) matrix of zeros and ones."""
         y_BL = torch.zeros(len(self), self.width, dtype=dtype, device=self.device)
         y_BL.view(-1).index_fill_(0, self.cells(), 1)  # a GPU waits where a number is written by index
         return y_BL
 
     def known(self) -> Tensor | None:
-        """A mask (B, L), bool, which is true for known entries; None where all entries are known."""
+        """Returns a mask (B, L), bool, which is true for known entries; None where all entries are known."""
         if self.unknown is None or not len(self.unknown.columns):
             return None
         return ~self.unknown.dense(torch.bool)
@@ -174,7 +174,7 @@ class LabelRows:
         return self.columns[int(known[0]) : int(known[-1])], offsets - offsets[0]
 
     def lists(self) -> list[list[int]]:
-        """A list of label indices for each row, for printing and for slow reference loops."""
+        """Returns a list of label indices for each row, for printing and for slow reference loops."""
         bounds = self.offsets.tolist()
         columns = self.columns.tolist()
         return [columns[a:b] for a, b in pairwise(bounds)]

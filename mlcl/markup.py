@@ -28,7 +28,7 @@ def counted(count: int, what: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: `4m10s`, and `3h05m` from an hour on."""
+    """Returns seconds as text: `4m10s`, and `3h05m` from an hour on."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}m{rest:02d}s"
@@ -36,17 +36,17 @@ def duration(seconds: float) -> str:
 
 
 def markdown(text: str) -> str:
-    """The text escaped for Markdown, on one line."""
+    """Returns the text escaped for Markdown, on one line."""
     return MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
 def latex(text: str) -> str:
-    """The text escaped for LaTeX, on one line."""
+    """Returns the text escaped for LaTeX, on one line."""
     return one_line(text).translate(LATEX)
 
 
 def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """A table of cells that are Markdown. Columns in `left` are aligned left, the others right."""
+    """Returns a table of cells that are Markdown. Columns in `left` are aligned left, the others right."""
     rules = ["---" if place in left else "---:" for place in range(len(heads))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows))
 
@@ -54,7 +54,7 @@ def markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: Se
 def latex_table(
     caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)
 ) -> str:
-    """A table for booktabs, of a caption and cells that are LaTeX."""
+    """Returns a table for booktabs, of a caption and cells that are LaTeX."""
     columns = "".join("l" if place in left else "r" for place in range(len(heads)))
     first, *rest = (" & ".join(cells) + r" \\" for cells in (heads, *rows))
     top = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", rf"\begin{{tabular}}{{{columns}}}"]

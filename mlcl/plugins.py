@@ -93,7 +93,7 @@ class Registry(Mapping[str, P]):
         self._known: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> P:
-        """The plugin `name`. Raises UnknownPluginError, which is a KeyError, or PluginError."""
+        """Returns the plugin `name`. Raises UnknownPluginError, which is a KeyError, or PluginError."""
         if name not in self._loaded:
             self._find(name)
         if name not in self._loaded:
@@ -110,7 +110,7 @@ class Registry(Mapping[str, P]):
         return len(self.origins())
 
     def origins(self) -> dict[str, str]:
-        """The origin of each plugin, by name: built-in plugins first, each group in alphabetical order."""
+        """Returns the origin of each plugin, by name: built-in plugins first, both groups sorted by name."""
         if self._known is None:
             for module in self._modules:
                 self._scan(module)
@@ -240,7 +240,7 @@ def files_are_run() -> bool:
 
 
 def registry(plural: str) -> Registry[Any]:
-    """The registry of "losses", "encoders", "sources", "metrics" or "baselines"."""
+    """Returns the registry of "losses", "encoders", "sources", "metrics" or "baselines"."""
     module, name = REGISTRIES[plural]
     found: Registry[Any] = getattr(import_module(module), name)
     return found

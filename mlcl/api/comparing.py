@@ -75,7 +75,7 @@ def compare(
         overrides: Dotted keys of the job with their values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
-        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or more columns), `kind`
+        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or several), `kind`
             (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; others are recognised.
 
     Raises:

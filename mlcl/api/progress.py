@@ -88,7 +88,7 @@ def plain_lines(
 
 
 def event_text(event: ProgressEvent) -> str:
-    """A progress event as one line of text; empty where nothing is to be printed."""
+    """Returns a progress event as one line of text; empty where nothing is to be printed."""
     progress = event.progress
     if event.row is not None and progress is not None:
         parts = [f"[{progress.done}/{progress.total}] {row_text(event.row, progress.metric)}"]
@@ -99,7 +99,7 @@ def event_text(event: ProgressEvent) -> str:
 
 
 def row_text(row: Row, metric: str) -> str:
-    """A training as text, such as `trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
+    """Returns a training as text, such as `trial 2 PRUNED epoch 10/60 val/accuracy 0.4312 (reason)`."""
     parts = [row.label, row.state.value]
     if row.epochs:
         parts.append(f"epoch {row.epoch}/{row.epochs}")
@@ -111,7 +111,7 @@ def row_text(row: Row, metric: str) -> str:
 
 
 def outlook(progress: Progress) -> list[str]:
-    """Texts on the best score so far, the time left and the budget left, each where it is known."""
+    """Returns texts on the best score so far, the time left and the budget left, each where it is known."""
     parts = []
     if progress.best is not None:
         label, score = progress.best

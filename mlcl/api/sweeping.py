@@ -138,7 +138,7 @@ def _plan(
 
 
 def _default_name(job: JobSource, space: str | Path | Mapping[str, Any]) -> str:
-    """Names of files joined by a hyphen; without a file the experiment of the job."""
+    """Returns names of files joined by a hyphen; without a file the experiment of the job."""
     files = [Path(each).stem for each in (job, space) if isinstance(each, (str, Path))]
     return "-".join(files) or job_of(job).experiment
 

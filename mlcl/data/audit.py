@@ -74,7 +74,7 @@ class LabelTable:
         return np.stack([self.count_of(split) for split in self.rows])
 
     def count_of(self, split: str) -> NDArray[np.int64]:
-        """The number of rows of a split with each label (L,); zeros for a split that has no rows."""
+        """Returns the number of rows of a split with each label (L,); zeros for a split that has no rows."""
         if split not in self.rows:
             return np.zeros(self.space.n_classes, dtype=np.int64)
         return np.bincount(self.rows[split].columns, minlength=self.space.n_classes)
@@ -159,7 +159,7 @@ def find_longer_names(table: LabelTable) -> list[str]:
 
 
 def _shorter(name: str, index: dict[str, int]) -> int:
-    """The index of the longest class name that the name extends; -1 if there is none."""
+    """Returns the index of the longest class name that the name extends; -1 if there is none."""
     found = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
     return found[-1] if found else -1
 

@@ -64,7 +64,7 @@ def read_cached(
 
 
 def cache_entries(home: Path) -> list[CacheEntry]:
-    """All entries of the cache, the largest first."""
+    """Returns all entries of the cache, the largest first."""
     places = [path for path in (home / "cache").glob("*/*") if not path.name.startswith(".")]
     entries = [CacheEntry(path, path.parent.name, _about(path), _size(path)) for path in places]
     return sorted(entries, key=lambda entry: (-entry.bytes, entry.path))

@@ -11,7 +11,7 @@ from mlcl.samplers.epochs import Groups, tree
 
 
 def class_tree(split: Split, labels: str) -> tuple[Groups, ...]:
-    """The tree of a label space, as `tree` returns it; a space without levels gives a tree of one level.
+    """Returns the tree of a label space, see `tree`; a space without levels gives a tree of one level.
 
     A row with several labels has a path for each of its finest ones; in an aspects space each pair of aspect
     and rating is a label. Rows without a label form one more class.

@@ -42,11 +42,11 @@ class ShardReader:
         self._files: dict[int, Any] = {}
 
     def with_info(self, info: DatasetInfo) -> ShardReader:
-        """A reader of the same files with another `DatasetInfo`."""
+        """Returns a reader of the same files with another `DatasetInfo`."""
         return ShardReader(self.place, self._filesystem, self._folder, info)
 
     def shard_file(self, number: int) -> str:
-        """The path of a shard, below the folder as the user gave it."""
+        """Returns the path of a shard, below the folder as the user gave it."""
         return f"{self.place.rstrip('/')}/{self.info.shards[number].file}"
 
     def place_of(self, row: int) -> tuple[str, int]:
@@ -61,7 +61,7 @@ class ShardReader:
         return [(shard, own) for shard, own in parts if len(own)]
 
     def parquet(self, number: int) -> Any:
-        """A shard's open `pyarrow.parquet.ParquetFile`."""
+        """Returns a shard's open `pyarrow.parquet.ParquetFile`."""
         if number not in self._files:
             with self.reading(number):
                 source = self._filesystem.open_input_file(f"{self._folder}/{self.info.shards[number].file}")
@@ -123,7 +123,7 @@ class ImageColumn(Sequence[bytes]):
 
 
 def single_classes(column: Any) -> Tensor:
-    """Class indices (N,) int64 of an int32 column; null is -1."""
+    """Returns class indices (N,) int64 of an int32 column; null is -1."""
     filled = pc.fill_null(column, -1).to_numpy()
     return torch.from_numpy(filled.astype(np.int64))
 
@@ -167,26 +167,26 @@ def parent_rows(rows: LabelRows, parents: Sequence[int], width: int) -> LabelRow
 
 
 def ratings(column: Any, n_aspects: int) -> Tensor:
-    """Ratings (N, A) float32 of a fixed-size list column; 0 stands for a missing one."""
+    """Returns ratings (N, A) float32 of a fixed-size list column; 0 stands for a missing one."""
     flat = pc.list_flatten(column).to_numpy().astype(np.float32)
     return torch.from_numpy(flat.reshape(-1, n_aspects))
 
 
 def vectors(column: Any) -> NDArray[np.float32]:
-    """Vectors (N, F) float32 of a fixed-size list column."""
+    """Returns vectors (N, F) float32 of a fixed-size list column."""
     flat: NDArray[np.float32] = pc.list_flatten(column).to_numpy()
     return flat.reshape(len(column), -1)
 
 
 def rating_classes(rating: Tensor, scale: Sequence[float]) -> Tensor:
-    """The index in the scale (int64) of each rating, in the shape of `rating`; -1 for 0, a missing rating."""
+    """Returns the index of each rating in the scale (int64), in the shape of `rating`; -1 if missing."""
     scale_R = torch.tensor(scale, dtype=torch.float32)
     nearest = (rating[..., None] - scale_R).abs().argmin(dim=-1)
     return torch.where(rating == 0, -1, nearest)
 
 
 def bad_rows(column: Any, space: LabelSpace) -> NDArray[np.bool_]:
-    """Mask (N,) of the rows with a class index outside the space or a rating outside its scale."""
+    """Returns a mask (N,) of the rows with a class index outside the space or a rating outside its scale."""
     if space.kind == "single":
         index_N = single_classes(column).numpy()
         return (index_N < -1) | (index_N >= space.n_classes)

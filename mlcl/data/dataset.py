@@ -77,7 +77,7 @@ class Dataset:
         return data
 
     def split(self, name: str) -> Split:
-        """The rows of `train`, `validation` or `test` that have no held-out class.
+        """Returns the rows of `train`, `validation` or `test` that have no held-out class.
 
         Only evaluation reads the test split. Raises UserError where no row remains.
         """
@@ -89,7 +89,7 @@ class Dataset:
         return Split(rows)
 
     def unseen(self, name: str) -> Split | None:
-        """The rows of a split that have a held-out class; None if there are no such rows."""
+        """Returns the rows of a split that have a held-out class; None if there are no such rows."""
         rows = self._rows(name, unseen=True) if self.info.held_out is not None else None
         return None if rows is None else Split(rows)
 
@@ -115,7 +115,7 @@ class Dataset:
         return self._splits[name, unseen]
 
     def _numbers(self, name: str) -> NDArray[np.int64]:
-        """The row numbers of a split in the whole data set, ascending."""
+        """Returns the row numbers of a split in the whole data set, ascending."""
         if name in self._drawn:
             return self._drawn[name]
         marks = [self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))]

@@ -72,7 +72,7 @@ def describe(place: str | Path) -> Description:
     Without a training split, the first split that exists is described. `content` holds quantiles of the
     number of words a text, of the width and height of up to 1,000 images, or of the vectors' length
     (Euclidean norm). Each aspect of an aspects space is described on its own, and a hierarchy by the label
-    spaces of its levels. Raises UserError as `Dataset.open` does.
+    spaces of its levels. Raises UserError if `Dataset.open` cannot open it.
     """
     data = Dataset.open(place)
     info = data.info

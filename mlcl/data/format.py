@@ -188,18 +188,18 @@ class DatasetInfo(Section):
         return space
 
     def space_names(self) -> list[str]:
-        """All names that `space` accepts."""
+        """Returns all names that `space` accepts."""
         parts = {name: (*space.aspects, *space.levels) for name, space in self.label_spaces.items()}
         return [*self.label_spaces, *(f"{name}.{part}" for name, inner in parts.items() for part in inner)]
 
     def class_spaces(self) -> dict[str, LabelSpace]:
-        """Every single and multi-label space and every aspect, by name; levels have their own names only."""
+        """Returns all single and multi-label spaces and aspects, by name; `path.level` is left out."""
         hierarchies = tuple(f"{n}." for n, space in self.label_spaces.items() if space.kind == "hierarchy")
         spaces = {name: self.space(name) for name in self.space_names() if not name.startswith(hierarchies)}
         return {name: space for name, space in spaces.items() if space.kind in ("single", "multi_label")}
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a shard and their Arrow types."""
+        """Returns the columns of a shard and their Arrow types."""
         return columns(self.modality, self.label_spaces, self.dim, self.grouped)
 
 
@@ -234,19 +234,19 @@ def columns(
 
 
 def label_columns(name: str, space: LabelSpace) -> tuple[str, ...]:
-    """The names of a label space's columns: its own, and with `unknown` the column of unknown classes."""
+    """Returns the names of a label space's columns: its labels and, with `unknown`, its unknown classes."""
     if space.kind == "hierarchy":
         return ()
     return (name, unknown_column(name)) if space.unknown else (name,)
 
 
 def unknown_column(name: str) -> str:
-    """The name of the column of classes for which it is unknown whether a row has them."""
+    """Returns the name of the column of classes for which it is unknown whether a row has them."""
     return f"{name}.unknown"
 
 
 def label_type(space: LabelSpace) -> Any:
-    """The Arrow type of a label space's columns."""
+    """Returns the Arrow type of a label space's columns."""
     if space.kind == "multi_label":
         return pa.list_(pa.int32())
     if space.kind == "aspects":
@@ -255,5 +255,5 @@ def label_type(space: LabelSpace) -> Any:
 
 
 def plural(modality: str) -> str:
-    """The plural of a modality: texts, images or vectors."""
+    """Returns the plural of a modality: texts, images or vectors."""
     return modality if modality == "vectors" else f"{modality}s"

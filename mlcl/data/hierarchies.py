@@ -134,7 +134,7 @@ class _SplitClasses:
         return cls(data, [data.split(name) for name in splits if name in present])
 
     def labels(self, name: str) -> NDArray[np.int64]:
-        """The class of each row (N,) in a label space; -1 for a missing class."""
+        """Returns the class of each row (N,) in a label space; -1 for a missing class."""
         found = [split.labels(name) for split in self.splits]
         return np.concatenate([np.empty(0, np.int64), *map(np.asarray, found)])
 
@@ -151,7 +151,7 @@ class _SplitClasses:
         return {level: found[level] for level in above}
 
     def parent_of(self, fine: str, coarse: str) -> Tensor:
-        """The parent in `coarse` of each class of `fine` (C,); -1 if no row has both.
+        """Returns the parent in `coarse` of each class of `fine` (C,); -1 if no row has both.
 
         Raises UserError for the first row whose class has another parent than in an earlier row.
         """
@@ -194,7 +194,7 @@ class _SplitClasses:
 
 
 def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
-    """A note on rows with a class of `fine` and none of `coarse`; empty if there are none."""
+    """Returns a note on rows with a class of `fine` and none of `coarse`; empty if there are none."""
     fine_N = rows.labels(fine)
     class_K = fine_N[(fine_N >= 0) & (rows.labels(coarse) < 0)]
     if not len(class_K):

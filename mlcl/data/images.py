@@ -72,7 +72,7 @@ class ImageRows:
 
 
 def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
-    """All images of a split, (N, 3, size, size) uint8: decoded by the first call, then memory-mapped.
+    """Returns all images of a split, (N, 3, size, size) uint8: decoded by the first call, then memory-mapped.
 
     The cache is keyed by the data set's fingerprint, the rows and the size. Raises UserError for an image
     that cannot be decoded, with its shard, row and id.
@@ -132,7 +132,7 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
 def decode(data: bytes, size: int) -> Pixels:
     """Decodes an image to (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
 
-    Raises ValueError as `load_upright` does.
+    Raises ValueError for the images that `load_upright` refuses.
     """
     image = load_upright(data, size)
     if image.size != (size, size):
@@ -238,7 +238,7 @@ def _standardise(image: Tensor) -> Tensor:
 
 
 def _per_channel(values: Sequence[float], image: Tensor) -> Tensor:
-    """A tensor (1, 3, 1, 1) of one number a channel.
+    """Returns a tensor (1, 3, 1, 1) of one number a channel.
 
     It is filled on the device, since a GPU would wait for numbers of the host.
     """

@@ -109,7 +109,7 @@ def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
 
 
 def _rarest(rows: LabelRows) -> Indices:
-    """The rarest label (N,) of each row; -1 for a row without a label."""
+    """Returns the rarest label (N,) of each row; -1 for a row without a label."""
     columns, counts = rows.columns.numpy(), rows.counts().numpy()
     rarity_E = np.bincount(columns, minlength=rows.width)[columns]
     row_E = np.repeat(np.arange(len(rows)), counts)
@@ -187,7 +187,7 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
 
 
 def _finest(data: Dataset, labels: str) -> str:
-    """The name of the label space itself, or of a hierarchy's finest level."""
+    """Returns the name of the label space itself, or of a hierarchy's finest level."""
     try:
         space = data.info.space(labels)
     except UserError as error:
@@ -201,14 +201,14 @@ def _finest(data: Dataset, labels: str) -> str:
 
 
 def _counts(train: Split, name: str) -> Indices:
-    """The number of training rows of each class (C,)."""
+    """Returns the number of training rows of each class (C,)."""
     labels, classes = train.labels(name), train.info.space(name).n_classes
     column_E = labels.columns if isinstance(labels, LabelRows) else labels[labels >= 0]
     return np.bincount(column_E.numpy(), minlength=classes)
 
 
 def _groups(data: Dataset, labels: str, name: str) -> Indices:
-    """The parent of each class (C,) in the hierarchy `labels`, -1 unknown; zeros for other label spaces."""
+    """Returns the parent (C,) of each class in the hierarchy `labels`, -1 unknown; zeros in other spaces."""
     hierarchy = None if name == labels else data.info.label_spaces[labels]
     if hierarchy is None or len(hierarchy.levels) < 2:
         return np.zeros(data.info.space(name).n_classes, dtype=np.int64)
@@ -218,7 +218,7 @@ def _groups(data: Dataset, labels: str, name: str) -> Indices:
 
 
 def reached_by(info: DatasetInfo, name: str) -> set[str]:
-    """The names of the label spaces, aspects and levels that noise on the label space `name` changes.
+    """Returns the names of the label spaces, aspects and levels that noise on the label space `name` changes.
 
     These are `name` itself, its aspects, and the hierarchies that have it as their finest level, with their
     coarser levels. Raises UserError for a hierarchy, for an aspect and for a level that has finer ones.
@@ -249,7 +249,7 @@ def add_label_noise(part: Split, name: str, rate: float, seed: int) -> Split:
     data, this is our extension. Unknown entries stay unknown: a label drawn at an unknown entry is left out.
     Where a row's class changes, coarser levels of a hierarchy become the parents of the drawn one. The noise
     of a row depends only on the seed and the whole split, so that every subset has the same noise.
-    Source: MLCL, supplement 8.1. Raises UserError as `reached_by` does.
+    Source: MLCL, supplement 8.1. Raises UserError for the names that `reached_by` refuses.
     """
     reached_by(part.info, name)
     space, labels = part.info.space(name), part.whole.labels(name)

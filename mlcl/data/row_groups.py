@@ -16,7 +16,7 @@ from mlcl.labels import LabelRows
 
 
 def row_groups(split: Split) -> NDArray[np.int64]:
-    """The group of each row (N,), numbered from 0 in the order in which the groups occur.
+    """Returns the group of each row (N,), numbered from 0 in the order in which the groups occur.
 
     Groups are those that the data set stores; else the classes that its source declares as groups; else rows
     of equal content: texts that are equal but for numbers and words such as left and right, equal encoded
@@ -27,7 +27,7 @@ def row_groups(split: Split) -> NDArray[np.int64]:
 
 
 def content_keys(split: Split) -> Iterable[Hashable]:
-    """A key for each row. Rows of equal content share it; see `row_groups`."""
+    """Returns a key for each row. Rows of equal content share it; see `row_groups`."""
     if split.info.modality == "text":
         return map(twin_form, split.texts())
     if split.info.modality == "image":
@@ -47,7 +47,7 @@ def _keys(split: Split) -> Iterable[Hashable]:
 
 
 def _declared(split: Split) -> str | None:
-    """The label space that the data set's source declares as groups; None if there is none."""
+    """Returns the label space that the data set's source declares as groups; None if there is none."""
     # Later than the module: a source may be declared in a plugin that reads data sets.
     from mlcl.data.sources import SOURCES
 

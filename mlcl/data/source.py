@@ -75,11 +75,11 @@ class Source(Generic[Options]):
         return self.state is not None
 
     def full_version(self) -> str:
-        """The version, with the versions of `packages`."""
+        """Returns the version, with the versions of `packages`."""
         return " ".join([self.version, *(f"{name} {metadata.version(name)}" for name in self.packages)])
 
     def write(self, folder: Path, options: Options, split_seed: int) -> DatasetInfo:
-        """Writes the data set to `folder`. Raises UserError as `read` and `write_dataset` do."""
+        """Writes the data set to `folder`. Raises the errors of `read` and `write_dataset`."""
         with scratch_beside(folder) as scratch, Workspace(scratch) as work:
             made = self.read(options, split_seed, work)
             return write_dataset(
@@ -94,17 +94,17 @@ class Source(Generic[Options]):
 
 
 def space_of(classes: Iterable[str]) -> LabelSpace:
-    """A multi-label space with these classes, in this order."""
+    """Returns a multi-label space with these classes, in this order."""
     return LabelSpace(kind="multi_label", classes=tuple(classes))
 
 
 def space_of_rows(rows: Names, file: Path) -> LabelSpace:
-    """A multi-label space with the classes that occur, sorted. Raises UserError if no class occurs."""
+    """Returns a multi-label space with the classes that occur, sorted. Raises UserError if there is none."""
     return space_of(distinct(sorted(set(chain.from_iterable(rows))), file))
 
 
 def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
-    """The labels of each row as class indices, ascending and without repeats."""
+    """Returns the labels of each row as class indices, ascending and without repeats."""
     index = {name: i for i, name in enumerate(space.classes)}
     return [sorted({index[name] for name in row}) for row in rows]
 

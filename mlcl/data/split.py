@@ -42,12 +42,12 @@ class SplitRows:
         self._kept: dict[str, Tensor | LabelRows] = {}
 
     def chunks(self, column: str) -> list[Any]:
-        """The values of a column in these rows, as one Arrow array a shard."""
+        """Returns the values of a column in these rows, as one Arrow array a shard."""
         read = [(self.reader.column(shard, column), here) for shard, here in self._shards]
         return [chunk if len(here) == len(chunk) else chunk.take(here) for chunk, here in read]
 
     def only(self, held_out: HeldOut, *, unseen: bool) -> SplitRows | None:
-        """The rows with a held-out class (`unseen`), or the rows without one; None if there are none."""
+        """Returns the rows with a held-out class if `unseen`, else the others; None if there are none."""
         kept_N = _has_any(self.labels(held_out.labels), held_out.classes) == unseen
         rows = self.rows.numpy()[kept_N]
         return SplitRows(self.reader, self.name, rows, unseen=unseen) if len(rows) else None
@@ -58,13 +58,13 @@ class SplitRows:
         return self.strings("id")
 
     def strings(self, column: str) -> list[str]:
-        """The values of the column of ids, texts or groups, of all rows."""
+        """Returns the values of the column of ids, texts or groups, of all rows."""
         return [text for chunk in self.chunks(column) for text in chunk.to_pylist()]
 
     def labels(
         self, name: str, changed: Mapping[str, Tensor | LabelRows] | None = None
     ) -> Tensor | LabelRows:
-        """The labels of all rows in a label space, an aspect or a level.
+        """Returns the labels of all rows in a label space, an aspect or a level.
 
         `changed` maps label spaces to labels that replace the stored ones.
         """
@@ -137,7 +137,7 @@ def check_labels(
 
 
 def _has_any(labels: Tensor | LabelRows, classes: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Mask (N,) of the rows that have any of the classes."""
+    """Returns a mask (N,) of the rows that have any of the classes."""
     wanted = torch.tensor(classes)
     if isinstance(labels, Tensor):
         return torch.isin(labels, wanted).numpy()
@@ -198,27 +198,27 @@ class Split:
         return self._pick(self.whole.ids)
 
     def id_column(self, rows: range) -> Any:
-        """The ids of a range of the rows as an Arrow column, which is not kept in memory."""
+        """Returns the ids of a range of the rows as an Arrow column, which is not kept in memory."""
         column = pa.chunked_array([chunk for part in self.whole.chunks("id") for chunk in part.chunks])
         index = slice(rows.start, rows.stop)
         return column[index] if self.index is None else column.take(self.index[index].numpy())
 
     def groups(self) -> list[str]:
-        """The group of each row; only a data set with `grouped` has them."""
+        """Returns the group of each row; only a data set with `grouped` has them."""
         return self._pick(self.whole.strings(GROUP))
 
     def texts(self) -> list[str]:
-        """The texts of the rows. Raises UserError unless the rows are texts."""
+        """Returns the texts of the rows. Raises UserError unless the rows are texts."""
         self._need("text")
         return self._pick(self.whole.strings("text"))
 
     def images(self) -> ImageColumn:
-        """The encoded images of the rows, read on demand. Raises UserError unless the rows are images."""
+        """Returns the encoded images of the rows, read on demand. Raises UserError unless rows are images."""
         self._need("image")
         return ImageColumn(self.whole.reader, self.rows)
 
     def vectors(self) -> NDArray[np.float32]:
-        """The vectors (N, F) float32 of the rows. Raises UserError unless the rows are vectors."""
+        """Returns the vectors (N, F) float32 of the rows. Raises UserError unless the rows are vectors."""
         self._need("vectors")
         values = np.concatenate([columns.vectors(chunk) for chunk in self.whole.chunks("vectors")])
         return values if self.index is None else values[self.index.numpy()]
@@ -240,7 +240,7 @@ class Split:
         return labels if self.index is None else labels[self.index]
 
     def place(self, row: int) -> tuple[str, int]:
-        """The file of the shard with a row of this split, and the row's number there, for messages."""
+        """Returns the file of the shard with a row of this split, and its number in it, for messages."""
         return self.whole.reader.place_of(int(self.rows[row]))
 
     def take(self, indices: Tensor) -> Split:

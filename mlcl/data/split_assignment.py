@@ -45,7 +45,7 @@ Classes = Sequence[Sequence[Sequence[int]]]
 
 
 def words_of(text: str) -> str:
-    """The words of a text in small letters, one space between; the text itself where it has no words.
+    """Returns the words of a text in small letters, one space between; the text itself where it has no words.
 
     Copies of a text that differ in case, spaces or marks have equal words, which keeps them in one split.
     """
@@ -53,17 +53,17 @@ def words_of(text: str) -> str:
 
 
 def twin_form(text: str) -> str:
-    """A key that texts share if they are equal but for numbers and words for a side (`SIDE`)."""
+    """Returns a key that texts share if they are equal but for numbers and words for a side (`SIDE`)."""
     return twin_of_words(words_of(text))
 
 
 def twin_of_words(words: str) -> str:
-    """The twin form of a text, from the result of `words_of`."""
+    """Returns the twin form of a text, from the result of `words_of`."""
     return SIDE.sub("", NUMBER.sub("0", words)).strip() or words
 
 
 def position(key: str, seed: int) -> float:
-    """A pseudo-random number in [0, 1) that depends only on the key and the seed, on every machine."""
+    """Returns a pseudo-random number in [0, 1) that depends only on key and seed, on every machine."""
     digest = hashlib.sha256(f"{seed}\0{key}".encode()).digest()
     return int.from_bytes(digest[:7], "big") / (1 << 56)
 
@@ -159,13 +159,13 @@ def copies_between(contents: Iterable[Hashable], splits: Iterable[str]) -> list[
 
 
 def digest_of(content: str | bytes) -> bytes:
-    """A digest that two copies of a content share; for a text it is the digest of its words."""
+    """Returns a digest that two copies of a content share; for a text it is the digest of its words."""
     data = words_of(content).encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     return hashlib.sha256(data).digest()[:16]
 
 
 def image_digest(data: bytes) -> bytes:
-    """A digest of an image's decoded pixels, upright and in RGB; of its bytes if it cannot be decoded."""
+    """Returns a digest of an image's pixels, upright and in RGB; of its bytes if it cannot be decoded."""
     # Later than the module: every command reads the list of sources.
     from mlcl.data.images import load_upright
 
@@ -214,7 +214,7 @@ class RowKeys:
 
 
 def split_of_name(name: str) -> str | None:
-    """The split in a name such as `reviews_train`, `seg_test` or `Val2017`; None for no split or several.
+    """Returns the split that a name such as `reviews_train` or `Val2017` contains; None for none or several.
 
     Train and validation together count as train.
     """
@@ -287,7 +287,7 @@ def stratify(classes: Classes, keys: Sequence[str], fractions: Sequence[float], 
 
 
 def _contradicting(rows: RowKeys, classes: Classes) -> str:
-    """The end of a note: how many rows have the content of an earlier row and other labels."""
+    """Returns the end of a note: how many rows have the content of an earlier row and other labels."""
     first = dict.fromkeys(rows.contents, -1)
     other = 0
     for row, content in enumerate(rows.contents):

@@ -136,7 +136,7 @@ def encode(
 
 
 def pad_id(tokenizer: Tokenizer) -> int:
-    """The id of the padding token; 0 where the tokenizer has none."""
+    """Returns the id of the padding token; 0 where the tokenizer has none."""
     if tokenizer.padding is not None:
         return int(tokenizer.padding["pad_id"])
     return tokenizer.token_to_id(PAD) or 0

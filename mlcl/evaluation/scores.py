@@ -269,7 +269,10 @@ def _of_classes(p_NC: Array, target_N: Array, names: Sequence[str], facts: Label
 def _of_aspects(
     p_NAC: Array, target_NA: Array, aspects: Sequence[str], names: Sequence[str], facts: LabelFacts
 ) -> dict[str, float]:
-    """Returns the means over the aspects that have a target, and the values of single aspects."""
+    """Returns the metrics `names`: means over the aspects that have a target, or values of single aspects.
+
+    Raises ValueError if no aspect has a target.
+    """
     found = {name: metric_of(name, "aspects", aspects, len(aspects)) for name in names}
     needed = dict.fromkeys(metric.name for metric, _ in found.values())
     scored = {

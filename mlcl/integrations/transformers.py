@@ -25,8 +25,8 @@ class Embedder(nn.Module):
     Args:
         encoder: A model with `last_hidden_state` in its output, such as AutoModel gives.
         loss: A loss of `mlcl.losses.build_loss`. The model then returns it as `loss`, and trains its
-            parameters; the Trainer gets no `compute_loss_func`. Accumulated batches count alike, whatever
-            their rows.
+            parameters; the Trainer gets no `compute_loss_func`. With gradient
+            accumulation each batch has the same weight, whatever its number of rows.
     """
 
     accepts_loss_kwargs = False  # the Trainer divides `loss` by the number of accumulated batches
@@ -124,7 +124,7 @@ class LabelCollator:
         levels: The classes of each level, for paths.
 
     Raises:
-        ValueError: As `LabelNumbers` does, and when called for rows without labels.
+        ValueError: `LabelNumbers` refuses the labels or the arguments, or rows have no labels.
 
     Example:
         >>> from transformers import default_data_collator

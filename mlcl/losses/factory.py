@@ -105,7 +105,7 @@ def positive_weights(
         W (B, B) float64; row i has the weights of anchor i's positives.
 
     Raises:
-        ValueError: As the loss does.
+        ValueError: The loss refuses the labels, the sample ids or an option.
 
     Example:
         >>> positive_weights("supcon", torch.tensor([0, 0, 1])).tolist()

@@ -129,7 +129,7 @@ def make_report(
 
 
 def _reported(runs: Runs, word: str) -> Run:
-    """The run to which the report belongs: a sweep, a table, or the outermost parent of the run `word`.
+    """Returns the run that the report is of: a sweep, a table, or the outermost parent of the run `word`.
 
     Raises UserError where the word names none.
     """
@@ -165,7 +165,7 @@ def _table(runs: Runs, group: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 
 def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
-    """The report of a single run, with its metrics, learning curve, embeddings and provenance."""
+    """Returns the report of a single run, with its metrics, learning curve, embeddings and provenance."""
     id, tags = str(run.info.run_id), run.data.tags
     metric = run.data.params.get("evaluation.metric", "")
     name = str(tags.get(Tag.ID, id))
@@ -187,7 +187,7 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
 
 
 def _metrics(run: Run) -> Table:
-    """A table with one row for each metric, and columns for its values on validation and test."""
+    """Returns a table with one row for each metric, and columns for its values on validation and test."""
     found: dict[str, dict[str, str]] = {}
     for metric in sorted(run.data.metrics):
         parts = metric.split("/")

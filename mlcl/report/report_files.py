@@ -55,7 +55,7 @@ def report_folder(folder: Path) -> Path:
 
 
 def _earlier(page: Path) -> set[str]:
-    """The file names of the report whose HTML page is `page`; empty if `page` is not of a report."""
+    """Returns the file names of the report whose HTML page is `page`; empty if `page` is not of a report."""
     try:
         text = page.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -127,7 +127,7 @@ def as_html(document: Document, images: Mapping[str, str], link: Callable[[str],
 
 
 def _address(image: str) -> Markup:
-    """The SVG as a data URL for a quoted attribute. Angle brackets are not escaped, to save a quarter."""
+    """Returns the SVG as a data URL for a quoted attribute, with plain angle brackets to save a quarter."""
     for sign, written in (("%", "%25"), ("#", "%23"), ('"', "%22"), ("\n", " "), ("&", "&amp;")):
         image = image.replace(sign, written)
     return Markup(f"data:image/svg+xml,{image}")

@@ -129,7 +129,7 @@ class SweepData:
 
 
 def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
-    """The columns of `search` for the keys that the space varies.
+    """Returns the columns of `search` for the keys that the space varies.
 
     A list has the columns of its items, a section those of its keys that differ between trials.
     """

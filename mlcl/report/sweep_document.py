@@ -76,12 +76,12 @@ def sweep_document(
 
 
 def _conclusions(data: SweepData) -> tuple[str, ...]:
-    """The sentences of the verdicts, as the sweep's command printed them."""
+    """Returns the sentences of the verdicts, as the sweep's command printed them."""
     return tuple(verdict.sentence for verdict in data.result.verdicts)
 
 
 def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tuple[Block, ...]:
-    """The verdicts, a plot of their differences, the setting to use, and the next command."""
+    """Returns the verdicts, a plot of their differences, the setting to use, and the next command."""
     if setting is None:
         return (Text("No search trial is complete: there is no best setting."),)
     blocks: list[Block] = [*map(Text, _conclusions(data)), *_front(data)]
@@ -97,7 +97,7 @@ def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tup
 
 
 def _front(data: SweepData) -> list[Block]:
-    """A sentence with the trials on the Pareto front; empty for a single goal."""
+    """Returns a sentence with the trials on the Pareto front; empty for a single goal."""
     if len(data.goals) < 2:
         return []
     front = ", ".join(trial.label for trial in data.result.front)
@@ -106,7 +106,7 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """A sentence with the name under which the best trial was confirmed, or that it was not.
+    """Returns a sentence with the name under which the best trial was confirmed, or that it was not.
 
     Empty if it was confirmed under the trial's own name.
     """
@@ -119,7 +119,7 @@ def _called(data: SweepData, best: pd.Series) -> list[Block]:
 
 
 def _shrinkage(data: SweepData) -> list[Block]:
-    """A table with the best trial's score in the search, its mean on fresh seeds, and the change."""
+    """Returns a table with the best trial's score in the search, its mean on fresh seeds, and the change."""
     best = data.best
     done = data.confirmation[data.confirmation["state"] == State.COMPLETE]
     if best is None:
@@ -170,7 +170,7 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
 
 
 def _races(data: SweepData) -> list[Block]:
-    """The table of races, with one row for each search that had a race; empty without any."""
+    """Returns the table of races, with one row for each search that had a race; empty without any."""
     rows = tuple(
         text_row(arm.name, str(search.number), search.sentence)
         for arm in data.result.arms
@@ -208,7 +208,7 @@ def _search(data: SweepData) -> tuple[Block, ...]:
 
 
 def _failures(runs: pd.DataFrame) -> list[Block]:
-    """A hidden table with the reasons of failed trainings; empty if none failed."""
+    """Returns a hidden table with the reasons of failed trainings; empty if none failed."""
     failed = runs[runs["state"] == State.FAILED]
     rows = [
         (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))

@@ -31,7 +31,7 @@ def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: M
 
 
 def _with_spreads(names: Sequence[str]) -> list[str]:
-    """The two column heads for each name, for the cells of `mean_and_spread`."""
+    """Returns the two column heads for each name, for the cells of `mean_and_spread`."""
     return [head for name in names for head in (name, "± sd")]
 
 

@@ -114,7 +114,7 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
 
 
 def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
-    """The average ranks of the `methods` over the `sets`, which are `row` and `column` or vice versa.
+    """Returns the average ranks of the `methods` over the `sets`, which are `row` and `column` or vice versa.
 
     Empty where the `sets` are not data sets, or a cell is missing.
     """

@@ -211,7 +211,7 @@ def _draw_panel(axes: Axes, points: Sequence[CellPoint], lines: Mapping[str, int
 
 
 def _limits(points: Sequence[CellPoint]) -> tuple[float, float]:
-    """The limits of the axis, which contain all points of a panel except the outliers."""
+    """Returns the limits of the axis, which contain all points of a panel except the outliers."""
     means = [point.mean for point in points]
     middle = median(means)
     reach = _FAR * median(abs(mean - middle) for mean in means) or math.inf

@@ -37,7 +37,7 @@ def join_searches(settings: Sequence[ComparedSetting]) -> list[ComparedSetting]:
 
 
 def _validation(setting: ComparedSetting) -> float:
-    """The mean score on validation, negated where lower is better."""
+    """Returns the mean score on validation, negated where lower is better."""
     names = (figure_name(setting.score, run.metrics) for run in setting.runs.values())
     pairs = zip(setting.runs.values(), names, strict=True)
     mean = fmean(run.metrics.get(name, -math.inf) for run, name in pairs)
@@ -45,7 +45,7 @@ def _validation(setting: ComparedSetting) -> float:
 
 
 def _joined(arm: str, picks: Sequence[ComparedSetting]) -> ComparedSetting:
-    """The arm as one setting, with the runs of all picks and the job keys in which the picks agree."""
+    """Returns the arm as one setting, with all runs of its picks and the job keys in which they agree."""
     shared = set.intersection(*(set(each.job.items()) for each in picks))
     return replace(
         picks[0],
@@ -88,7 +88,7 @@ def compare_pair(reference: ComparedSetting, other: ComparedSetting, metric: str
 
 
 def _arm(setting: ComparedSetting, metric: str) -> Arm:
-    """The setting's runs as an arm, grouped by search.
+    """Returns the setting's runs as an arm, grouped by search.
 
     A fitted baseline with equal values for all seeds becomes a single outcome.
     """
@@ -103,12 +103,12 @@ def _arm(setting: ComparedSetting, metric: str) -> Arm:
 
 
 def _outcome(run: SeedRun, metric: str, *, blocks: bool) -> Outcome:
-    """The outcome of a run; with `blocks` also its values without each block of test rows."""
+    """Returns the outcome of a run; with `blocks` also its values without each block of test rows."""
     return Outcome(run.seed, run.metrics[metric], tuple(run.blocks.get(metric, ())) if blocks else ())
 
 
 def _draws(run: SeedRun) -> Draws:
-    """The (key, seed) pairs of a run's draws from the data but the split, which its fingerprint covers."""
+    """Returns (key, seed) of a run's random draws from the data; its fingerprint covers the split."""
     return tuple(sorted((key, seed) for key, seed in run.data_seeds.items() if key != SPLIT_SEED))
 
 

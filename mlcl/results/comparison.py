@@ -123,7 +123,7 @@ def _verdicts(
     metric: str,
     mode: str | None,
 ) -> list[Verdict]:
-    """The verdicts on `others`, in order; heads against their sweep's control are corrected separately."""
+    """Returns the verdicts on `others`, in order; heads against their sweep's control are a family apart."""
     control = Role.CONTROL in reference.role
     asked = [
         control and each.sweep == reference.sweep and bool(each.arm) and Role.MODEL in each.role
@@ -144,7 +144,7 @@ def _verdicts(
 
 
 def _goal(settings: Sequence[ComparedSetting]) -> str:
-    """The first setting's score on test if every trained setting has it, else the score without a prefix."""
+    """Returns the first setting's score on test or, if a trained setting lacks it, its name's last part."""
     score = settings[0].score if settings else ""
     if not score:
         raise UserError("name a metric: the runs do not say which one counts", key="--metric")
@@ -182,12 +182,12 @@ def _has(setting: ComparedSetting, metric: str) -> bool:
 
 
 def _own_name(name: str, setting: ComparedSetting) -> str:
-    """The name of a metric in a setting: a fitted baseline has it only without the `knn` prefix."""
+    """Returns the name of a metric in a setting: a fitted baseline has it only without the `knn` prefix."""
     return figure_name(name, setting.metrics) if setting.is_fitted else name
 
 
 def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None) -> ComparedSetting:
-    """The setting with the blocks of the metric added to local runs that have not recorded them."""
+    """Returns the setting with the blocks of the metric added to local runs that have not recorded them."""
     if blocks_of is None:
         return setting
     own = _own_name(name, setting)
@@ -201,7 +201,7 @@ def _with_blocks(name: str, setting: ComparedSetting, blocks_of: BlocksOf | None
 
 
 def _under(name: str, setting: ComparedSetting) -> ComparedSetting:
-    """The setting with its metric copied to the name `name`, for fitted baselines that have another name."""
+    """Returns the setting with its metric copied to `name`, if it is a baseline with another name for it."""
     own = _own_name(name, setting)
     if own == name:
         return setting
@@ -234,7 +234,7 @@ def _metric(settings: Sequence[ComparedSetting], metric: str) -> str:
 
 
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
-    """The keys in which two jobs differ, without the keys of list items.
+    """Returns the keys in which two jobs differ, without the keys of list items.
 
     If one job lacks a whole section, the section is given in place of its keys.
     """
@@ -244,7 +244,7 @@ def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _section(key: str, other: Mapping[str, str]) -> str:
-    """The outermost section of `key` that the job `other` lacks entirely, or the key itself."""
+    """Returns the outermost section of `key` that the job `other` lacks entirely, or the key itself."""
     parts = key.split(".")
     sections = (".".join(parts[:count]) for count in range(1, len(parts)))
     return next(

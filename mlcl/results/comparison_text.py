@@ -112,7 +112,7 @@ def _cells(row: ComparisonRow, metric: str) -> list[str]:
 
 
 def _seeds(setting: ComparedSetting) -> str:
-    """The number of a setting's seeds, and of its searches if it has several: `6 in 2 searches`."""
+    """Returns the number of a setting's seeds, and of its searches if it has several: `6 in 2 searches`."""
     searches = f" in {len(setting.searches)} searches" if len(setting.searches) > 1 else ""
     return f"{len(setting.runs)}{searches}"
 

@@ -64,7 +64,7 @@ def _metric(settings: Sequence[ComparedSetting]) -> str:
 
 
 def _scored(runs: Runs, setting: ComparedSetting, home: Path) -> tuple[KnnScores, list[StoredRun]]:
-    """The scores of the grid over the setting's seeds, and its runs, loaded into memory."""
+    """Returns the scores of the grid over the setting's seeds, and its runs, loaded into memory."""
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         ids = {setting.label: [run.run_id for run in setting.runs.values()]}
         (folders,) = fetch_all(runs, ids, Path(scratch)).values()

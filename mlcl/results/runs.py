@@ -136,7 +136,7 @@ class Runs:
         return {record.id: record.number for _, record in home_records(self.home)}
 
     def _last(self) -> list[Run]:
-        """The latest run by MLflow's start time; if it is of this home, the home's latest by number."""
+        """Returns the latest run by MLflow's start time or, if that is of this home, the home's latest."""
         outer = (run for run in self._source.latest() if Tag.PARENT not in run.data.tags)
         latest = list(islice(outer, 1))
         if latest and latest[0].data.tags.get(Tag.OWNER) in self._numbers:

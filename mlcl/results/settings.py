@@ -136,7 +136,7 @@ def same_setting(one: Run, other: Run) -> bool:
 
 
 def _data_seeds(run: Run) -> dict[str, str]:
-    """A run's job keys that match `SEEDS`, with their values as text."""
+    """Returns a run's job keys that match `SEEDS`, with their values as text."""
     return {key: text for key, text in run.data.params.items() if SEEDS.fullmatch(key)}
 
 
@@ -234,7 +234,7 @@ def _sweep(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _cell(runs: Runs, word: str) -> list[ComparedSetting]:
-    """The cell named `word` in the latest table that has it; empty where no table has one."""
+    """Returns the cell named `word` in the latest table that has it; empty where no table has one."""
     if "," not in word:
         return []
     for run in runs.ordered(runs.tagged(Tag.KIND, "table")):
@@ -262,7 +262,7 @@ def _run(runs: Runs, word: str) -> list[ComparedSetting]:
 
 
 def _of_group(runs: Runs, run: Run, word: str, log: str) -> ComparedSetting | None:
-    """The setting, trial or cell that a run of a sweep or table belongs to; None if the result lacks it."""
+    """Returns the setting, trial or cell that a run of a sweep or table belongs to; None if unknown."""
     above: Run | None = run
     while above is not None and kind(above) not in GROUPS:
         above = runs.get(above.data.tags.get(Tag.PARENT, ""))

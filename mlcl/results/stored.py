@@ -91,7 +91,7 @@ def _cell(cell: CellResult, found: Mapping[str, Run]) -> CellResult:
 def _with_runs(
     trainings: Iterable[TrainingResult], found: Mapping[str, Run], *, neighbours: bool = True
 ) -> tuple[TrainingResult, ...]:
-    """The trainings with the ids of their runs, and the last values of all metrics that the runs logged.
+    """Returns the trainings with the ids of their runs and the last value of each metric that a run logged.
 
     Without `neighbours`, metrics that begin with `knn/` are left out: the cell has other k-NN parameters.
     """

@@ -142,7 +142,7 @@ def _reference(known: Mapping[str, tuple[CellResult, FigureResult]], *, higher: 
 def _arm(
     label: str, cell: CellResult, figure: FigureResult, unit: str, *, like: CellResult | None = None
 ) -> Arm:
-    """The cell as an arm, with the outcomes of its seeds grouped by search.
+    """Returns the cell as an arm, with the outcomes of its seeds grouped by search.
 
     A fitted baseline with equal values for all seeds becomes a single outcome. A cell that is not tuned but
     has the seeds of `like` is grouped by the searches of `like`.
@@ -172,7 +172,7 @@ def _same_seeds(cell: CellResult, other: CellResult) -> bool:
 
 
 def _seeds(cell: CellResult) -> list[int | None]:
-    """The training seed of each run of a cell, None where it is missing."""
+    """Returns the training seed of each run of a cell, None where it is missing."""
     trainings = {name: each for each in cell.trainings for name in (each.key, each.log)}
     found = (trainings.get(run or "") for run in cell.runs)
     return [None if each is None else each.seed for each in found]

@@ -249,7 +249,7 @@ class Grouped(_Order):
 
 
 def _first_distinct(rows_SM: Indices, size: int) -> Indices:
-    """The first `size` distinct rows of each batch, in their order, padded with -1."""
+    """Returns the first `size` distinct rows of each batch, in their order, padded with -1."""
     order = np.argsort(rows_SM, axis=1, kind="stable")
     ordered = np.take_along_axis(rows_SM, order, axis=1)
     new = np.diff(ordered, axis=1, prepend=-1) > 0

@@ -110,7 +110,7 @@ def _listed(labels: Any) -> list[Any]:
 
 
 def _levels(rows: Sequence[Any]) -> tuple[Groups, ...]:
-    """The tree of the classes of all rows, see `tree`."""
+    """Returns the tree of the classes of all rows, see `tree`."""
     kinds = {_kind(its) for its in rows}
     if len(kinds) != 1:
         raise ValueError(f"labels of {len(kinds)} kinds: {', '.join(sorted(kinds))}" if kinds else "no rows")

@@ -150,7 +150,7 @@ def _against(
 def _records(
     cells: Cells, methods: Sequence[str], data_sets: Sequence[str], *, higher: bool
 ) -> tuple[tuple[Record, ...], ...]:
-    """The records of all pairs of methods. Each pair is tested once: a win of one is a loss of the other."""
+    """Returns the records of all pairs of methods. Each is tested once: one's win is the other's loss."""
     k = len(methods)
     net = {(i, j): [_outcome(cells[methods[i], name], cells[methods[j], name], higher=higher)
                     for name in data_sets] for i in range(k) for j in range(i)}  # fmt: skip

@@ -89,7 +89,7 @@ def _nemenyi(its: MethodComparison) -> str:
 
 
 def _open(its: MethodComparison) -> str:
-    """A sentence on how many more data sets would decide between the best method and the control."""
+    """Returns a sentence on how many more data sets would decide between the best method and the control."""
     test, order, m = its.test, _by_rank(its), len(its.against)
     control = its.methods.index(its.control)
     best, other = order[0], (order[1] if order[0] == control else control)

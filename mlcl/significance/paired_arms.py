@@ -77,7 +77,7 @@ def differences_of(
 
 
 def _units(arm: Arm, kind: Pairing) -> Units:
-    """The finite outcomes of an arm keyed by search number or seed; empty where it cannot be paired so."""
+    """Returns an arm's finite outcomes, keyed by search number or seed; empty for another `kind`."""
     if kind == "search" and len(arm.searches) > 1 and not arm.fitted:
         finite = ([each for each in its if math.isfinite(each.value)] for its in arm.searches)
         return {number: tuple(its) for number, its in enumerate(finite) if its}
@@ -87,7 +87,7 @@ def _units(arm: Arm, kind: Pairing) -> Units:
 
 
 def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: str) -> list[Difference]:
-    """The paired differences of all arms to the first; all have the same units."""
+    """Returns the paired differences of all arms to the first; all have the same units."""
     numbers = sorted(units[0])
     values = np.array([[np.mean([each.value for each in its[n]]) for n in numbers] for its in units])
     variance, freedom, most = shared_errors(values)
@@ -105,13 +105,13 @@ def _paired(arms: Sequence[Arm], units: Sequence[Units], kind: Pairing, mode: st
 
 
 def _kept(arm: Arm, units: Units, numbers: Sequence[int], kind: Pairing) -> Arm:
-    """The arm with only the units `numbers`, in this order."""
+    """Returns the arm with only the units `numbers`, in this order."""
     searches = tuple(units[number] for number in numbers)
     return replace(arm, searches=searches if kind == "search" else (tuple(each for (each,) in searches),))
 
 
 def _seeds_variance(reference: Arm, arm: Arm) -> float:
-    """The part of the difference's variance that comes from the seeds within searches."""
+    """Returns the part of the difference's variance that comes from the seeds within searches."""
     both = (reference, arm)
     one, other = ([[each.seed for each in its] for its in each.searches] for each in both)
     if one == other:  # they may draw the same data, too

@@ -67,8 +67,8 @@ class Paired:
         """Returns the number of further seeds with which the test would reach the power `POWER`.
 
         The true effect is taken to be `effect`. The level is that of the strictest of `tests` tests under
-        Holm's correction; 0 is returned if `p`, by default the sign-flip test's, is significant at it. None
-        if more than a thousand seeds are needed or there is no effect.
+        Holm's correction. Returns 0 if `p`, by default the p-value of the sign-flip test, is significant at
+        this level, and None if there is no effect or more than a thousand seeds in all are needed.
         """
         risk = (1 - LEVEL) / tests
         if (self.p if p is None else p) <= risk:
@@ -189,12 +189,12 @@ def _sign_flip(steps: Array, seed: int) -> float:
 
 
 def _signed_ranks(steps: Array, seed: int) -> float:
-    """The p-value of the signed-rank test by sign flips, with ties and zeros; a zero has a rank, no sign."""
+    """Returns the p-value of the signed-rank test, from sign flips; a zero difference gets a rank, but no sign."""
     whole = 2 * scipy.stats.rankdata(np.abs(steps))  # halves, where there are ties, would be rounded
     return _sign_flip(np.sign(steps) * whole, seed)
 
 
 def _power(effect: float, n: int, risk: float) -> float:
-    """The power of a two-sided paired t test over n pairs at the level `risk`, if `effect` is true."""
+    """Returns the power of a two-sided paired t test over n pairs at level `risk` for the true `effect`."""
     shift, limit = abs(effect) * math.sqrt(n), float(scipy.stats.t.ppf(1 - risk / 2, n - 1))
     return float(scipy.stats.nct.sf(limit, n - 1, shift) + scipy.stats.nct.cdf(-limit, n - 1, shift))

@@ -237,7 +237,7 @@ def _verdict(
 def _decider(
     found: Difference, trained: Sequence[ArmSummary], margin: float, rows: int, level: float
 ) -> Decider | None:
-    """The cheapest number of seeds, searches or rows with which the interval would decide, if undecided."""
+    """Returns the cheapest number of seeds, searches or rows that would decide an undecided verdict."""
     return cheapest_decider(
         found.errors,
         target=max(abs(found.value), margin - abs(found.value)),

@@ -286,7 +286,7 @@ def _weights(run: Path) -> dict[str, Tensor]:
 
 
 def _batch(job_data: JobData, dtype: torch.dtype) -> Batch:
-    """A batch of `ROWS` samples with two views of each."""
+    """Returns a batch of `ROWS` samples with two views of each."""
     batch = job_data.rows(job_data.train).batch(torch.arange(ROWS), 2, CPU.device)
     return replace(batch, inputs=_converted(batch.inputs, dtype))
 

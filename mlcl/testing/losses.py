@@ -247,7 +247,7 @@ def value_and_gradients(
 def _on_rank(
     rank: int, cases: Sequence[Case], batch: LossBatch, modules: Sequence[str]
 ) -> list[list[Tensor]]:
-    """The values and gradients of all cases in one process, which has `SPLIT[rank]` rows."""
+    """Returns the values and gradients of all cases in one process, which has `SPLIT[rank]` rows."""
     tiling.TILE = 4
     rows = torch.split(torch.arange(sum(SPLIT)), list(SPLIT))[rank]
     with registered(LOSSES, modules):

@@ -240,7 +240,7 @@ def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
 
 
 def _masked(rows: LabelRows) -> tuple[LabelRows, Tensor]:
-    """The rows with a fifth of their absent labels made unknown, and a mask of these entries, (N, L) bool."""
+    """Makes a fifth of the absent labels unknown; returns the rows, and a mask (N, L) of these entries."""
     absent = rows.dense() == 0
     unknown = absent & (torch.rand(absent.shape, generator=torch.Generator().manual_seed(1)) < 0.2)
     return replace(rows, unknown=LabelRows.from_dense(unknown)), unknown

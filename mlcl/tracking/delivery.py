@@ -192,7 +192,7 @@ class Delivery:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
-        """The log's sender; None while another process has the log's lock, or its parent has no run yet.
+        """Returns the log's sender; None while another process has its lock, or its parent has no run.
 
         Raises Refused where the parent will never have a run.
         """

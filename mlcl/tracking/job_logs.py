@@ -84,13 +84,13 @@ class JobLogs:
 
 
 def _notes(data: DatasetInfo) -> dict[str, str]:
-    """The tag with the notes of a data set; the last notes are left out where it would be too long."""
+    """Returns the tag with the notes of a data set; the last notes are left out if it would be too long."""
     lengths = accumulate(len(json.dumps(note)) for note in data.notes)
     kept = [note for note, length in zip(data.notes, lengths, strict=True) if length <= MAX_NOTES]
     return {Tag.DATA_NOTES: json.dumps(kept)} if kept else {}
 
 
 def _lower_is_better() -> str:
-    """The names of all metrics that are better lower, as JSON, so that readers need not load the metrics."""
+    """Returns the names of all metrics for which lower is better, as JSON for readers without the metrics."""
     lower = [metric for metric in registry("metrics").values() if metric.mode == "min"]
     return json.dumps([name for m in lower for name in (m.name, *([f"{m.name}_*"] * m.per_aspect))])

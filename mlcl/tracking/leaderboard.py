@@ -38,7 +38,7 @@ def describe_experiment(tracker: Tracker, name: str) -> None:
 
 
 def _table(metric: str, mode: str, sweeps: list[Run]) -> str:
-    """A Markdown table of the sweeps with this metric, best first."""
+    """Returns a Markdown table of the sweeps with this metric, best first."""
     ranked = sorted(sweeps, key=lambda run: run.data.metrics[SCORE], reverse=mode == "max")[:MOST]
     rows = [
         (

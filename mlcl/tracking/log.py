@@ -160,7 +160,7 @@ class RunLog:
         self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
 
     def _relative(self, path: Path) -> str:
-        """The path relative to the home if it is inside of it, so that the home can be moved."""
+        """Returns the path relative to the home if it is inside of it, so that the home can be moved."""
         root, path = self.home.resolve(), path.resolve()
         return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
@@ -219,7 +219,7 @@ def _now() -> int:
 
 
 def _number(value: Any) -> float | str:
-    """The value as a float, or as text if it is NaN or infinite, which JSON lacks; `float` reads it back."""
+    """Returns a float, or a text that `float` reads if it is NaN or infinite, which JSON cannot express."""
     number = float(value)
     return number if math.isfinite(number) else repr(number)
 

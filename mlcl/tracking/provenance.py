@@ -100,7 +100,7 @@ def provenance(*folders: Path) -> Provenance:
 
 
 def _carried(folders: tuple[Path, ...]) -> Provenance:
-    """The commit and diff that were uploaded with a cluster job; an empty provenance where there are none."""
+    """Returns the commit and diff that were uploaded with a cluster job; an empty provenance without them."""
     for folder in folders:
         try:
             tree = json.loads((folder / CARRIED).read_text(encoding="utf-8"))

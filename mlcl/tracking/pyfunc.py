@@ -126,7 +126,7 @@ def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path
 
 
 def _linked_metrics(run: Run, model: LoggedModel) -> list[Metric]:
-    """The last point of each evaluation metric of the run, to be logged again with model and data set."""
+    """Returns the run's last point of each evaluation metric, to be logged again with model and data set."""
     data = next((each.dataset for each in run.inputs.dataset_inputs), None)
     return [
         Metric(
@@ -169,7 +169,7 @@ def _outputs(index: Index) -> list[ColSpec]:
 
 
 def _example(index: Index) -> pd.DataFrame:
-    """A made-up example, since the rows of the data set may be confidential."""
+    """Returns a made-up example, since the rows of the data set may be confidential."""
     if index.modality == "text":
         return pd.DataFrame({"text": ["an example"]})
     if index.modality == "vectors":
@@ -180,7 +180,7 @@ def _example(index: Index) -> pd.DataFrame:
 
 
 def _requirements(encoder: str) -> list[str]:
-    """The packages that predicting needs, with their installed versions."""
+    """Returns the packages that predicting needs, with their installed versions."""
     found = []
     for name in (*NEEDED, *ENCODERS[encoder].packages):
         # Some are optional, as peft, which only adapters need.

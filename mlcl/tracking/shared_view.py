@@ -115,7 +115,7 @@ def _view(
     higher: bool,
     title: str,
 ) -> dict[str, Any]:
-    """A view of the runs that match `where`, ordered by the metric, with columns and charts."""
+    """Returns a view of the runs that match `where`, ordered by the metric, with columns and charts."""
     return {
         **_FIXED,
         "searchFilter": where,
@@ -164,7 +164,7 @@ def _parallel(axes: Sequence[str]) -> dict[str, Any]:
 
 
 def _contour(axes: Sequence[str]) -> list[dict[str, Any]]:
-    """A contour plot of a temperature and a weight if both were searched, else of the first two axes."""
+    """Returns a contour plot of a temperature and a weight if both vary, else of the first two axes."""
     mixed = [(x, y) for x in axes for y in axes if x.startswith(f"{LOG10}tau") and y.startswith("alpha.")]
     return [
         {

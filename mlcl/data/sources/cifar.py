@@ -69,7 +69,7 @@ class Cifar:
     levels: tuple[str, ...] = ()
 
     def source(self, name: str, summary: str) -> Source[CifarOptions]:
-        """The data source of the set."""
+        """Returns the data source of the set."""
         return Source(
             name=name,
             title=f"{self.title}: {summary}",
@@ -83,7 +83,7 @@ class Cifar:
         )
 
     def state(self, options: CifarOptions) -> list[Any]:
-        """Plain data that changes when one of the files does."""
+        """Returns plain data that changes when one of the files does."""
         if options.path is None:
             return [self.sha256]
         with self._open(options.path) as files:

@@ -55,7 +55,7 @@ class CocoImage(NamedTuple):
 
 
 def release(options: Options) -> Release:
-    """The files of a year's release: title, annotation files and image folders."""
+    """Returns the files of a year's release: title, annotation files and image folders."""
     title = f"MS COCO {options.year} (annotations_trainval{options.year}.zip of the COCO Consortium)"
     folders = [f"{above}{part}{options.year}" for part in ("train", "val") for above in ("", "images/")]
     return Release(title, [_instances(options, part) for part in ("train", "val")], lambda _: folders)

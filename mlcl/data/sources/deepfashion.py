@@ -75,7 +75,7 @@ def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _table(files: Distribution, names: tuple[str, ...]) -> list[tuple[int, str, str]]:
-    """The lines of a list with their numbers and two fields; the first line is the number of rows."""
+    """Returns the lines of a list with their numbers and two fields; the first line is the number of rows."""
     declared = next((" ".join(words) for _, words in files.fields(*names)), "")
     rows: dict[str, tuple[int, str, str]] = {}
     for line, (name, value) in files.fields(*names, width=2, skip=2):

@@ -51,7 +51,7 @@ class FoundImage(NamedTuple):
 
 
 def state(options: Options) -> str:
-    """A hash of the names, sizes and times of change of all images."""
+    """Returns a hash of the names, sizes and times of change of all images."""
     if not options.path.is_dir():
         raise UserError("no such folder", file=options.path, key="data.options.path")
     return hash_of_files(options.path, image_files(options.path)[0])
@@ -87,7 +87,7 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 
 def image_files(root: Path) -> tuple[list[Path], list[Path]]:
-    """The images below a folder, sorted, and the other files; hidden files are in neither list."""
+    """Returns the images below a folder, sorted, and the other files; hidden files are in neither list."""
     images: list[Path] = []
     others: list[Path] = []
     for place, folders, names in os.walk(root):

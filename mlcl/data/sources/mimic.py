@@ -61,27 +61,27 @@ def icd9_procedure(code: str) -> str:
 
 
 def icd9_diagnosis_chapter(code: str) -> str:
-    """The chapter of a diagnosis code such as 428.0, by its range ("390-459")."""
+    """Returns the chapter of a diagnosis code such as 428.0, by its range ("390-459")."""
     return _chapter_of(code.partition(".")[0], ICD9_DIAGNOSIS_CHAPTERS)
 
 
 def icd9_procedure_chapter(code: str) -> str:
-    """The chapter of a procedure code such as 38.93 ("procedures 35-39")."""
+    """Returns the chapter of a procedure code such as 38.93 ("procedures 35-39")."""
     return f"procedures {_chapter_of(code.partition('.')[0], ICD9_PROCEDURE_CHAPTERS)}"
 
 
 def icd10_diagnosis_chapter(code: str) -> str:
-    """The chapter of a diagnosis code such as I2510, by its range ("I00-I99")."""
+    """Returns the chapter of a diagnosis code such as I2510, by its range ("I00-I99")."""
     return _chapter_of(code[:3], ICD10_DIAGNOSIS_CHAPTERS)
 
 
 def icd10_procedure_section(code: str) -> str:
-    """The section of an ICD-10-PCS code, which is its first character ("procedures 0" is surgery)."""
+    """Returns the section of an ICD-10-PCS code, which is its first character ("procedures 0" is surgery)."""
     return f"procedures {code[0]}"
 
 
 def _chapter_of(category: str, chapters: str) -> str:
-    """The range ("first-last", or one category) in which a category lies as text, else "other"."""
+    """Returns the range ("first-last", or one category) in which a category lies as text, else "other"."""
     for chapter in chapters.split():
         first, _, last = chapter.partition("-")
         if len(category) == len(first) and first <= category <= (last or first):
@@ -99,7 +99,7 @@ COUNTED = ("train", "validation", "test", "codes", "codes a row")
 
 
 def _names(*names: str) -> tuple[str, ...]:
-    """The names that a file may have, with or without `.gz`."""
+    """Returns the names that a file may have, with or without `.gz`."""
     return tuple(f"{name}.csv{end}" for name in names for end in (".gz", ""))
 
 
@@ -127,7 +127,7 @@ TOP_50 = """
 
 
 def state_3(options: clinical.ClinicalOptions) -> list[Any]:
-    """Plain data that changes when one of the files of MIMIC-III does."""
+    """Returns plain data that changes when one of the files of MIMIC-III does."""
     return [RELEASE_3.state(options), *_lists_3(options).state()]
 
 
@@ -195,7 +195,7 @@ class Mimic4Options(clinical.ClinicalOptions):
 
 
 def state_4(options: Mimic4Options) -> list[Any]:
-    """Plain data that changes when one of the files of MIMIC-IV does."""
+    """Returns plain data that changes when one of the files of MIMIC-IV does."""
     note_folder = options.notes or options.path
     with RELEASE_4.open(options.path) as tables, NOTE_RELEASE_4.open(note_folder) as notes:
         return [tables.state(), notes.state(), *_lists_4(options).state()]

@@ -88,7 +88,7 @@ def _check_enough(stories: int, options: Options) -> None:
 
 
 def _topics(files: Distribution) -> dict[str, list[str]]:
-    """The topics of each story, in the order of the file."""
+    """Returns the topics of each story, in the order of the file."""
     topics: dict[str, list[str]] = {}
     for line, text in files.lines(*TOPICS, encoding="latin-1"):
         fields = text.split()

@@ -66,7 +66,7 @@ class CsvOptions(TextFileOptions):
 
 
 def state(options: TableOptions) -> list[Any]:
-    """Plain data that changes when one of the files does. Raises UserError for a file that is missing."""
+    """Returns plain data that changes when one of the files does. Raises UserError for a missing file."""
     files = [("path", path) for path in options.path]
     for name, label in options.labels.items():
         if isinstance(label, HierarchyOf) and label.parents is not None:

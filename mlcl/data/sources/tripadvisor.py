@@ -52,7 +52,7 @@ class Fields(NamedTuple):
 
 
 def state(options: reviews.ReviewOptions) -> str:
-    """A hash of the names, sizes and times of change of all files."""
+    """Returns a hash of the names, sizes and times of change of all files."""
     return hash_of_files(options.path, hotels(options.path))
 
 
@@ -65,7 +65,7 @@ def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> N
 
 
 def hotels(path: Path) -> list[Path]:
-    """The `.dat` files of hotels at any depth, or else `.json` files, sorted. Raises UserError for none."""
+    """Returns the hotels' `.dat` files at any depth, or else `.json` files. Raises UserError for none."""
     root = path.resolve()
     for pattern in ("hotel_*.dat", "*.json"):
         files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]

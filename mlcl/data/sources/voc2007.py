@@ -67,7 +67,7 @@ def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
 
 
 def _sets(files: Distribution) -> dict[str, list[str]]:
-    """The images of each set. Raises UserError for an image that is listed twice."""
+    """Returns the images of each set. Raises UserError for an image that is listed twice."""
     sets: dict[str, list[str]] = {name: [] for name in SETS}
     seen: dict[str, str] = {}
     for name, images in sets.items():

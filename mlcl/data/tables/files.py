@@ -62,7 +62,7 @@ class TableFile:
         return self.read(list(dict.fromkeys(self.columns if columns is None else columns)))
 
     def frame(self, columns: Iterable[str], rows: int | None = None) -> Frame:
-        """The first `rows` rows, or a few more, as one frame; by default all rows."""
+        """Returns the first `rows` rows, or a few more, as one frame; by default all rows."""
         wanted = list(dict.fromkeys(columns))
         found = list(islice(self.chunks(wanted), None if rows is None else -(-rows // ROWS_AT_ONCE)))
         return pd.concat(found) if found else Frame(columns=wanted, dtype=object)
@@ -76,7 +76,7 @@ class TableFile:
 
 
 def suffix_of(path: Path) -> str:
-    """The suffix of a file in lower case; a final `.gz` is ignored."""
+    """Returns the suffix of a file in lower case; a final `.gz` is ignored."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 

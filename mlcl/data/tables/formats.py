@@ -113,7 +113,7 @@ def parquet_table(path: Path, _dialect: files.Dialect) -> files.TableFile:
 
 
 def _class_names(metadata: Mapping[bytes, bytes]) -> dict[str, Sequence[str]]:
-    """The names of `ClassLabel` columns in the metadata that Hugging Face's datasets write."""
+    """Returns the names of `ClassLabel` columns in the metadata that Hugging Face's datasets write."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
         inner = {name: its.get("feature", its) for name, its in features.items() if isinstance(its, dict)}

@@ -50,16 +50,16 @@ class Labels:
     left_out: frozenset[int] = field(default_factory=frozenset)
 
     def space(self) -> LabelSpace:
-        """The label space of these labels; if classes are not given, it has those that occur, sorted."""
+        """Returns the label space of these labels, with the given classes or those that occur, sorted."""
         classes = self.classes or tuple(_sorted({name for row in self.names for name in row}))
         return LabelSpace(kind=self.kind, classes=classes, unknown=self.unknown is not None)
 
     def indices(self, space: LabelSpace) -> list[list[int]]:
-        """The class indices of every row."""
+        """Returns the class indices of every row."""
         return _indices(self.names, space)
 
     def only(self, rows: Sequence[int]) -> Labels:
-        """The labels of some of the rows."""
+        """Returns the labels of some of the rows."""
         unknown = None if self.unknown is None else [self.unknown[row] for row in rows]
         names = [self.names[row] for row in rows]
         return replace(self, names=names, unknown=unknown, left_out=frozenset())
@@ -254,5 +254,5 @@ def _odd_cells(column: CellColumn, notation: Notation, given: Sequence[str]) -> 
 
 
 def given_names(label: SingleColumn | MultiLabelColumn) -> tuple[str, ...]:
-    """The class names in the options, normalised in the way in which cells are read."""
+    """Returns the class names in the options, normalised in the way in which cells are read."""
     return tuple(map(text_of, label.classes or ()))

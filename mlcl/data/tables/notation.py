@@ -272,12 +272,12 @@ def path_sign(cells: Iterable[Cell]) -> str | None:
 
 
 def alone(cell: Cell) -> str | None:
-    """The text of a cell, or the item of a list with one item; None for other lists."""
+    """Returns the text of a cell, or the item of a list with one item; None for other lists."""
     return cell if isinstance(cell, str) else (cell[0] if len(cell) == 1 else None)
 
 
 def form_of(label: str) -> str:
-    """A key that spellings of a label share: small letters, single spaces, no quotes or brackets."""
+    """Returns a key that spellings of a label share: small letters, single spaces, no quotes or brackets."""
     if (number := number_of(label)) is not None:
         return f"{number:g}" if float(f"{number:g}") == number else repr(number)
     return " ".join(label.casefold().split()).strip("'\"[]{}() ")

@@ -134,7 +134,7 @@ def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> Column
 
 
 def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole | None:
-    """The role of a column of texts, images or vectors; None for any other one."""
+    """Returns the role of a column of texts, images or vectors; None for any other one."""
     there = [value for value in values if value is not None and value == value]
     first = next(iter(there), None)
     if isinstance(first, dict | bytes):

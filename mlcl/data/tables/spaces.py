@@ -43,11 +43,11 @@ class Ratings:
     values: Sequence[list[float]]
 
     def space(self) -> LabelSpace:
-        """The label space of these ratings, of kind `aspects`."""
+        """Returns the label space of these ratings, of kind `aspects`."""
         return LabelSpace(kind="aspects", aspects=self.aspects, scale=self.scale)
 
     def only(self, rows: Sequence[int]) -> Ratings:
-        """The ratings of some of the rows."""
+        """Returns the ratings of some of the rows."""
         return replace(self, values=[self.values[row] for row in rows])
 
     def columns(self, name: str, _space: LabelSpace) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def spaces_of(
 
 
 def _levels(label: object, columns: Mapping[str, Labels | Ratings]) -> dict[str, Labels]:
-    """The labels of a hierarchy's levels, coarse first; empty for any other label space."""
+    """Returns the labels of a hierarchy's levels, coarse first; empty for any other label space."""
     its = {level: columns[level] for level in label.levels} if isinstance(label, HierarchyOf) else {}
     return {level: labels for level, labels in its.items() if isinstance(labels, Labels)}
 
@@ -238,7 +238,7 @@ def _states(
 
 
 def state_of(text: str) -> int | None:
-    """The state of a cell of a column of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for any other text."""
+    """Returns the state of a cell of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for other texts."""
     if text in MISSING:
         return BLANK
     if text.lower() in FLAGS:

@@ -30,7 +30,7 @@ def nmi(rows: EmbeddedRows) -> float:
 
 
 def ari(rows: EmbeddedRows) -> float:
-    """The adjusted Rand index of clusters and classes, 0 for chance and 1 if equal; NaN without rows."""
+    """Returns the adjusted Rand index of clusters and classes: 0 by chance, 1 if equal; NaN without rows."""
     if not len(rows.labels):
         return float("nan")
     from sklearn.metrics import adjusted_rand_score
@@ -59,7 +59,7 @@ def average_precision_at(k: int) -> EmbeddingMetric:
 
 
 def recall_at(k: int) -> EmbeddingMetric:
-    """The metric `retrieval_recall_at_<k>`: (g_q1 + ... + g_qk) / (g*_q1 + ... + g*_qk).
+    """Returns the metric `retrieval_recall_at_<k>`: (g_q1 + ... + g_qk) / (g*_q1 + ... + g*_qk).
 
     If every row has one label, this is the number of relevant items among the k nearest / min(k, number of
     relevant items).

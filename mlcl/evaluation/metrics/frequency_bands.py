@@ -9,7 +9,7 @@ SOURCE = "bands as Liu et al. 2019, Large-scale long-tailed recognition"
 
 
 def f1_of_band(band: str, average: str) -> Metric:
-    """The metric `<band>_<average>_f1`: F1 over the labels or classes of the band.
+    """Returns the metric `<band>_<average>_f1`: F1 over the labels or classes of the band.
 
     The macro average is over all labels of the band, or over the classes of the band that at least one row
     has. It is NaN if the band has no label, or no row has a class of the band.

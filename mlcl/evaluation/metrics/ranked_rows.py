@@ -17,7 +17,7 @@ from mlcl.evaluation.tasks import Array
 
 
 def precision_at(k: int) -> Metric:
-    """The metric `precision_at_<k>`: the fraction of a row's k most probable labels that are right.
+    """Returns the metric `precision_at_<k>`: the fraction of a row's k most probable labels that are right.
 
     Of equally probable labels the lower one comes first. The value is NaN if no row has k known labels.
     """

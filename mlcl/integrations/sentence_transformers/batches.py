@@ -24,7 +24,7 @@ class LabelCollator(BaseDataCollator):
     paths. The trainer gives prompts and a router mapping to its own collator alone: pass them here.
 
     Raises:
-        ValueError: As `LabelNumbers` does.
+        ValueError: `LabelNumbers` refuses the labels or the arguments.
 
     Example:
         >>> collator = LabelCollator(model.preprocess, classes=["music", "sport"])
@@ -76,7 +76,7 @@ class LabelBatches(DefaultBatchSampler):
     compares the rows of all of them.
 
     Raises:
-        ValueError: If the data set has no label column, and as `sampler_labels` and `LabelBatchSampler` do.
+        ValueError: The data set has no label column, or `sampler_labels` or `LabelBatchSampler` refuses it.
     """
 
     def __init__(

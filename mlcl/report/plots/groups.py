@@ -94,14 +94,14 @@ def _index(name: str, classes: Sequence[str]) -> int:
 
 
 def _frequent(class_N: Array, n_classes: int) -> list[int]:
-    """The classes that occur, most frequent first; equally frequent ones in their order."""
+    """Returns the classes that occur, most frequent first; equally frequent ones in their order."""
     count_C = np.bincount(class_N[class_N >= 0], minlength=n_classes)
     order = np.argsort(-count_C, kind="stable")
     return [int(c) for c in order if count_C[c]]
 
 
 def _relatives(class_N: Array, parent_C: Array) -> list[int]:
-    """Up to `HANDFUL` frequent classes: those of the largest superclass, then those of others."""
+    """Returns up to `HANDFUL` frequent classes: those of the largest superclass, then those of others."""
     occurring = _frequent(class_N, len(parent_C))
     known_N = class_N[class_N >= 0]
     largest = np.bincount(parent_C[known_N][parent_C[known_N] >= 0], minlength=1).argmax()
@@ -114,7 +114,7 @@ def _relatives(class_N: Array, parent_C: Array) -> list[int]:
 def _by_class(
     class_N: Array, chosen: Sequence[int], names: Sequence[str], colours: Sequence[int] | None = None
 ) -> tuple[RowGroup, ...]:
-    """A group for each of the classes `chosen`; by default each has a colour of its own."""
+    """Returns a group for each of the classes `chosen`; by default each has a colour of its own."""
     return tuple(
         RowGroup(names[c], colour, np.flatnonzero(class_N == c))
         for c, colour in zip(chosen, colours or range(len(chosen)), strict=True)

@@ -158,7 +158,7 @@ def _line(name: str, scores: KnnScores, axis: str, split: str) -> pd.DataFrame:
 
 
 def _marks(name: str, axis: str, rows: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """A series with the validation and test metric of these points of the grid."""
+    """Returns a series with the validation and test metric of these points of the grid."""
     points = pd.concat([each.assign(value=each[split]) for split in SPLITS for each in rows])
     points = points.dropna(subset="value")
     return series(name, points[axis], points["value"], texts=_texts(points))
@@ -226,7 +226,7 @@ def standard_error(scores: list[KnnScores]) -> float:
 
 
 def _plane(scores: KnnScores, metric: str, error: float) -> pd.DataFrame:
-    """The grid's points at the best tau: k, lambda, the metric, and whether it is `near` or the `best`.
+    """Returns the grid's points at the best tau, with k, lambda, the metric, and flags `near` and `best`.
 
     A point is near if its metric is at most `error` from that of the best.
     """

@@ -219,7 +219,7 @@ def _counted(count: int, what: str, or_more: bool) -> str:
 
 
 def _depth(train: Split, split: Split, levels: Sequence[str], row: int) -> Array:
-    """The number (N,) of the finest level at which each training row has the class of the row; 0 for none."""
+    """Returns the number (N,) of the finest level at which training rows have the class of `row`, or 0."""
     depth_N = np.zeros(len(train), dtype=np.int64)
     for number, level in enumerate(levels, start=1):
         class_N, own = _classes(train.labels(level)), _classes(split.labels(level))[row]

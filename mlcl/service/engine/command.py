@@ -243,10 +243,11 @@ def open_command(
         find: Returns the folder to resume, or a new one; called under a lock that keeps other commands of
             this name from starting.
         count: Returns the largest number of trainings to run; if it is 0, Ray is not started.
-        strict_code: Raises UserError if the last command ran other code; otherwise this is announced only.
+        strict_code: Whether to raise UserError if the last command ran other code, instead of announcing it.
 
     Raises:
-        UserError: Before any training has been started.
+        UserError: The store does not answer, another command holds the lock, or no training fits into Ray. It
+            is raised before any training is started.
     """
     watch, notified = steady(watch), resolve_target(subject.job.tracking.notify)
 

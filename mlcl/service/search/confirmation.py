@@ -38,7 +38,7 @@ class Candidate:
 
 
 def best_candidate(trial: Entry) -> Candidate:
-    """Returns the setting of a trial as the best one found."""
+    """Returns the setting of a trial as a candidate with the label `best found`."""
     job, name = load_job(trial.job), trial.label
     return Candidate(_key(job), name, (f"best found ({name})",), job, dict(trial.settings), trial=name)
 

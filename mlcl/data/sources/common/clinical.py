@@ -72,7 +72,7 @@ class Codes:
                     self.chapter[code] = table.chapter(code)
 
     def most_frequent(self, admissions: Iterable[str], count: int) -> frozenset[str]:
-        """The codes that most of these admissions have; equally frequent ones in the order of their texts."""
+        """Returns the `count` codes that most of these admissions have; ties are broken alphabetically."""
         seen = Counter(code for admission in admissions for code in set(self.of.get(admission, ())))
         return frozenset(sorted(seen, key=lambda code: (-seen[code], code))[:count])
 
@@ -99,7 +99,7 @@ def notes_dataset(
     name: str,
     published: Mapping[str, float],
 ) -> NewDataset:
-    """The data set of notes with codes, its rows by admission id.
+    """Returns the data set of notes with codes, its rows by admission id.
 
     Args:
         options: The options of the source.
@@ -186,7 +186,7 @@ class Lists:
         self._title = title
 
     def state(self) -> list[Any]:
-        """Plain data that changes when one of the lists does; empty if the splits are seeded."""
+        """Returns plain data that changes when one of the lists does; empty if the splits are seeded."""
         if self._path == "seeded":
             return []
         with self._open() as files:

@@ -47,7 +47,7 @@ class DistributionOptions(Section):
     check_counts: bool = Field(True, description="compare with the published counts")
 
     def compare(self, published: Mapping[str, float], found: Mapping[str, float]) -> None:
-        """Compares counts where `check_counts` is set. Raises UserError as `compare_counts` does."""
+        """Compares counts where `check_counts` is set. Raises UserError for a difference."""
         if self.check_counts:
             compare_counts(self.path, published, found)
 
@@ -219,7 +219,7 @@ class Distribution:
             raise self.error(name, "not valid JSON", error) from None
 
     def file(self, *names: str) -> Path:
-        """The path of the first of several names for which there is a file, for messages."""
+        """Returns the path of the first of several names for which there is a file, for messages."""
         return self.path / (self._base + (self.first(*names) or names[0]))
 
     def error(
@@ -265,7 +265,7 @@ class Release:
         return Distribution(path, self.title, self.expected)
 
     def state(self, options: DistributionOptions) -> list[Any]:
-        """Plain data that changes when one of the files does."""
+        """Returns plain data that changes when one of the files does."""
         with self.open(options.path) as files:
             return files.state(*self.more(files))
 

@@ -57,7 +57,7 @@ class ReviewSet(NamedTuple):
     neutral: tuple[float, float]
 
     def spaces(self) -> dict[str, LabelSpace]:
-        """The label spaces `rating`, the ratings as written, and `sentiment`, the ratings as sentiments."""
+        """Returns the label spaces: `rating` for the ratings, and `sentiment` for their sentiments."""
         scales = {"sentiment": SENTIMENTS, "rating": self.scale}
         return {
             name: LabelSpace(kind="aspects", aspects=self.aspects, scale=scale)
