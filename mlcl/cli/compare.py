@@ -75,7 +75,7 @@ def compare(
 
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """Returns the test metrics of a training without each block of rows; empty if its folder is not here."""
+    """Returns the test metrics of a training without each block of rows; empty without its folder."""
     tested = [name for name in names if "test/" in name]
     if not tested or not folder.is_dir():
         return {}

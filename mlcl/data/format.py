@@ -32,7 +32,7 @@ SpaceName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 
 class LabelSpace(Section):
-    """One way to label a row.
+    """A label space: the kind of labels that rows have in it, and the possible labels.
 
     `single`: one of `classes`. `multi_label`: any number of `classes`. `aspects`: one rating on `scale` for
     each of `aspects`, 0 for missing. `hierarchy`: the spaces `levels`, coarse to fine, all single or all

@@ -193,10 +193,10 @@ class _Query:
         return np.array(list(self._values(grid))).reshape(shape).transpose(2, 1, 3, 0)
 
     def candidates(self, grid: Grid, value_KGT: Array) -> list[Setting]:
-        """Returns the settings whose predicted labels are chosen exactly and compared.
+        """Returns the settings for which thresholds are chosen exactly, to find the best of them.
 
-        This is the best setting alone, unless the values come from rounded probabilities. Otherwise the model
-        alone comes first, and then the smallest k.
+        Unless `values` come from rounded probabilities, there is one: the best. Otherwise there are the best
+        lambda of up to `FINALISTS` pairs of k and temperature, smallest k first, after the model alone.
         """
         signed_KGT = np.where(np.isnan(value_KGT), -np.inf, self._sign * value_KGT)
         if not np.isfinite(signed_KGT).any():

@@ -16,9 +16,9 @@ from mlcl.losses import tiling
 from mlcl.losses.relations import LabelCounts
 
 FEW = 256
-"""The largest number of labels of which a tile's table has all.
+"""The largest number of labels for which the table of a tile has a column for every label.
 
-If there are more, the table has only labels that occur both in the rows and in the columns of the tile.
+With more labels, the table has only those that occur both in the rows and in the columns of the tile.
 """
 
 

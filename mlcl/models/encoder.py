@@ -28,8 +28,8 @@ GIVEN = {
     "label_graph_LL": "label rows",
     "input_columns": "frozen inputs",
 }
-"""Parameters that `build` may have besides the section's keys and `network`, with what a data set then needs,
-for error messages."""
+"""Parameters that `build` may have besides the section's keys and `network`. The values name, for error
+messages, what a data set must have."""
 
 
 InputName = Literal["tfidf", "transformer", "image", "column"]

@@ -135,7 +135,7 @@ def cheapest_decider(
 
 
 def _enough(half: Callable[[str, float], float], what: str, now: int, target: float) -> int | None:
-    """Returns the smallest number above `now` that narrows the interval enough; None if `now * MOST` is too few."""
+    """Returns the smallest number above `now` that narrows the interval enough; None above `now * MOST`."""
     low, high = now, now * MOST
     if half(what, high / now) > target:
         return None

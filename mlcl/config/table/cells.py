@@ -125,8 +125,12 @@ def cells_of(
 def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
     """Returns the seeds of a cell.
 
-    A baseline in a column with tuned cells gets the fresh seeds of `beside`, the search of one of them, so
-    that their runs can be paired.
+    Args:
+        tune: The search of the cell, None if it has none.
+        beside: The search of a tuned cell in the same column, None if there is none. A cell without a search
+            gets the fresh seeds of this search, so that the runs of both can be paired.
+        asked: The number of seeds that the user asks for, if any.
+        count: The number of seeds of the table.
     """
     if tune is None and beside is not None:
         return fresh_seeds_of(0, beside.searches, asked or beside.seeds or count)

@@ -11,8 +11,8 @@ are kept; `unlabelled=drop` leaves them out. The labels of COCO's own test image
 `split=official`: val is test, and a seeded share of train is held out for validation. `split=paper`: train
 is for training and val is halved by a seeded hash into validation and test, as the 82.0k / 20.2k / 20.2k of
 Similarity-Dissimilarity (Table 3) suggest; which half is which is not published. Half of all 40,504 images of
-val is 20,252, and 82,081 images of train have a box: by our reading the paper dropped the others in train
-alone. Here they are kept or dropped in both.
+val is 20,252, and 82,081 images of train have a box: by our reading the paper dropped images without a box in
+train alone. Here they are kept or dropped in both sets.
 """
 
 from __future__ import annotations

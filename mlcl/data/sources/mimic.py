@@ -6,21 +6,22 @@ of the Similarity-Dissimilarity paper. The lists of admission ids of the splits 
 
 `mimic3` reads NOTEEVENTS, DIAGNOSES_ICD and PROCEDURES_ICD. Its splits are the lists of Mullenbach et al.
 (2018), which their project CAML publishes: `{train,dev,test}_{full,50}_hadm_ids.csv`, one id a line. CAML
-itself counts 8,922 codes: over all three splits, and with procedure codes read as numbers, which loses their
-leading zeros and merges some. Read that way, 8,686 of them have a training row; read as text, as here, a few
-more differ. So the paper's 8,692 are, by our reading, the codes with a training row. For CAML's cleaning of
-the text see `clean_text`. A listed admission without a code stays, with no label, as in CAML's own files.
+counts 8,922 codes in all three splits together. It reads procedure codes as numbers, which loses leading
+zeros and makes some codes equal; 8,686 of its codes have a training row. Read as text, as here, a few more
+codes are distinct. By our reading the paper's 8,692 are therefore the codes with a training row. For CAML's
+cleaning of the text see `clean_text`. Listed admissions without a code are kept without labels, as in CAML's
+files.
 
-`mimic4` reads hosp/diagnoses_icd and hosp/procedures_icd of MIMIC-IV and note/discharge of MIMIC-IV-Note,
-also without these folders. MIMIC-IV-Note is a distribution of its own: `notes` is its folder if it is not in
-that of MIMIC-IV. An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 codes get their dot back;
-ICD-10 codes stay as the tables write them, as in the published sets. The splits are the lists of Nguyen et
-al. (2023), which their project MIMIC-IV-ICD publishes with the fifty codes of `codes: 50`. The paper's
-numbers of codes are, by our reading, those with a training row.
+`mimic4` reads hosp/diagnoses_icd and hosp/procedures_icd of MIMIC-IV and note/discharge of MIMIC-IV-Note; the
+files need not be in the folders hosp and note. MIMIC-IV-Note is distributed separately: the option `notes` is
+its folder if that differs from MIMIC-IV's. An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 codes
+are written with their dot, ICD-10 codes without it, as in the published sets. The splits are the lists of
+Nguyen et al. (2023), which their project MIMIC-IV-ICD publishes with the fifty codes of `codes: 50`. The
+paper's numbers of codes are, by our reading, those with a training row.
 
-All tables leave the dot of a code out. Without it diagnosis 0117 (011.7) and procedure 0117 (01.17) of
-ICD-9-CM look alike. A procedure code that was once read as a number has lost its leading zeros, and nothing
-brings them back: 117 may be 01.17 or 11.7. So codes are read as text.
+The tables have codes without their dot, so that diagnosis 011.7 and procedure 01.17 of ICD-9-CM are both
+written 0117. Codes are read as text: a procedure code that is read as a number loses its leading zeros, after
+which 117 may be 01.17 or 11.7.
 """
 
 from __future__ import annotations

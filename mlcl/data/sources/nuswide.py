@@ -7,7 +7,8 @@ downloaded here.
 
 The lists separate folders by a backslash. `Groundtruth/TrainTestLabels` is not read: line 78,372 of its
 `Labels_lake_Train.txt` is -1130179, and `AllLabels` says the same without the fault. Many images have been
-deleted at Flickr, so copies differ in which files they have: `missing=skip` leaves those out.
+deleted at Flickr, so that copies of the data set have different files: `missing=skip` leaves out images
+without a file.
 
 60,301 images have no concept; Similarity-Dissimilarity leaves them out, and so does `unlabelled=drop`, the
 default.

@@ -2,8 +2,8 @@
 
 The distribution of D. D. Lewis: `reut2-000.sgm` to `reut2-021.sgm`, 21,578 stories. The files are SGML that
 no XML reader takes: Latin-1, references to control characters (`&#3;`), which are dropped, and free text
-between tags. A text is the title, a line break and the body, or what there is of them: a story of TYPE BRIEF
-has placeholder words outside the tags for a body, and one of TYPE UNPROC has no tags and is read whole.
+between tags. A text is the title, a line break and the body, or only one of them. A story of TYPE BRIEF has
+placeholder words instead of a body, outside the tags; a story of TYPE UNPROC has no tags and is read whole.
 
 ModApte trains on the stories with LEWISSPLIT TRAIN and TOPICS YES and tests on TEST and YES. Of the topics,
 the 90 stay that occur in both, and of the stories those that have one of them: 7,770 and 3,019. Validation is

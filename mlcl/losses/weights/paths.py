@@ -77,7 +77,10 @@ class OnePath(Paths):
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The groups on the device that compares them; a row in no group has a unique negative number."""
+        """The group (H, B) of each row at each level, on the device of the embeddings.
+
+        A row without a group gets a negative number that no other row has, so that it equals no other row.
+        """
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
         return sent(keys_HB, self._ranks.device or keys_HB.device)

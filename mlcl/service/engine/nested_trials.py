@@ -131,7 +131,10 @@ class NestedTrials(TrainingStore):
         return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
 
     def open_all(self) -> None:
-        """Starts the logs that are in the ledger only because an earlier command was killed."""
+        """Starts the logs that trainings and confirmations of the ledger lack because a command was killed.
+
+        Confirmations that have ended are then closed in their logs.
+        """
         for confirmation in self._ledger.confirmations.values():
             if self._is_here(confirmation):
                 self.open_confirmation(confirmation)
@@ -141,7 +144,7 @@ class NestedTrials(TrainingStore):
             self.open(entry)
 
     def close_all(self) -> None:
-        """Writes the ends of all trainings to their logs that lack them because a command was killed."""
+        """Writes the end of each training to its log, if the log lacks it because a command was killed."""
         for entry in self._entries():
             self.close(entry, entry.last_end)
 

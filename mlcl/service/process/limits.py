@@ -13,8 +13,8 @@ import psutil
 LOADED = 5 * 2**30
 """Bytes of address space that a command takes after it has loaded PyTorch and, if needed, Ray.
 
-Measured on 2 cores by trying limits: `doctor` loads with 3.7 GiB and breaks off with 3.6, by a segmentation
-fault; a sweep loads with 4.3 and breaks off with 3.7. The rest is for the threads of further cores.
+Measured on 2 cores by trying limits: `doctor` loads with 3.7 GiB and crashes with 3.6, by a segmentation
+fault; a sweep loads with 4.3 and crashes with 3.7. The remaining bytes are for the threads of further cores.
 """
 ADDRESSES = 32 * 2**30
 """Bytes of address space that suffice for Ray and PyTorch, which reserve far more than they use."""

@@ -42,9 +42,9 @@ SHOWN: dict[str, Any] = {
     **dict.fromkeys(("tune", "ranks", "models", "clean"), True),
     **{name: {"__all__": {"tune", "columns"}} for name in ("rows", "columns", "scales")},
 }
-"""Keys of a table file that its identity leaves out, as an argument of Pydantic's `exclude`.
+"""Keys of a table file that its identity does not contain, for the argument `exclude` of Pydantic.
 
-Those that change what is trained are part of the identity through the cells.
+Their effects on trainings are part of the identity, since it contains the cells.
 """
 
 

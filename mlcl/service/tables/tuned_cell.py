@@ -74,7 +74,11 @@ class TunedCell:
         self._searches = self._planned([own] * plan.searches)
 
     def _planned(self, controls: Sequence[Mapping[str, Any] | None]) -> list[SearchPlan]:
-        """Returns one search per element: with values of that job of the control, or as written for None."""
+        """Returns the searches of the cell, one for each element of `controls`.
+
+        An element is the picked job of the control whose values a search uses, or None for a search that uses
+        the cell's job unchanged.
+        """
         return [self._search(number, job) for number, job in enumerate(controls, start=1)]
 
     def _search(self, number: int, control: Mapping[str, Any] | None) -> SearchPlan:
