@@ -39,7 +39,7 @@ T = TypeVar("T")
 def disable_compile(function: Callable[P, T]) -> Callable[P, T]:
     """Runs the function uncompiled within a compiled model: the engine's buffers cannot be traced.
 
-    `torch.compiler.disable` as a decorator would do, but would import the compiler with the losses.
+    The decorator `torch.compiler.disable` does this too, but imports the compiler together with the losses.
     """
 
     @functools.wraps(function)

@@ -34,7 +34,7 @@ class LabelBatchSampler(Sampler[list[int]]):
         seed: The seed of all epochs.
         drop_last: Whether a smaller last batch is left out.
         rank: The number of this process; by default that of torch.distributed, if it is initialised.
-        world_size: The number of processes, likewise.
+        world_size: The number of processes; by default that of torch.distributed, if it is initialised.
 
     Raises:
         ValueError: For labels of several kinds, paths of different lengths, an unknown order, and a batch

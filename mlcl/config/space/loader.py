@@ -85,7 +85,7 @@ def _total(value: Any) -> tuple[float, float]:
 
 
 def _term(wanted: Any) -> Term:
-    """Returns a condition without its key."""
+    """Parses the value, list of values or bounds that a condition has for a key. The term's key is empty."""
     if isinstance(wanted, Mapping):
         if not wanted or set(wanted) - _BOUNDS or not all(map(_is_number, wanted.values())):
             _refuse("is no condition", "a value, [values], {above: x}, {below: x} or both")

@@ -25,7 +25,7 @@ from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
-"""Suffixes of images: such a file that cannot be decoded is an error."""
+"""Suffixes of images. A file with such a suffix that cannot be decoded is an error."""
 UNLABELLED = {"pred", "predict", "prediction", "unlabeled", "unlabelled"}
 """Words in the name of a folder whose images have no class."""
 

@@ -238,7 +238,7 @@ def _states(
 
 
 def state_of(text: str) -> int | None:
-    """Returns the state of a cell of 0 and 1: 1, ABSENT, BLANK or UNCERTAIN; None for other texts."""
+    """Parses a cell of a column of 0 and 1: returns 1, ABSENT, BLANK or UNCERTAIN; None for other texts."""
     if text in MISSING:
         return BLANK
     if text.lower() in FLAGS:

@@ -177,7 +177,7 @@ class SparseLinear(nn.Module):
         return y_BO
 
     def by_bag(self, rows: SparseRows) -> Tensor:
-        """Returns the same products by PyTorch's own functions, on any device."""
+        """Computes the products of `forward` by functions of PyTorch alone, on any device."""
         known_E = rows.column_E < len(self.weight_FO)
         return _sums(SparseRows(rows.column_E * known_E, rows.value_E * known_E, rows.offset), self.weight_FO)
 

@@ -1,6 +1,6 @@
 """Closes trainings, runs, sweeps and tables that killed commands left RUNNING.
 
-Every command that trains does so first, and `mlcl doctor` does so, too.
+Every command that trains does this first, and `mlcl doctor` does it, too.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings in which each value that equals the flat job's up to rounding is the job's own."""
+    """Returns settings with the flat job's values in place of values that equal them up to rounding."""
     return {key: job[key] if _is_close(job.get(key), value) else value for key, value in settings.items()}
 
 

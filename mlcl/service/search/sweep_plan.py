@@ -169,10 +169,10 @@ def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
 
 
 def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
-    """Returns the plan, with `knn_races` set if it has post-hoc keys and its best trials race.
+    """Returns the plan, with `knn_races` set if it has post-hoc keys and its best trials enter a race.
 
-    A sweep that exists already keeps its way of scoring. Raises UserError if that needs races, and the plan
-    has fresh seeds but no seeds for a race.
+    For a sweep that exists already, `knn_races` is set as in its first command. Raises UserError if it is set
+    then, and the plan has fresh seeds but no seeds for a race.
     """
     if plan.space.multi or not plan.posthoc:
         return plan

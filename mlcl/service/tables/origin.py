@@ -98,7 +98,7 @@ def rows_seen(job: JobConfig, seed_keys: Sequence[str], fingerprint: str) -> str
 def without_empty(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the tree without None, empty sections and empty lists.
 
-    A key that a later mlcl adds with such a default therefore changes no hash.
+    A key that a later mlcl adds with an empty default therefore changes no hash.
     """
     inside = {key: without_empty(value) if isinstance(value, dict) else value for key, value in tree.items()}
     return {key: value for key, value in inside.items() if value not in (None, {}, [], ())}
