@@ -1,4 +1,4 @@
-"""Tables in memory as files of a home: pandas frames, data sets of Hugging Face, mappings of columns."""
+"""Writes tables in memory to files of a home: pandas frames, Hugging Face data sets, mappings of columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """All uses of MLflow's private interfaces, written for MLflow 3.17: check them when MLflow is upgraded.
 
-Two more are `shared_view.py`, with the views of MLflow's pages, and `mlcl/results/stores.py`, which reads
-MLflow's SQLite file without MLflow.
+Two other modules also depend on MLflow's version: `shared_view.py`, which writes views of MLflow's pages, and
+`mlcl/results/stores.py`, which reads MLflow's SQLite file without MLflow.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Ratings are 1 to 5 in halves, and a few are 0 for missing. Tabs in a text stand 
 A field may continue on further lines, and not every byte is UTF-8.
 
 MLCL maps whole stars to sentiments and does not say how half stars are mapped. By default they are rounded
-down: 4 and more is positive, 3 and 3.5 neutral, less negative.
-`half_stars: up` makes 3.5 positive and 2.5 neutral.
+down: ratings from 4 are positive, 3 and 3.5 neutral, and those below 3 negative. `half_stars: up` makes 3.5
+positive and 2.5 neutral.
 """
 
 from __future__ import annotations

@@ -143,9 +143,10 @@ class SetPairs:
         return forward_IJ, self._kept.index_select(0, index_J).index_select(1, index_I).T
 
     def _space(self) -> Tensor | None:
-        """Returns a buffer for the kernel K (V, U) of own rows with all rows.
+        """Returns a buffer for the K_uv (V, U) of own sets u with all sets v.
 
-        None if it would be large, and if it would lack entries of the transpose, which the gradient needs.
+        Returns None if the buffer would exceed `tiling.KEPT`, or if it would lack the K_vu that the gradient
+        needs: those of an asymmetric rule, if other processes have further sets.
         """
         shape = self._own, len(self._rows_U)
         if shape[0] * shape[1] > tiling.KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
