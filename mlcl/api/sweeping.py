@@ -30,7 +30,8 @@ class SweepOptions(TypedDict, total=False):
         baselines: Job files of baselines, which are searched with the same number of trials as the job.
         fitted: Whether scikit-learn's baselines that suit the data are trained on fresh seeds, too;
             default: True.
-        warm_start: The name or id of another sweep; its trials that lie in the space are reused.
+        warm_start: The name or id of another sweep. Trials of its first search that lie in the space are
+            reused.
         fresh: Whether to start a new sweep even if one of this name exists; default: False.
         cpus: The number of CPUs of each training; default: 1.
         gpus: The number of GPUs of each training, which may be a fraction; default: 1 if there are GPUs.

@@ -29,7 +29,7 @@ def log_id(owner: str, key: str) -> str:
 
 
 def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
-    """Writes the mean metrics over a confirmation's seeds and its state. A repeated call changes nothing."""
+    """Writes a confirmation's state and, if it is complete, its mean metrics over seeds; can be repeated."""
     state, reason = ledger.confirmation_states[key]
     if (log.state, log.reason) == (state, reason):
         return

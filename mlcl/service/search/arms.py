@@ -34,8 +34,8 @@ class SearchPlan:
         number: The number of the search in its arm, from 1.
         plan: The plan with the job and the space of this search; labels of trials begin with its name.
         scope: The name of the search in the ledger, empty for the first search of the swept job.
-        is_searched: Whether it has trials. A job that has no key of the space has none: it is trained as
-            written on the fresh seeds.
+        is_searched: Whether the search has trials. Without trials, the job is trained as written on the fresh
+            seeds, see `_searches_of`.
     """
 
     arm: str
@@ -90,9 +90,11 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 
 
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
-    """Returns the searches of a control or baseline; one without trials if its job has no key of the space.
+    """Returns the searches of a control or baseline.
 
-    A fitted baseline gets one fresh seed, since its result does not depend on the seed.
+    A fitted baseline, a job without a key of the space, and a job that equals the swept one are not searched:
+    they have one search without trials. A fitted baseline gets one fresh seed, since its result does not
+    depend on the seed.
     """
     own, space = plan.with_grid(job), shared_space(plan.space, job)
     seeds = plan.seeds if job.baseline is None else 1

@@ -63,7 +63,10 @@ def open_version(
 def _keep(
     plan: SweepPlan, ledger: Ledger, home: Path, warm: Iterable[str], scope: str
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
-    """Returns the earlier trials that fit the space and the reasons why the others do not, both by key."""
+    """Returns the earlier trials that fit the space, and the reasons why others do not, both by key.
+
+    They are the trials of this search, and those of the first search of each sweep in `warm`.
+    """
     kept: dict[str, EarlierTrial] = {}
     dropped: dict[str, str] = {}
     sources = {"": ledger.trials(scope=scope)}

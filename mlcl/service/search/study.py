@@ -106,8 +106,8 @@ def draw_trial(
         space: The space of `version`.
         version: The space version.
         trials: All trials of the version so far. An interrupted trial counts as running.
-        starts: The points of the first trials of a version, such as that of the job as written. A point that
-            an earlier trial has is skipped.
+        starts: The points of the first trials of a version, such as that of the job as written. A point of
+            a reused trial is skipped.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
     study = build_study(version, running, "draw", sampler=build_sampler(space.search))

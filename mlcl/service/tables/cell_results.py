@@ -175,7 +175,7 @@ class CellResults:
     def _metrics(self, cell: Cell, seed: int, folder: Path) -> Metrics:
         """Returns the metrics that a run wrote.
 
-        If the cell sets nearest neighbours of its own, their metrics are computed from stored embeddings.
+        If the cell sets k-NN parameters, the metrics of the neighbours are computed from stored embeddings.
         """
         try:
             tree = json.loads((folder / RESULT).read_text())
@@ -199,7 +199,7 @@ class CellResults:
 def _blocks(cell: Cell, folder: Path, metrics: Metrics) -> dict[str, tuple[float, ...]]:
     """Returns the cell's metrics with one block of test rows left out at a time, by metric.
 
-    Metrics of nearest neighbours are left out if the cell has other settings of them than the run.
+    Metrics of nearest neighbours are left out if the cell has other k-NN parameters than the run.
     """
     found = blocks_of(folder, [figure.metric for figure in cell.figures if figure.metric in metrics])
     return {name: its for name, its in found.items() if not (cell.neighbours and name.startswith("knn/"))}

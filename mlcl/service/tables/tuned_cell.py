@@ -112,7 +112,7 @@ class TunedCell:
         return self._follows
 
     def picks(self, ledger: Ledger) -> list[Candidate]:
-        """Returns the picked setting of each search; an empty list until all of them and races have ended."""
+        """Returns the picked setting of each search; an empty list until all trials and races have ended."""
         searches = self.searches(ledger)
         ended = all(each.ended >= each.search.plan.most for each in searches)
         found = [each.pick for each in searches] if ended else []
