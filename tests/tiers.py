@@ -112,6 +112,7 @@ FULL = (
     "training/test_give_back.py",
     "training/test_metric_groups.py",
     "training/test_micro.py",
+    "training/test_model_card.py",
     "training/test_patience.py",
     "training/test_rank_evaluation.py",
     "training/test_unknown_labels.py",

@@ -12,8 +12,9 @@ from mlflow.entities import Run
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked_folder
+from mlcl.results.model_evidence import model_evidence
 from mlcl.results.runs import GROUPS, Runs, kind
-from mlcl.results.stored import read_sweep
+from mlcl.results.stored import read_sweep, read_table
 from mlcl.results.sweep_arms import best_seed, best_setting
 from mlcl.results.sweep_result import SweepResult
 from mlcl.tracking import State, Tracker
@@ -72,7 +73,8 @@ def export_run(
         job = load_job(Path(scratch) / MODEL / JOB)
         job_data = JobData.of(job, tracker.home)
         with locked_folder(folder, tracker.home / MODELS):
-            index = write_export(folder, Path(scratch), job_data, _provenance(runs, run))
+            evidence = _evidence(runs, run)
+            index = write_export(folder, Path(scratch), job_data, _provenance(runs, run), evidence)
         registered = None
         if register is not None:
             registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
@@ -147,3 +149,17 @@ def _provenance(runs: Runs, run: Run) -> dict[str, str]:
     experiment = runs.tracker.client.get_experiment(run.info.experiment_id).name
     described = {name: run.data.tags[tag] for name, tag in TAGS.items() if tag in run.data.tags}
     return {"experiment": str(experiment), "run_id": str(run.info.run_id), **described}
+
+
+def _evidence(runs: Runs, run: Run) -> str:
+    """Returns what the run's sweep or table found on fresh seeds, as Markdown; empty for a run of its own."""
+    group: Run | None = run
+    while group is not None and kind(group) not in GROUPS:
+        group = runs.get(group.data.tags.get(Tag.PARENT, ""))
+    if group is None:
+        return ""
+    read = read_sweep if kind(group) == "sweep" else read_table
+    try:
+        return model_evidence(read(runs, group), str(run.info.run_id))
+    except UserError:  # it has stored no result yet: the run's own figures are all there is
+        return ""

@@ -175,16 +175,33 @@ def outcome_values(arm: Arm) -> Array:
     return values
 
 
-def row_variance(arms: tuple[Arm, Arm]) -> tuple[float, int]:
-    """Returns the part of the difference's variance that comes from test rows, and the number of blocks.
+def row_variance(arms: Sequence[Arm]) -> tuple[float, int]:
+    """Returns the part of a variance that comes from test rows, and the number of blocks.
+
+    It is the variance of the difference of two arms, or of the mean of one.
 
     Both are 0 where the trainings do not all have finite values for the same number of blocks.
     """
     lengths = {len(each.blocks) for arm in arms for search in arm.complete for each in search}
     if len(lengths) != 1 or min(lengths) < 2:
         return 0.0, 0
-    reference, treated = (
+    *reference, treated = (
         np.mean([np.mean([each.blocks for each in its], 0) for its in arm.complete], 0) for arm in arms
     )
-    difference = treated - reference
+    difference = treated - sum(reference)
     return (float(rows_variance(difference)), lengths.pop()) if np.isfinite(difference).all() else (0.0, 0)
+
+
+def mean_interval(arm: Arm, level: float) -> tuple[float, tuple[float, float] | None]:
+    """Returns the mean of an arm's metric, and its confidence interval over seeds and test rows.
+
+    With several searches the interval counts these, too. It is None where the variance is not known, as for a
+    single training. Raises ValueError where the arm has no finite value.
+    """
+    check_values((arm,), "value")
+    error, (rows, blocks) = arm_error(outcome_values(arm)), row_variance((arm,))
+    variances = np.array([float(error.variance), rows])
+    if not (np.isfinite(variances).all() and variances.sum() > 0):
+        return float(error.mean), None
+    half = float(half_width(variances, np.array([float(error.freedom), blocks - 1.0]), level))
+    return float(error.mean), (float(error.mean) - half, float(error.mean) + half)

@@ -19,8 +19,8 @@ from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import VERSIONS_TAG
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.export import Index
+from mlcl.training.export.card import describe
 from mlcl.training.export.model_index import INDEX
-from mlcl.training.export.model_writer import describe
 
 URI = re.compile(r"models:/(?P<name>[^@/]+)(@(?P<alias>[^@/]+)|/(?P<version>\d+))")
 ALIAS = re.compile(r"(?!(?i:latest|v\d+)$)[\w-]+")

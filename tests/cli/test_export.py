@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,9 +20,10 @@ from mlcl.config import Goal
 from mlcl.data import Dataset
 from mlcl.results.documents import document
 from mlcl.results.sweep_result import SweepResult
-from mlcl.results.training_result import TrainingResult
+from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.service.local.settings import read_secret
 from mlcl.service.run_job import run_job
+from mlcl.significance.roles import Role
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.pyfunc import find_model, log_model
 
@@ -107,6 +109,27 @@ def test_a_sweep_stands_for_its_best_trial(home, report, client, tmp_path):
         assert export(home, word, "--to", tmp_path / word, "--json")["run_id"] == report.mlflow_run_id
     assert "this sweep has no best trial" in refusal(home, "s2")
     assert "did you mean seek" in refusal(home, "seak")
+
+
+def test_the_card_of_a_sweeps_run_has_the_sweeps_figures_and_verdicts(home, tiny, client, tmp_path):
+    report = run(home, tiny, "train.seed=9", epochs=1)
+    own = TrainingResult("a", "", State.COMPLETE, seed=9, log=report.id)
+    other = replace(own, key="b", log="", seed=1, metrics={**report.metrics, "test/accuracy": 0.5})
+    seeds, score = (own, other), "val/accuracy"
+    heads = SettingResult(
+        "heads", ("best found",), State.COMPLETE, {}, seeds, "heads", Role.MODEL, arm="heads"
+    )
+    control = replace(heads, key="c", name="control", arm="control", role=Role.BASELINE | Role.CONTROL)
+    goals, settings = (Goal(score, "max"),), (heads, control)
+    sweep = SweepResult("s3", "told", State.COMPLETE, "", Path(), goals, score, "max", (), settings)
+    sweep_run = made(client, kind="sweep", id="s3", name="told", state="COMPLETE")
+    client.log_text(sweep_run, json.dumps(document(sweep)), "sweep.json")
+    client.set_tag(report.mlflow_run_id, "mlflow.parentRunId", sweep_run)
+    export(home, "told", "--to", tmp_path / "model")
+    text = (tmp_path / "model" / "README.md").read_text()
+    assert "best found of the sweep told, 2 seeds:" in text
+    assert "makes no difference" in text or "make no difference" in text
+    assert "| test/accuracy |" in text
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,15 @@ from mlcl._version import __version__
 from mlcl.config import JobConfig, job_hash
 from mlcl.config.space.search import default_mode
 from mlcl.data import class_parents
-from mlcl.data.format import plural
 from mlcl.data.images import MEAN, STD
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision
 from mlcl.files import new_folder
-from mlcl.markup import markdown, markdown_table
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
 from mlcl.training.embeddings import setting_of
+from mlcl.training.export.card import model_card
 from mlcl.training.export.model_index import (
     DATASTORE,
     NETWORK,
@@ -42,42 +41,11 @@ from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKE
 from mlcl.training.stored_run import StoredRun
 
 README = "README.md"
-EXAMPLES = {"text": '["a text"]', "image": '["an_image.png"]', "vectors": "[[0.1, 0.2, ...]]"}
-_TEXT = """# {title}
-
-Written by `mlcl export`. It holds all that predicting needs, and opens without a network, the data set, Ray
-or MLflow.
-
-```python
-import mlcl
-
-model = mlcl.load_model("{folder}")
-found = model.predict({example})
-found.labels, found.probabilities
-```
-
-`mlcl predict {folder} FILE` labels a file.
-
-{description}
-
-| file | what |
-|---|---|
-| `model.json` | label names, predictors, metrics, and a SHA-256 of every file but itself and this one |
-| `weights.safetensors` | encoder, classifier, linear probe |
-| `datastore.parquet` | id, embedding and label of every training row, for the neighbours |
-| `job.yaml` | the job that was trained |
-| `tokenizer.json`, `config.json` | of text encoders, of pretrained ones |
-| `features/` | frozen inputs: the terms of TF-IDF, a copy of a frozen model |
-
-{source}
-"""
-_DESCRIPTION = """It reads {contents} and predicts {what}.
-By default it predicts with `{best}`, the best on validation by {metric}; `predictor=` selects another:
-
-{predictors}"""
 
 
-def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping[str, str]) -> Index:
+def write_export(
+    folder: Path, run: Path, job_data: JobData, provenance: Mapping[str, str], evidence: str = ""
+) -> Index:
     """Writes an exported model, completely or not at all.
 
     Args:
@@ -85,6 +53,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
         run: The folder of a run, or a folder with its artifacts.
         job_data: The run's job with its data.
         provenance: Further entries for the provenance in the index and the README, such as the run's name.
+        evidence: What the run's sweep or table found on fresh seeds, as Markdown for the README.
 
     Returns:
         The index of the model.
@@ -111,7 +80,7 @@ def write_export(folder: Path, run: Path, job_data: JobData, provenance: Mapping
             _copy_preprocessing(run / MODEL, work, network, job_data)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
             index = _index(work, job_data, predictors, decisions, result, provenance)
-            (work / README).write_text(readme(index, folder.name), encoding="utf-8")
+            (work / README).write_text(model_card(index, folder.name, evidence), encoding="utf-8")
             write_index(work, index)
     except (OSError, SafetensorError) as error:  # the second also for a full disk
         problem = "is there already" if folder.exists() else "cannot be written"
@@ -182,6 +151,7 @@ def _index(
     job, info = job_data.job, job_data.dataset.info
     labels, metric = job.objective.classifier.labels, job.evaluation.metric.rpartition("/")[2]
     own = {"job_hash": job_hash(job), "data": info.name, "data_fingerprint": info.fingerprint}
+    own |= {"data_source": info.source, "data_licence": info.licence}
     index = Index(
         modality=info.modality,
         task=job_data.task,
@@ -221,57 +191,3 @@ def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
         return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
     return {SIZES[encoder.modality]: encoder.size(section), **colours}
-
-
-def readme(index: Index, folder: str) -> str:
-    """Returns the README: how to load the model, its metrics and its provenance."""
-    provenance = index.provenance
-    return _TEXT.format(
-        title=markdown(", ".join(provenance[key] for key in ("experiment", "name") if key in provenance)),
-        folder=folder,
-        example=EXAMPLES[index.modality],
-        description=describe(index),
-        source=markdown_table(
-            ("from", ""), [(key, markdown(value)) for key, value in provenance.items()], left=(0, 1)
-        ),
-    )
-
-
-def describe(index: Index) -> str:
-    """Describes in Markdown what the model reads and predicts, and the metrics of each predictor."""
-    return _DESCRIPTION.format(
-        contents=plural(index.modality),
-        what=_what(index),
-        best=index.best,
-        metric=index.metric,
-        predictors=_predictors(index),
-    )
-
-
-def _what(index: Index) -> str:
-    if index.task == "aspects":
-        return f"a rating for each of {len(index.space.aspects)} aspects (`{index.labels}`)"
-    several = "any number" if index.task == "multi_label" else "one"
-    return f"{several} of {index.space.n_classes} classes (`{index.labels}`)"
-
-
-def _predictors(index: Index) -> str:
-    rows = []
-    for predictor, its in index.predictors.items():
-        how = [] if its is None else [f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"]
-        if index.task == "multi_label":
-            how.append(_labels(index.decisions[predictor]))
-        names = (f"{index.prefix(predictor)}{split}/{index.metric}" for split in ("val", "test"))
-        values = [index.metrics.get(name) for name in names]
-        printed = ("" if value is None else f"{value:.4f}" for value in values)
-        rows.append((f"`{predictor}`", "; ".join(how), *printed))
-    heads = ("predictor", "settings", f"validation {index.metric}", f"test {index.metric}")
-    return markdown_table(heads, rows, left=(0, 1))
-
-
-def _labels(decision: Decision) -> str:
-    """Describes the rule that says which labels are predicted."""
-    if decision.k is not None:
-        return f"the {decision.k} most probable labels"
-    at = "their own threshold" if len(decision.thresholds) > 1 else f"{decision.thresholds[0]:.3g}"
-    return f"labels from {at}" + (", and the most probable" if decision.at_least_one else "")
