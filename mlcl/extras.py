@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 EXTRAS = {
     "train": (
-        "faiss", "filelock", "pandas", "PIL", "pyarrow", "pydantic", "pydantic_core", "safetensors", "scipy",
-        "simple_icd_10_cm", "sklearn", "threadpoolctl", "tokenizers", "yaml",
+        "faiss", "filelock", "huggingface_hub", "pandas", "PIL", "pyarrow", "pydantic", "pydantic_core",
+        "safetensors", "scipy", "simple_icd_10_cm", "sklearn", "threadpoolctl", "tokenizers", "yaml",
     ),
     "sweep": (
         "cmaes", "jinja2", "markupsafe", "matplotlib", "mlflow", "optuna", "packaging", "psutil", "ray",
@@ -17,6 +17,7 @@ EXTRAS = {
     "images": ("torchvision",),
     "transformers": ("transformers",),
     "lora": ("peft",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
 }  # fmt: skip
 """The modules that each extra of pyproject.toml adds to those of the extra in `INCLUDED`."""
 INCLUDED = {
@@ -25,6 +26,7 @@ INCLUDED = {
     "images": "train",
     "transformers": "train",
     "lora": "transformers",
+    "onnx": "train",
 }
 
 

@@ -109,6 +109,7 @@ FULL = (
     "training/test_every_loss.py",
     "training/test_experiment.py",
     "training/test_exported.py",
+    "training/test_exported_formats.py",
     "training/test_give_back.py",
     "training/test_metric_groups.py",
     "training/test_micro.py",

@@ -91,8 +91,26 @@ class Answer:
         run_id = self._best_run()
         folder = self.home / MODELS / run_id
         if not folder.exists():
-            export_run(Tracker.existing(self.home), run_id, None)
+            export_run(Tracker.existing(self.home), run_id)
         return load_model(folder)
+
+    def push_to_hub(self, repo: str, *, also: Sequence[str] = (), public: bool = False) -> str:
+        """Sends the best model to a repository of the Hugging Face Hub, and returns the address.
+
+        Args:
+            repo: The repository, `USER/NAME`; it is created if necessary. The token is HF_TOKEN or that of
+                `hf auth login`.
+            also: Formats besides: `onnx`, `sentence-transformers`, `sentence-transformers:HEAD`.
+            public: Whether the repository may be public.
+
+        Raises:
+            UserError: There is no model, token, network or right, or a format would not be exact.
+        """
+        from mlcl.service.export_run import export_run
+
+        tracker = Tracker.existing(self.home)
+        found = export_run(tracker, self._best_run(), formats=also, push=repo, public=public)
+        return str(found.pushed)
 
     def _best_run(self) -> str:
         """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""

@@ -32,6 +32,14 @@ RunName = Annotated[
 To = Annotated[Path | None, typer.Option("--to", help="The new folder; default: HOME/models/RUN_ID.")]
 Register = Annotated[str | None, typer.Option("--register", help="Also as this registered model in MLflow.")]
 Alias = Annotated[str | None, typer.Option("--alias", help="Of the registered version; default: champion.")]
+Also = Annotated[
+    list[str] | None,
+    typer.Option("--also", help="Besides: onnx, sentence-transformers[:HEAD]; may be repeated."),
+]
+Push = Annotated[
+    str | None, typer.Option("--push", help="Send it to this repository of the Hugging Face Hub.")
+]
+Public = Annotated[bool, typer.Option("--public", help="The repository may be public; default: private.")]
 
 IdColumn = Annotated[str | None, typer.Option("--id", help="Its column of ids; default: id, or numbers.")]
 Split = Annotated[str | None, typer.Option("--split", help="Of a data set; default: test.")]
@@ -59,16 +67,22 @@ def export(
     to: To = None,
     register: Register = None,
     alias: Alias = None,
+    also: Also = None,
+    push: Push = None,
+    public: Public = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Write a run's model, preprocessing, labels and neighbours as a folder that mlcl opens anywhere."""
     if alias is not None and register is None:
         raise UserError("goes with --register", key="--alias", found=alias)
+    if public and push is None:
+        raise UserError("goes with --push", key="--public")
     from mlcl.service.export_run import ALIAS, export_run
     from mlcl.tracking import Tracker
 
-    found = export_run(Tracker.existing(home), run, to, register, ALIAS if alias is None else alias)
+    name, tracker = ALIAS if alias is None else alias, Tracker.existing(home)
+    found = export_run(tracker, run, to, register, name, formats=also or (), push=push, public=public)
     index = found.index
     if json:
         predictors = {
@@ -76,6 +90,7 @@ def export(
         }
         decisions = {predictor: its.to_json() for predictor, its in index.decisions.items()}
         document = {"folder": found.folder, "run_id": found.run_id, "registered": found.registered}
+        document["pushed"] = found.pushed
         predicts = {"predictors": predictors, "decisions": decisions, "best": index.best}
         print_json({**document, **predicts, "metrics": index.metrics})
         return
@@ -84,6 +99,8 @@ def export(
         typer.echo(f'{found.folder}\nmlcl.load_model("{found.folder}")')
     if found.registered is not None:
         typer.echo(f"registered as {found.registered}")
+    if found.pushed is not None:
+        typer.echo(f"pushed to {found.pushed}")
 
 
 def predict(

@@ -74,6 +74,7 @@ class Encoder:
             an exported model, whose weights are loaded later, `build` gets None instead.
         packages: The names of the Python distributions that predicting needs.
         export: Writes what an exported model needs besides the weights: the configuration of `network`.
+        no_onnx: Why the module has no exact ONNX graph; empty if it is to be tried.
         order: The position in lists; encoders with an equal order are sorted by name.
 
     Raises:
@@ -101,6 +102,7 @@ class Encoder:
     files: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     export: Callable[[Any, Path], None] | None = None
+    no_onnx: str = ""
     order: int = 100
 
     def __post_init__(self) -> None:

@@ -22,6 +22,8 @@ from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import register_export
 from mlcl.tracking.registry import check_name
 from mlcl.training.export import Index, write_export
+from mlcl.training.export.formats import check_formats
+from mlcl.training.export.hub import check_push, push_folder
 from mlcl.training.job_data import JobData
 from mlcl.training.run_files import EMBEDDINGS, JOB, MODEL, RESULT
 
@@ -40,45 +42,73 @@ TAGS = {
 
 @dataclass(frozen=True)
 class ExportResult:
-    """An exported model: its folder (None if it was only registered), its run, and its registered model."""
+    """An exported model and its run.
+
+    `folder` is None if the model was only registered or pushed, `registered` and `pushed` if it was not.
+    """
 
     folder: Path | None
     run_id: str
     index: Index
     registered: str | None
+    pushed: str | None
 
 
 def export_run(
-    tracker: Tracker, word: str, to: Path | None, register: str | None = None, alias: str = ALIAS
+    tracker: Tracker,
+    word: str,
+    to: Path | None = None,
+    register: str | None = None,
+    alias: str = ALIAS,
+    *,
+    formats: Sequence[str] = (),
+    push: str | None = None,
+    public: bool = False,
 ) -> ExportResult:
     """Exports the model of the run that `word` names; for a sweep, the best seed of its best setting.
 
-    With `register`, the model is also registered in MLflow under this name and `alias`. The folder is `to`;
-    without `to` it is `models/RUN_ID` in the tracker's home, or no folder is kept if the model is registered.
-    Raises UserError for a run without a model, changed data, a folder that exists, and a name or an alias
-    that MLflow does not accept.
+    Args:
+        tracker: The tracking store.
+        word: A run or a sweep, see `model_run`.
+        to: The folder. Default: `models/RUN_ID` in the tracker's home, or none if the model is registered or
+            pushed.
+        register: The name under which the model is also registered in MLflow.
+        alias: The alias of the registered version.
+        formats: Formats besides, see `check_formats`.
+        push: The repository of the Hugging Face Hub that the folder is sent to.
+        public: Whether the repository may be public.
+
+    Raises:
+        UserError: The run has no model, its data set changed, the folder exists, MLflow or the hub do not
+            accept a name, or a format would not be exact.
     """
     if register is not None:
         check_name(register, alias)
+    if push is not None:
+        check_push(push)
     runs = Runs(tracker)
     run = model_run(runs, word)
     run_id = str(run.info.run_id)
     with TemporaryDirectory(prefix="mlcl-") as scratch:
-        kept = to if to is not None or register else tracker.home / MODELS / run_id
-        folder = kept or Path(scratch) / "export" / run_id
+        kept = to if to is not None or register or push else tracker.home / MODELS / run_id
+        # The card names the folder.
+        folder = kept or Path(scratch) / "export" / (push or run_id).rpartition("/")[2]
         if folder.exists():
             raise UserError("is there already", file=folder, key="--to")
         for name in (RESULT, EMBEDDINGS, MODEL):
             runs.artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)
+        check_formats(formats, job)
         job_data = JobData.of(job, tracker.home)
         with locked_folder(folder, tracker.home / MODELS):
-            evidence = _evidence(runs, run)
-            index = write_export(folder, Path(scratch), job_data, _provenance(runs, run), evidence)
-        registered = None
+            found = _provenance(runs, run), _evidence(runs, run)
+            index = write_export(folder, Path(scratch), job_data, *found, formats)
+        registered = pushed = None
         if register is not None:
             registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
-    return ExportResult(kept, run_id, index, registered)
+        if push is not None:
+            pushed = push_folder(folder, push, public=public)
+    return ExportResult(kept, run_id, index, registered, pushed)
 
 
 def model_run(runs: Runs, word: str) -> Run:

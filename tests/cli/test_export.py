@@ -265,6 +265,14 @@ def test_a_better_run_takes_the_alias(home, tiny, client):
     assert client.get_model_version_by_alias("line", "champion").run_id == reports[1].mlflow_run_id
 
 
+def test_a_format_that_does_not_fit_is_refused(home, report, tmp_path):
+    line = refusal(home, report.id, "--to", tmp_path / "new", "--also", "sentence-transformers")
+    assert "key --also: sentence-transformers is for the encoder transformer; found: encoder cnn_text" in line
+    line = refusal(home, report.id, "--to", tmp_path / "new", "--also", "ONNX")
+    assert "no such format; found: ONNX; allowed: onnx, sentence-transformers" in line
+    assert not (tmp_path / "new").exists()
+
+
 def test_names_that_mlflow_does_not_take(home, report, client):
     for alias in ("v1", "latest", "two words", "a@b", ""):
         assert "key --alias: no alias" in refusal(home, report.id, "--register", "tiny2", "--alias", alias)

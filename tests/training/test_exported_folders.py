@@ -121,6 +121,16 @@ def test_a_full_disk_leaves_nothing(finished, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupted_format_leaves_nothing(finished, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model_writer, "write_formats", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_export(tmp_path / "new", *finished, {})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_run_without_all_that_is_needed(finished, tmp_path):
     run, job_data = finished
     (tmp_path / "there").mkdir()

@@ -169,8 +169,10 @@ class SparseLinear(nn.Module):
         super().__init__()
         self.weight_FO = nn.Parameter(torch.randn(columns, outputs) * std)
 
-    def forward(self, rows: SparseRows) -> Tensor:
-        """Returns the products (B, O) of B rows and W."""
+    def forward(self, rows: SparseRows | Tensor) -> Tensor:
+        """Returns the products (B, O) of B rows and W; rows that are a tensor are dense."""
+        if isinstance(rows, Tensor):
+            return rows[:, : len(self.weight_FO)] @ self.weight_FO
         if rows.column_E.device.type != "cpu":
             return self.by_bag(rows)
         y_BO: Tensor = _Product.apply(rows.below(len(self.weight_FO)), self.weight_FO)
@@ -275,7 +277,7 @@ class FeatureNetwork(nn.Module):
         """Returns (B, D), or (B, D + L) with `wide`, at least float32: the embedding, then the own logits.
 
         A dense input is passed under its name, (B, F) float; a sparse one as `NAME_columns` (B, T) int32,
-        padded, and `NAME_values` (B, T) float, 0 at padding.
+        padded, and `NAME_values` (B, T) float, 0 at padding, or like a dense one.
         """
         rows = {name: self._rows(name, inputs) for name in self.deep}
         h_BH = self._sum(self.deep, rows) + self.bias
@@ -288,7 +290,7 @@ class FeatureNetwork(nn.Module):
             return torch.cat([embedding_BD, WIDE * self._sum(self.wide, rows)], dim=1)
 
     def _rows(self, name: str, inputs: Mapping[str, Tensor]) -> Tensor | SparseRows:
-        if name not in SPARSE:
+        if name in inputs:
             dropped: Tensor = self.input_dropout(inputs[name])
             return dropped
         rows = SparseRows.of(inputs[f"{name}_columns"], inputs[f"{name}_values"])

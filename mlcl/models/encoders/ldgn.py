@@ -131,5 +131,6 @@ LDGN = Encoder(
     build=Ldgn,
     tokenizer="words",
     label_wise=True,
+    no_onnx="its recurrent layer reads packed sequences",
     order=7,
 )

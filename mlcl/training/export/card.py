@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -50,7 +50,7 @@ found.labels, found.probabilities
 
 {description}
 
-{evidence}## Files
+{sections}## Files
 
 | file | what |
 |---|---|
@@ -74,10 +74,10 @@ By default it predicts with `{best}`, the best on validation by {metric}; `predi
 {predictors}"""
 
 
-def model_card(index: Index, folder: str, evidence: str = "") -> str:
+def model_card(index: Index, folder: str, sections: Sequence[str] = ()) -> str:
     """Returns the README: front matter for the Hub, how to load the model, its figures and its provenance.
 
-    `evidence` is Markdown on what the model's sweep or table found on fresh seeds.
+    `sections` are Markdown on what the model's sweep or table found, and on other formats in the folder.
     """
     provenance, title = index.provenance, _title(index)
     return _TEXT.format(
@@ -86,7 +86,7 @@ def model_card(index: Index, folder: str, evidence: str = "") -> str:
         folder=folder,
         example=EXAMPLES[index.modality],
         description=describe(index),
-        evidence=f"{evidence}\n\n" if evidence else "",
+        sections="".join(f"{section}\n\n" for section in sections if section),
         data=markdown(provenance["data"]),
         fingerprint=provenance["data_fingerprint"],
         source=markdown(provenance["data_source"] or "an unnamed source"),

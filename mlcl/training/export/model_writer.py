@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from mlcl.models.encoder import SIZES
 from mlcl.training.builders import build_model
 from mlcl.training.embeddings import setting_of
 from mlcl.training.export.card import model_card
+from mlcl.training.export.formats import check_formats, write_formats
 from mlcl.training.export.model_index import (
     DATASTORE,
     NETWORK,
@@ -44,7 +45,12 @@ README = "README.md"
 
 
 def write_export(
-    folder: Path, run: Path, job_data: JobData, provenance: Mapping[str, str], evidence: str = ""
+    folder: Path,
+    run: Path,
+    job_data: JobData,
+    provenance: Mapping[str, str],
+    evidence: str = "",
+    formats: Sequence[str] = (),
 ) -> Index:
     """Writes an exported model, completely or not at all.
 
@@ -54,19 +60,22 @@ def write_export(
         job_data: The run's job with its data.
         provenance: Further entries for the provenance in the index and the README, such as the run's name.
         evidence: What the run's sweep or table found on fresh seeds, as Markdown for the README.
+        formats: Formats besides, see `check_formats`.
 
     Returns:
         The index of the model.
 
     Raises:
-        UserError: `folder` exists or cannot be written, the run left no model, or it was trained on other
-            data than that of `job_data`.
+        UserError: `folder` exists or cannot be written, the run left no model, it was trained on other data
+            than that of `job_data`, or its encoder cannot be written exactly in a format.
     """
     if folder.exists():
         raise UserError("is there already", file=folder, key="--to")
+    check_formats(formats, job_data.job)
     result = _left(run / RESULT)
     _check_data(run / MODEL / DATASET, job_data)
-    network = load_trained_network(run / MODEL, build_model(job_data), job_data.space)
+    model = build_model(job_data)
+    network = load_trained_network(run / MODEL, model, job_data.space)
     store = StoredRun.read(run, job_data, test=False).datastore()
     predictors = _predictor_settings(job_data.job, network, result)
     decisions = {
@@ -78,9 +87,12 @@ def write_export(
             save_file(weights, work / NETWORK)
             write_datastore(work / DATASTORE, store, job_data.train.ids)
             _copy_preprocessing(run / MODEL, work, network, job_data)
+            sections = write_formats(formats, model, network.eval(), job_data, work)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
             index = _index(work, job_data, predictors, decisions, result, provenance)
-            (work / README).write_text(model_card(index, folder.name, evidence), encoding="utf-8")
+            (work / README).write_text(
+                model_card(index, folder.name, [evidence, *sections]), encoding="utf-8"
+            )
             write_index(work, index)
     except (OSError, SafetensorError) as error:  # the second also for a full disk
         problem = "is there already" if folder.exists() else "cannot be written"

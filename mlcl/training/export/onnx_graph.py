@@ -1,0 +1,204 @@
+"""Writes an exported model's encoder and layers as an ONNX graph, which is compared with the network.
+
+Shapes: B rows, T tokens, F columns of a frozen input, D embedding, O the encoder's output.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mlcl.config import JobConfig
+from mlcl.data.images import normalise
+from mlcl.errors import UserError
+from mlcl.extras import missing_modules
+from mlcl.markup import markdown_table
+from mlcl.models import ENCODERS
+from mlcl.models.encoders.features import SPARSE
+from mlcl.training.export.network import Network
+from mlcl.training.job_data import JobData
+
+FILE = "model.onnx"
+TOKENS = ("input_ids", "attention_mask")
+"""The inputs of an encoder that reads tokens."""
+TOLERANCE = 1e-4
+"""The largest difference between graph and network, absolute and relative to the value."""
+TRIED = 8
+"""The number of validation rows that are compared."""
+MAX_BYTES = 2**31 - 2**20
+"""The size of weights from which they are a file beside the graph: one file holds less than 2 GiB."""
+_SECTION = """## ONNX
+
+`model.onnx` is the network alone. Its outputs equal the network's to {tolerance:g}, compared on validation
+rows. {before} The probabilities of `classifier` and `probe` are the {function} of their logits; the votes of
+the neighbours are outside.
+
+{table}
+
+The first axis is that of the rows, of any number.{padding}"""
+BEFORE = {
+    "tokens": "Texts become ids by `tokenizer.json`.",
+    "pixels": "Images have the size in `model.json`; the graph scales and normalises their colours.",
+    "features": "The frozen inputs (`features/`), TF-IDF among them, are computed outside.",
+}
+
+
+class Graph(nn.Module):
+    """The encoder and its layers as one function: inputs by name to the embeddings and each layer's logits.
+
+    Images are uint8 and normalised within; a sparse frozen input is dense (B, F).
+    """
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.network = network
+        self.outputs = ["embeddings", *(f"{name}_logits" for name in network.layers)]
+
+    def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
+        """Returns the embeddings (B, D), and the logits of each layer, (B, C) or (B, A, C)."""
+        if "pixels" in inputs:
+            inputs = {"pixels": normalise(inputs["pixels"])}
+        output_BO = self.network.encoder(**inputs)
+        logits = (
+            layer(self.network.features(output_BO, name)) for name, layer in self.network.layers.items()
+        )
+        return output_BO[:, : self.network.dim], *logits
+
+
+def check_onnx(job: JobConfig) -> None:
+    """Raises UserError if the job's encoder has no exact graph, or a package for writing it is missing."""
+    reason = ENCODERS[job.encoder.name].no_onnx
+    if job.train.precision != "float32":
+        reason = f"train.precision: {job.train.precision} computes in half precision, and a graph would not"
+    elif getattr(job.encoder, "weights", None) == "bf16":
+        reason = "encoder.weights: bf16 computes in half precision, and a graph would not"
+    if reason:
+        raise UserError(f"no exact ONNX graph: {reason}", key="--also", found=f"onnx of {job.encoder.name}")
+    missing = missing_modules("onnx")
+    if missing:
+        raise UserError(missing, key="--also", found="onnx")
+
+
+def write_onnx(network: Network, job_data: JobData, folder: Path) -> str:
+    """Writes `model.onnx` to the folder of an exported model, and returns a section of its README.
+
+    Raises UserError if the encoder cannot be written as a graph, or if the graph's outputs differ from the
+    network's by more than `TOLERANCE`.
+    """
+    graph, name = Graph(network).eval(), job_data.job.encoder.name
+    inputs = _prepared(job_data)
+    wide = {key: _padded(value, key, job_data) for key, value in inputs.items()}
+    size = sum(each.numel() * each.element_size() for each in network.state_dict().values())
+    try:
+        with _quiet(), torch.no_grad():
+            torch.onnx.export(
+                graph,
+                (),
+                folder / FILE,
+                kwargs={"inputs": {key: _several(value) for key, value in wide.items()}},
+                input_names=list(inputs),
+                output_names=graph.outputs,
+                dynamic_shapes={"inputs": {key: _axes(key) for key in inputs}},
+                external_data=size > MAX_BYTES,
+                dynamo=True,
+                verbose=False,
+            )
+        for batch in (inputs, wide, {key: value[:1] for key, value in inputs.items()}):
+            _compare(graph, folder / FILE, batch)
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # tracing, converting and running raise nothing narrower
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError("this encoder has no ONNX graph", key="--also", found=f"{name}: {reason}") from error
+    return _section(graph, inputs, job_data)
+
+
+def _prepared(job_data: JobData) -> dict[str, Tensor]:
+    """Returns some validation rows as the graph's inputs."""
+    split = job_data.dataset.split("validation")
+    rows = job_data.unlabelled(split).inputs.batch(torch.arange(min(TRIED, len(split))))
+    inputs = dict(rows)
+    columns = {} if job_data.features is None else job_data.features.columns
+    for name in set(SPARSE) & columns.keys():
+        column_BT, value_BT = inputs.pop(f"{name}_columns"), inputs.pop(f"{name}_values")
+        dense_BF = torch.zeros(len(value_BT), columns[name])
+        inputs[name] = dense_BF.scatter_add_(1, column_BT.long(), value_BT)
+    return inputs
+
+
+def _padded(value: Tensor, name: str, job_data: JobData) -> Tensor:
+    """Returns tokens padded to the length that the job reads; other inputs as they are."""
+    return functional.pad(value, (0, _length(job_data) - value.shape[1])) if name in TOKENS else value
+
+
+def _several(value: Tensor) -> Tensor:
+    """Returns at least two rows: one row would be taken for a constant of the graph."""
+    return torch.cat([value, value])
+
+
+def _axes(name: str) -> dict[int, str]:
+    return {0: "rows", 1: "tokens"} if name in TOKENS else {0: "rows"}
+
+
+@torch.no_grad()
+def _compare(graph: Graph, file: Path, inputs: Mapping[str, Tensor]) -> None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    found = session.run(graph.outputs, {name: value.numpy() for name, value in inputs.items()})
+    for name, own, other in zip(graph.outputs, graph(dict(inputs)), found, strict=True):
+        if not np.allclose(other, own.numpy(), rtol=TOLERANCE, atol=TOLERANCE):
+            far = f"{name} by {float(np.abs(other - own.numpy()).max()):.2g}"
+            raise UserError("the ONNX graph differs from the network", key="--also", found=far)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences what the exporter warns of and logs, which no user can act on."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _section(graph: Graph, inputs: Mapping[str, Tensor], job_data: JobData) -> str:
+    rows = [
+        (f"`{name}`", "in", str(value.dtype).removeprefix("torch."), _shape(name, value))
+        for name, value in inputs.items()
+    ]
+    rows += [(f"`{name}`", "out", "float32", "") for name in graph.outputs]
+    kind = "tokens" if "input_ids" in inputs else "pixels" if "pixels" in inputs else "features"
+    longest = ""
+    if kind == "tokens":
+        longest = f" Padding on the right, to the job's {_length(job_data)} tokens, changes no output."
+    return _SECTION.format(
+        tolerance=TOLERANCE,
+        before=BEFORE[kind],
+        function="sigmoid" if job_data.task == "multi_label" else "softmax",
+        table=markdown_table(("name", "", "type", "shape of a row"), rows, left=(0, 1, 2)),
+        padding=longest,
+    )
+
+
+def _length(job_data: JobData) -> int:
+    """Returns the number of tokens that the job reads of a text."""
+    section = job_data.job.encoder
+    return ENCODERS[section.name].size(section)
+
+
+def _shape(name: str, value: Tensor) -> str:
+    return "tokens" if name in TOKENS else " x ".join(map(str, value.shape[1:]))

@@ -1,0 +1,166 @@
+"""A stand-in for the Hugging Face Hub on this machine: it has repositories and receives their files."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+TOKEN, READER = "hf_writer", "hf_reader"
+USER = "ada"
+
+
+@dataclass
+class Repository:
+    private: bool
+    files: dict[str, bytes] = field(default_factory=dict)
+    commits: list[list[str]] = field(default_factory=list)
+
+
+@dataclass
+class Hub:
+    """`repositories` by name; `large` are the contents that came by git LFS, keyed by their SHA-256."""
+
+    address: str = ""
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    large: dict[str, bytes] = field(default_factory=dict)
+
+
+@contextmanager
+def hub_server() -> Iterator[Hub]:
+    hub = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"hub": hub}))
+    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class Handler(BaseHTTPRequestHandler):
+    hub: Hub
+
+    def log_message(self, *_):
+        pass
+
+    def _answer(self, content: Any, status: int = 200) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        parts = []
+        while size := int(self.rfile.readline(), 16):
+            parts.append(self.rfile.read(size))
+            self.rfile.readline()
+        self.rfile.readline()
+        return b"".join(parts)
+
+    def _refused(self, *, writes: bool = True) -> bool:
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if token not in (TOKEN, READER):
+            self._answer({"error": "Invalid credentials in Authorization header"}, 401)
+        elif writes and token != TOKEN:
+            self._answer({"error": "You need write access"}, 403)
+        else:
+            return False
+        return True
+
+    def do_GET(self):
+        parts = self.path.partition("?")[0].strip("/").split("/")
+        if self._refused(writes=False):
+            return
+        name = "/".join(parts[2:4])
+        repository = self.hub.repositories.get(name)
+        if repository is None:
+            self._answer({"error": "Repository not found"}, 404)
+        elif "tree" in parts:
+            self._answer(
+                [{"type": "file", "path": path, "size": len(its), "oid": git_id(its)}
+                 for path, its in repository.files.items()]
+            )  # fmt: skip
+        else:
+            siblings = [{"rfilename": path} for path in repository.files]
+            self._answer({"id": name, "private": repository.private, "siblings": siblings, "sha": "a" * 40})
+
+    def do_PUT(self):
+        content = self._body()
+        self.hub.large[hashlib.sha256(content).hexdigest()] = content
+        self._answer({})
+
+    def do_POST(self):
+        path, body = self.path.partition("?")[0], self._body()
+        if self._refused():
+            return
+        name = "/".join(path.strip("/").split("/")[2:4])
+        if path == "/api/repos/create":
+            self._create(json.loads(body))
+        elif path == "/api/validate-yaml":
+            self._answer({"errors": [], "warnings": []})
+        elif "/preupload/" in path:
+            files = self.hub.repositories[name].files
+            self._answer({"files": [upload_mode(each["path"], files) for each in json.loads(body)["files"]]})
+        elif path.endswith("/objects/batch"):
+            wanted = json.loads(body)["objects"]
+            self._answer({"transfer": "basic", "objects": [self._place(each) for each in wanted]})
+        elif "/commit/" in path:
+            self._commit(name, [json.loads(line) for line in body.splitlines()])
+
+    def _create(self, wanted: dict[str, Any]) -> None:
+        name = f"{wanted['organization'] or USER}/{wanted['name']}"
+        if name.partition("/")[0] != USER:
+            self._answer({"error": f"You have no rights in {name.partition('/')[0]}"}, 403)
+        elif name in self.hub.repositories:
+            url = f"{self.hub.address}/{name}"
+            self._answer({"error": "You already created this model repo", "url": url}, 409)
+        else:
+            self.hub.repositories[name] = Repository(wanted["visibility"] == "private")
+            self._answer({"url": f"{self.hub.address}/{name}", "name": name})
+
+    def _place(self, its: dict[str, Any]) -> dict[str, Any]:
+        if its["oid"] in self.hub.large:
+            return its
+        return {**its, "actions": {"upload": {"href": f"{self.hub.address}/upload"}}}
+
+    def _commit(self, name: str, lines: list[dict[str, Any]]) -> None:
+        repository, commit = self.hub.repositories[name], "b" * 40
+        repository.commits.append([])
+        for line in lines:
+            key, its = line["key"], line["value"]
+            if key == "header":
+                continue
+            repository.commits[-1].append(f"{key} {its['path']}")
+            if key == "file":
+                repository.files[its["path"]] = base64.b64decode(its["content"])
+            elif key == "lfsFile":
+                repository.files[its["path"]] = self.hub.large[its["oid"]]
+            else:
+                del repository.files[its["path"]]
+        self._answer({"commitUrl": f"{self.hub.address}/{name}/commit/{commit}", "commitOid": commit})
+
+
+def upload_mode(path: str, files: dict[str, bytes]) -> dict[str, Any]:
+    """Weights go by LFS; `oid` lets the client leave out a file that is there already."""
+    large = path.endswith((".safetensors", ".onnx", ".parquet"))
+    held = files.get(path)
+    oid = None if held is None else hashlib.sha256(held).hexdigest() if large else git_id(held)
+    return {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False, "oid": oid}
+
+
+def git_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
