@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from mlcl.data import Dataset, prepare
+from mlcl.data.row_groups import row_groups
 from mlcl.data.sources.digits import SOURCE, Options
 from mlcl.data.split_assignment import twin_form
 from mlcl.data.validation import check
@@ -30,6 +31,13 @@ def test_icd10cm_has_every_diagnosis_under_its_section(icd):
         "rows with the content of a training row: 1 of validation",
         f"{twins}: a text that is equal but for numbers or a side",
     )
+
+
+def test_diagnoses_are_grouped_by_category_as_their_source_declares(icd):
+    test = Dataset.open(icd).split("test")
+    categories, first = [code[:3] for code in test.ids], {}
+    assert row_groups(test).tolist() == [first.setdefault(name, len(first)) for name in categories]
+    assert 500 < len(first) < len(test)
 
 
 def test_icd10cm_can_keep_twins_together(tmp_path):

@@ -38,19 +38,22 @@ def sound(split="train", repeats=2):
 BLANK = [("train", None, kind) for kind in range(4)]
 
 
-@pytest.mark.parametrize("rows", [sound() + BLANK, BLANK + sound()], ids=["at the end", "at the start"])
-def test_a_blank_parent_does_not_hide_a_known_one(written, rows):
+WITHOUT = "rows have a class of kind without one of dept"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (sound() + BLANK, f"dept: 4 {WITHOUT}; the others tell its parent"),
+        (BLANK + sound(), f"dept: 4 {WITHOUT}; the others tell its parent"),
+        ([*sound(), ("train", None, 4)], f"dept: 1 {WITHOUT}; no row tells that of 1 of the classes"),
+    ],
+    ids=["at the end", "at the start", "of a class by itself"],
+)
+def test_a_blank_parent_hides_no_known_one_and_is_noted(written, rows, said):
     folder = written(rows)
     assert class_parents(Dataset.open(folder), "kind")["dept"].tolist() == [0, 0, 1, 1, -1]
-    (note,) = (its for its in check(folder).warnings if "without one of" in its)
-    assert note == "dept: 4 rows have a class of kind without one of dept; the others tell its parent"
-
-
-def test_a_parent_that_no_row_tells_is_unknown_and_noted(written):
-    folder = written([*sound(), ("train", None, 4)])
-    assert class_parents(Dataset.open(folder), "kind")["dept"].tolist() == [0, 0, 1, 1, -1]
-    (note,) = (its for its in check(folder).warnings if "without one of" in its)
-    assert note.endswith("without one of dept; no row tells that of 1 of the classes")
+    assert said in check(folder).warnings
 
 
 def test_validation_tells_what_training_does_not_and_test_never_does(written):

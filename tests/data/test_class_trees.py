@@ -155,16 +155,13 @@ def below(groups):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        (None, "key data.options.labels.path.parents: no such file"),
-        ("[", "tree.json: not JSON that says"),
-        ('{"a": "x"}', "tree.json: not JSON that says"),
-        ('{"a": {"group": "x"}}', "has no such class, or not its class at each level; found: b"),
-        ('{"a": {"tag": "x"}}', "has no such class, or not its class at each level; found: group"),
-        (below("xxzy"), "c of tag has no parent in group; found: z; allowed: x, y"),
-        (below("yxyy"), "label without its parent at row 0, id r0; found: a"),
-    ],
-)
+    [(None, "key data.options.labels.path.parents: no such file"), ("[", "tree.json: not JSON that says"),
+     ('{"a": "x"}', "tree.json: not JSON that says"),
+     ('{"a": {"group": "x"}}', "has no such class, or not its class at each level; found: b"),
+     ('{"a": {"tag": "x"}}', "has no such class, or not its class at each level; found: group"),
+     (below("xxzy"), "c of tag has no parent in group; found: z; allowed: x, y"),
+     (below("yxyy"), "label without its parent at row 0, id r0; found: a")],
+)  # fmt: skip
 def test_a_wrong_file_of_parents_is_named(opened, tmp_path, content, message):
     if content is not None:
         (tmp_path / "tree.json").write_text(content if isinstance(content, str) else json.dumps(content))

@@ -42,10 +42,7 @@ def test_of_many_names_that_look_alike_three_are_shown(notes):
     names = [f"n{i}" for i in range(5)]
     (note,) = notes((*names, *(name.upper() for name in names)), cycle(10, 100))
     assert note == "it: 'n0' and 'N0', 'n1' and 'N1', 'n2' and 'N2' look alike (and 2 more)"
-
-
-def test_names_that_differ_in_what_means_something_are_told_apart():
-    assert len(set(map(looks_of, ("C", "C++", "C#", "A+", "A-", "?", "!", "c d")))) == 8
+    assert len(set(map(looks_of, ("C", "C++", "C#", "A+", "A-", "?", "!", "c d")))) == 8  # these differ
 
 
 def test_a_name_that_goes_on_from_another_is_told_where_rows_lack_that_one(notes):

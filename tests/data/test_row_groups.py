@@ -61,14 +61,6 @@ def test_equal_images_and_equal_vectors_are_a_group(write, batch, write_images, 
     assert row_groups(Dataset.open(folder).split("test")).tolist() == [0, 0, *range(1, 7)]
 
 
-def test_diagnoses_are_grouped_by_category_as_their_source_declares(tmp_path):
-    test = Dataset.open(prepare("icd10cm", tmp_path)).split("test")
-    categories = [code[:3] for code in test.ids]
-    first = {}
-    assert row_groups(test).tolist() == [first.setdefault(name, len(first)) for name in categories]
-    assert 500 < len(first) < len(test)
-
-
 def test_another_data_set_of_a_sources_name_has_not_its_groups(write, batch):
     test = Dataset.open(write(batch, name="icd10cm")).split("test")
     assert row_groups(test).max() == row_groups(Dataset.open(write(batch, "other")).split("test")).max()

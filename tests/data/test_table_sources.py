@@ -172,22 +172,17 @@ ALL_TRAIN = {"split": None, "fractions": [1, 0, 0]}
 
 @pytest.mark.parametrize(
     ("cells", "said"),
-    [
-        (["sun;extra", "sun", "extra", ""], ["tags: labels are divided at ';'"]),
-        (["sun | extra", "sun", "extra", ""], ["tags: labels are divided at '|'"]),
-        (["sun, extra", "sun", "extra", ""], ["tags: labels are divided at ','"]),
-        (["['sun', 'extra']", "['sun']", "['extra']", "[]"], []),
-        (['["sun", "extra"]', '["sun"]', '["extra"]', "[]"], []),
-        (["['sun' 'extra']", "['sun']", "['extra']", "[]"], []),
-        (["[sun, extra]", "sun", "extra", "nan"], ['tags: "nan" is no label (1 row)']),
-        (["#sun #extra", "#sun", "#extra", ""], ["tags: labels begin with #"]),
-        (["<sun><extra>", "<sun>", "<extra>", ""], ["tags: labels stand in <>"]),
-        (
-            ['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""],
-            [],
-        ),
-    ],
-)
+    [(["sun;extra", "sun", "extra", ""], ["tags: labels are divided at ';'"]),
+     (["sun | extra", "sun", "extra", ""], ["tags: labels are divided at '|'"]),
+     (["sun, extra", "sun", "extra", ""], ["tags: labels are divided at ','"]),
+     (["['sun', 'extra']", "['sun']", "['extra']", "[]"], []),
+     (['["sun", "extra"]', '["sun"]', '["extra"]', "[]"], []),
+     (["['sun' 'extra']", "['sun']", "['extra']", "[]"], []),
+     (["[sun, extra]", "sun", "extra", "nan"], ['tags: "nan" is no label (1 row)']),
+     (["#sun #extra", "#sun", "#extra", ""], ["tags: labels begin with #"]),
+     (["<sun><extra>", "<sun>", "<extra>", ""], ["tags: labels stand in <>"]),
+     (['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""], [])],
+)  # fmt: skip
 def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, said):
     data = opened("csv", csv_file(rows_with("tags", cells)), labels=TAGS, **ALL_TRAIN)
     assert [sorted(row) for row in names_of(data, "tags")] == SUN

@@ -29,23 +29,16 @@ def test_a_good_set_passes_with_its_counts(text_set):
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
-    [
-        ("id", "r3", "id: id is also in shard 3 at row 1, id r3"),
-        ("id", "", "id: id is empty at row 1"),
-        ("text", "  ", "text: text is empty at row 1, id r8"),
-        ("text", None, "text: text is empty at row 1, id r8"),
-        ("topic", 2, "topic: class index outside the classes at row 1, id r8; found: 2; allowed: 0 to 1"),
-        ("topic", -2, "topic: class index outside the classes at row 1, id r8; found: -2"),
-        (
-            "tags",
-            [0, 4],
-            "tags: class index outside the classes at row 1, id r8; found: 0, 4; allowed: 0 to 3",
-        ),
-        ("tags", [-1], "tags: class index outside the classes at row 1, id r8"),
-        ("ratings", [1, 1.2], "ratings: rating outside the scale at row 1, id r8; found: 1.0, 1.2"),
-        ("ratings", [1, float("nan")], "ratings: rating outside the scale at row 1, id r8"),
-    ],
-)
+    [("id", "r3", "id: id is also in shard 3 at row 1, id r3"), ("id", "", "id: id is empty at row 1"),
+     ("text", "  ", "text: text is empty at row 1, id r8"),
+     ("text", None, "text: text is empty at row 1, id r8"),
+     ("topic", 2, "topic: class index outside the classes at row 1, id r8; found: 2; allowed: 0 to 1"),
+     ("topic", -2, "topic: class index outside the classes at row 1, id r8; found: -2"),
+     ("tags", [0, 4], "tags: class index outside the classes at row 1, id r8; found: 0, 4; allowed: 0 to 3"),
+     ("tags", [-1], "tags: class index outside the classes at row 1, id r8"),
+     ("ratings", [1, 1.2], "ratings: rating outside the scale at row 1, id r8; found: 1.0, 1.2"),
+     ("ratings", [1, float("nan")], "ratings: rating outside the scale at row 1, id r8")],
+)  # fmt: skip
 def test_the_first_bad_row_is_named(write, batch, column, value, message):
     batch[column][8] = value
     with pytest.raises(UserError) as error:

@@ -12,17 +12,12 @@ from mlcl.data import Dataset
 from mlcl.errors import UserError
 
 
-def test_shards_hold_one_split_and_at_most_their_rows(text_set):
-    info = Dataset.open(text_set).info
+def test_shards_hold_one_split_and_at_most_their_rows_in_batches_of_any_size(write, batch):
+    info = Dataset.open(write(batch, "whole", shard_rows=10)).info
     rows = {"train-00000": 10, "train-00001": 10, "train-00002": 4, "validation-00000": 8, "test-00000": 8}
     assert {shard.file: shard.rows for shard in info.shards} == {f"{k}.parquet": n for k, n in rows.items()}
-
-
-def test_many_small_batches_give_the_same_data_as_one(write, batch):
-    whole = write(batch, "whole", shard_rows=10)
     small = [{name: values[i : i + 3] for name, values in batch.items()} for i in range(0, 40, 3)]
-    parts = write(None, "parts", shard_rows=10, batches=small)
-    assert Dataset.open(parts).info == Dataset.open(whole).info
+    assert Dataset.open(write(None, "parts", shard_rows=10, batches=small)).info == info
 
 
 def test_the_same_data_again_is_accepted_and_other_data_refused(write, batch):
@@ -38,13 +33,10 @@ def test_the_same_data_again_is_accepted_and_other_data_refused(write, batch):
 
 @pytest.mark.parametrize(
     ("column", "value", "message"),
-    [
-        ("topic", "sport", "key topic: values do not fit"),
-        ("ratings", [1], "key ratings: values do not fit"),
-        ("text", 5, "key text: values do not fit"),
-        ("split", "dev", "key split: unknown split; found: dev"),
-    ],
-)
+    [("topic", "sport", "key topic: values do not fit"), ("ratings", [1], "key ratings: values do not fit"),
+     ("text", 5, "key text: values do not fit"),
+     ("split", "dev", "key split: unknown split; found: dev")],
+)  # fmt: skip
 def test_values_that_do_not_fit_leave_nothing(write, batch, tmp_path, column, value, message):
     batch[column][7] = value
     with pytest.raises(UserError, match=message):
