@@ -179,10 +179,8 @@ def hierarchical(name, predicted, true):
 
     pairs = [(above(a), above(y)) for a, y in zip(predicted, true, strict=True)]
     right = sum(len(a & y) for a, y in pairs)
-    precision, recall = (
-        divide(right, sum(len(a) for a, _ in pairs)),
-        divide(right, sum(len(y) for _, y in pairs)),
-    )
+    sizes = [sum(len(a) for a, _ in pairs), sum(len(y) for _, y in pairs)]
+    precision, recall = (divide(right, size) for size in sizes)
     f1 = divide(2 * precision * recall, precision + recall)
     return {"precision": precision, "recall": recall, "f1": f1}[name.removeprefix("hierarchical_")]
 

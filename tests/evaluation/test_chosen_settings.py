@@ -6,19 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from mlcl.evaluation import (
-    METRICS,
-    QueryRows,
-    Scoring,
-    Setting,
-    blend,
-    choose,
-    evaluate,
-    knn_probabilities,
-    retrieve,
-    search,
-)
+from mlcl.evaluation.decision import choose
+from mlcl.evaluation.knn import blend, knn_probabilities
+from mlcl.evaluation.knn_search import QueryRows, Setting, search
 from mlcl.evaluation.knn_sweeps import POOLED_LEVELS, Levels
+from mlcl.evaluation.metric import METRICS
+from mlcl.evaluation.retrieval import retrieve
+from mlcl.evaluation.scores import Scoring, evaluate
 from mlcl.labels import LabelRows
 
 GRID = {"ks": (1, 4, 9), "lambdas": (0.0, 0.3, 0.7, 1.0), "temperatures": (0.2, 1.0)}
@@ -34,10 +28,8 @@ def scene(queries=150, seed=0):
     y = of_centre[which] ^ (torch.rand(len(which), 6, generator=g) < 0.05)
     p = torch.sigmoid(1.5 * y + torch.randn(y.shape, generator=g) - 4)
     parts = [slice(200, 200 + queries), slice(200 + queries, None)]
-    rows = [
-        QueryRows(retrieve(x[:200], x[part], 9), LabelRows.from_dense(y[part]), p[part]) for part in parts
-    ]
-    return LabelRows.from_dense(y[:200]), *rows
+    data = [(retrieve(x[:200], x[part], 9), LabelRows.from_dense(y[part]), p[part]) for part in parts]
+    return LabelRows.from_dense(y[:200]), *(QueryRows(*its) for its in data)
 
 
 def mixed(rows, train, setting):

@@ -46,9 +46,8 @@ def test_blocks_are_whole_groups_of_about_equal_size():
     assert len(sizes) == 100
     assert sizes.max() - sizes.min() <= np.bincount(group_N).max()
     assert all(len(set(block_N[group_N == group])) == 1 for group in set(group_N))
-    assert (
-        block_N.tolist() == blocks_of_groups(group_N).tolist() != blocks_of_groups(group_N, seed=1).tolist()
-    )
+    other = blocks_of_groups(group_N, seed=1)
+    assert block_N.tolist() == blocks_of_groups(group_N).tolist() != other.tolist()
 
 
 def test_there_are_no_more_blocks_than_groups():

@@ -8,19 +8,12 @@ import torch
 from evaluation.metric_loops import COUNTED
 
 from mlcl.errors import UserError
-from mlcl.evaluation import (
-    METRICS,
-    Decision,
-    Neighbours,
-    QueryRows,
-    Scoring,
-    Setting,
-    blend,
-    evaluate,
-    knn_probabilities,
-    retrieve,
-    search,
-)
+from mlcl.evaluation.decision import Decision
+from mlcl.evaluation.knn import blend, knn_probabilities
+from mlcl.evaluation.knn_search import QueryRows, Setting, search
+from mlcl.evaluation.metric import METRICS
+from mlcl.evaluation.retrieval import Neighbours, retrieve
+from mlcl.evaluation.scores import Scoring, evaluate
 from mlcl.labels import LabelRows
 
 KS = (1, 2, 3, 5, 8)
@@ -124,14 +117,11 @@ MAP = {"task": "multi_label", "scoring": Scoring("map", "max")}
 
 @pytest.mark.parametrize(
     ("data", "changes", "error", "message"),
-    [
-        (DATA, {"ks": ()}, ValueError, "grid"),
-        (DATA, {"ks": (0,)}, ValueError, "grid"),
-        (DATA, {"lambdas": (1.5,)}, ValueError, "grid"),
-        (DATA, {"scoring": Scoring("micro_f1", "max")}, UserError, r"micro_f1.*accuracy"),
-        (LABELS, MAP, ValueError, "map has no value"),
-    ],
-)
+    [(DATA, {"ks": ()}, ValueError, "grid"), (DATA, {"ks": (0,)}, ValueError, "grid"),
+     (DATA, {"lambdas": (1.5,)}, ValueError, "grid"),
+     (DATA, {"scoring": Scoring("micro_f1", "max")}, UserError, r"micro_f1.*accuracy"),
+     (LABELS, MAP, ValueError, "map has no value")],
+)  # fmt: skip
 def test_bad_input(data, changes, error, message):
     with pytest.raises(error, match=message):
         run(*data, **changes)

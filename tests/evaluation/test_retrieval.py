@@ -115,15 +115,12 @@ def test_a_collapsed_datastore_gives_the_first_rows():
     assert not got.distance.any()
 
 
-def test_no_queries():
-    got = in_blocks(4, torch.randn(9, 3), torch.empty(0, 3), 2)
-    assert got.index.shape == got.distance.shape == (0, 2)
-
-
-def test_fewer_rows_than_k_in_a_block_are_no_news(caplog):
+def test_fewer_rows_than_k_in_a_block_are_no_news_and_no_queries_have_no_neighbours(caplog):
     got = in_blocks(2, torch.randn(9, 3), torch.randn(2, 3), 5)
     assert got.index.shape == (2, 5)
     assert not caplog.text
+    none = in_blocks(4, torch.randn(9, 3), torch.empty(0, 3), 2)
+    assert none.index.shape == none.distance.shape == (0, 2)
 
 
 def slow_merge(found, k):
@@ -171,16 +168,13 @@ ONE, TWO = (Neighbours(torch.zeros(n, 1), torch.zeros(n, 1, dtype=torch.int64)) 
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (lambda: retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1), "not finite"),
-        (lambda: retrieve(torch.zeros(0, 2), torch.zeros(1, 2), 1), "no neighbours"),
-        (lambda: retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0), "k_max 0"),
-        (lambda: retrieval.merge([], 1), "at least one"),
-        (lambda: retrieval.merge([NONE], 1), "0 neighbours"),
-        (lambda: retrieval.merge([ONE], 0), "k_max 0"),
-        (lambda: retrieval.merge([ONE, TWO], 1), "concatenat"),
-    ],
-)
+    [(lambda: retrieve(torch.tensor([[float("nan")]]), torch.zeros(1, 1), 1), "not finite"),
+     (lambda: retrieve(torch.zeros(0, 2), torch.zeros(1, 2), 1), "no neighbours"),
+     (lambda: retrieve(torch.zeros(1, 2), torch.zeros(1, 2), 0), "k_max 0"),
+     (lambda: retrieval.merge([], 1), "at least one"),
+     (lambda: retrieval.merge([NONE], 1), "0 neighbours"), (lambda: retrieval.merge([ONE], 0), "k_max 0"),
+     (lambda: retrieval.merge([ONE, TWO], 1), "concatenat")],
+)  # fmt: skip
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call()

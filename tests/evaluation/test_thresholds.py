@@ -129,15 +129,15 @@ def test_a_given_threshold_is_taken_as_float32():
     p, y = scene(0)
     decision = choose(p, LabelRows.from_dense(y), 0.3, "micro_f1")
     assert decision == Decision.fixed(0.3)
-    assert Decision.fixed(0.3).predict(np.full((1, 2), 0.3, np.float32)).all()
+    for dtype in (np.float32, np.float64):
+        assert Decision.fixed(0.3).predict(np.full((1, 2), 0.3, np.float32).astype(dtype)).all()
 
 
 def test_equal_thresholds_go_to_the_one_closest_to_one_half():
     """Labels are told apart by any threshold between .2 and .9; then by two of the same value."""
     y = LabelRows.from_lists([[0], [], [0]], 1)
-    assert choose(torch.tensor([[0.9], [0.1], [0.7]]), y, "global", "micro_f1").thresholds == pytest.approx(
-        (0.4,)
-    )
+    found = choose(torch.tensor([[0.9], [0.1], [0.7]]), y, "global", "micro_f1")
+    assert found.thresholds == pytest.approx((0.4,))
     # One right of one, or two right of four: an F1 of 2/3 both times.
     p = torch.tensor([[0.9], [0.8], [0.3], [0.2]])
     y = LabelRows.from_lists([[0], [], [], [0]], 1)

@@ -7,24 +7,14 @@ import pytest
 import torch
 from evaluation.metric_loops import COUNTED, of_labels, with_unknown
 
-from mlcl.evaluation import (
-    METRICS,
-    LabelFacts,
-    QueryRows,
-    Scoring,
-    blend,
-    evaluate,
-    knn_probabilities,
-    metric_names,
-    retrieve,
-    search,
-)
 from mlcl.evaluation.decision import choose
-from mlcl.evaluation.knn import neighbour_overlap
-from mlcl.evaluation.metric import EmbeddingMetric, Metric
+from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
+from mlcl.evaluation.knn_search import QueryRows, search
+from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import LabelPrediction
-from mlcl.evaluation.scores import evaluate_embeddings
-from mlcl.evaluation.tasks import known_rows
+from mlcl.evaluation.retrieval import retrieve
+from mlcl.evaluation.scores import Scoring, evaluate, evaluate_embeddings, metric_names
+from mlcl.evaluation.tasks import LabelFacts, known_rows
 from mlcl.labels import LabelRows
 
 ROWS, LABELS = 50, 17
