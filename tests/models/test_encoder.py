@@ -42,15 +42,12 @@ def test_a_data_set_that_cannot_give_what_build_asks_for():
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [
-        ({"modality": "text"}, "texts need a tokenizer"),
-        ({"tokenizer": "words"}, "images take none"),
-        ({"modality": "text", "tokenizer": "words"}, "its section has no max_length, vocabulary"),
-        ({"files": ("stem",)}, "its section has no stem"),
-        ({"build": lambda width: nn.Linear(width, 1)}, "build takes no weights"),
-        ({"build": lambda width, weights, depth: nn.Linear(1, 1)}, "nothing gives build its depth"),
-    ],
-)
+    [({"modality": "text"}, "texts need a tokenizer"), ({"tokenizer": "words"}, "images take none"),
+     ({"modality": "text", "tokenizer": "words"}, "its section has no max_length, vocabulary"),
+     ({"files": ("stem",)}, "its section has no stem"),
+     ({"build": lambda width: nn.Linear(width, 1)}, "build takes no weights"),
+     ({"build": lambda width, weights, depth: nn.Linear(1, 1)}, "nothing gives build its depth")],
+)  # fmt: skip
 def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         declared(**changes)

@@ -17,9 +17,8 @@ def page(root):
 
 def test_every_section_loads(page):
     blocks = re.findall(r"```yaml\n(.+?)```", page, re.DOTALL)
-    loaded = [
-        TypeAdapter(EncoderSection).validate_python(yaml.safe_load(block)["encoder"]) for block in blocks
-    ]
+    section = TypeAdapter(EncoderSection).validate_python
+    loaded = [section(yaml.safe_load(block)["encoder"]) for block in blocks]
     names = {"features", "resnet50", "cnn_text", "ldgn", "transformer", "plm_icd"}
     assert {encoder.name for encoder in loaded} == names
 

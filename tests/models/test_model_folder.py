@@ -27,15 +27,11 @@ def test_a_folder_may_be_below_the_home(tmp_path, monkeypatch, more):
 
 @pytest.mark.parametrize(
     ("names", "problem"),
-    [
-        (None, "no such folder"),
-        ((), r"no config\.json"),
-        (FILES[:1], "no weights"),
-        (FILES[:2], "no tokenizer"),
-        (("config.json", "pytorch_model.bin"), "pickled.*safetensors"),
-        ((*FILES, "adapter_config.json"), "merge it"),
-    ],
-)
+    [(None, "no such folder"), ((), r"no config\.json"), (FILES[:1], "no weights"),
+     (FILES[:2], "no tokenizer"),
+     (("config.json", "pytorch_model.bin"), "pickled.*safetensors"),
+     ((*FILES, "adapter_config.json"), "merge it")],
+)  # fmt: skip
 def test_a_folder_that_is_no_model(tmp_path, names, problem):
     if names is not None:
         with_files(tmp_path / "model", names)
@@ -44,7 +40,7 @@ def test_a_folder_that_is_no_model(tmp_path, names, problem):
 
 
 def test_a_name_on_the_hub_is_read_from_the_cache_without_a_network(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     cached = tmp_path / "models--some--bert"
     snapshot = with_files(cached / "snapshots" / "0123")
     (cached / "refs").mkdir()

@@ -1,4 +1,4 @@
-"""A text without words is padding alone. The suite of encoders tests the padding of other texts."""
+"""The convolutions of texts, and texts without words; the suite of encoders tests the padding of others."""
 
 import pytest
 import torch
@@ -25,3 +25,14 @@ def test_a_text_without_words_has_one_finite_output_whatever_its_padding(name):
     for total in (2, 9, 16):
         torch.testing.assert_close(encoder(ids[:, :total], mask[:, :total]), expected)
     torch.testing.assert_close(encoder(torch.full_like(ids, 7), mask), expected)
+
+
+def test_cnn_text_is_the_plain_sum_over_windows():
+    torch.manual_seed(0)
+    encoder = CnnText(30, width=4, embedding_dim=6, kernel_sizes=(3,)).eval()
+    ids = torch.randint(1, 30, (1, 5))
+    x_TE = encoder.embedding(ids[0])
+    weight_FEk, bias_F = encoder.convolutions[0].weight, encoder.convolutions[0].bias
+    windows = [(weight_FEk * x_TE[t : t + 3].T).sum((1, 2)) + bias_F for t in range(3)]
+    found = encoder(ids, torch.ones(1, 5, dtype=torch.bool))[0]
+    torch.testing.assert_close(found, torch.stack(windows).amax(0).relu())
