@@ -75,16 +75,10 @@ def test_a_wrong_key_is_one_error_that_names_it(line):
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [
-        (None, "no such file"),
-        (b"\xff\xfe\x00", "cannot be read"),
-        (b"", "must be a mapping"),
-        (b"- a\n- b\n", "must be a mapping"),
-        (b"a: [1\n", "not valid YAML"),
-        (b"a: 1\na: 2\n", "stands twice"),
-        (b"a: !!python/object/apply:os.system ['true']\n", "not valid YAML"),
-    ],
-)
+    [(None, "no such file"), (b"\xff\xfe\x00", "cannot be read"), (b"", "must be a mapping"),
+     (b"- a\n- b\n", "must be a mapping"), (b"a: [1\n", "not valid YAML"), (b"a: 1\na: 2\n", "stands twice"),
+     (b"a: !!python/object/apply:os.system ['true']\n", "not valid YAML")],
+)  # fmt: skip
 def test_a_file_that_is_no_job_is_named(tmp_path, content, text):
     path = tmp_path / "job.yaml"
     if content is not None:
@@ -128,15 +122,17 @@ def test_the_hash_names_the_resolved_job_without_what_is_logged_besides():
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("products", "tf32"), ("compile", True), ("compile", "graphs"), ("deterministic", True)],
-)
-def test_a_key_that_came_later_leaves_the_hash_of_older_jobs(key, value):
-    plain, changed = load_job(JOB), load_job(JOB, {f"train.{key}": value})
-    assert key not in dump_job(plain)["train"]
-    assert dump_job(changed)["train"][key] == value
+    ("section", "key", "value"),
+    [("train", "products", "tf32"), ("train", "compile", True), ("train", "compile", "graphs"),
+     ("train", "deterministic", True), ("data", "validation_seed", 0)],
+)  # fmt: skip
+def test_a_key_that_came_later_leaves_the_hash_of_older_jobs(section, key, value):
+    plain, changed = load_job(JOB), load_job(JOB, {f"{section}.{key}": value})
+    assert key not in dump_job(plain)[section]
+    assert dump_job(changed)[section][key] == value
     assert job_hash(changed) != job_hash(plain)
-    assert job_hash(load_job(JOB, {f"train.{key}": getattr(plain.train, key)})) == job_hash(plain)
+    written_out = load_job(JOB, {f"{section}.{key}": getattr(getattr(plain, section), key)})
+    assert job_hash(written_out) == job_hash(plain)
 
 
 def test_two_views_are_for_contrastive_heads():

@@ -15,9 +15,8 @@ FILES = [each for kind in FOLDERS for each in packaged_files(kind).values()]
 
 
 def test_names_are_those_of_all_files_and_distinct():
-    folders = {
-        kind: {its.path for its in packaged_files(kind).values()} for kind in ("job", "space", "table")
-    }
+    kinds = ("job", "space", "table")
+    folders = {kind: {its.path for its in packaged_files(kind).values()} for kind in kinds}
     assert folders == {kind: set((ROOT / FOLDERS[kind]).glob("*.yaml")) for kind in folders}
     names = [each.name for each in FILES]
     assert len(set(names)) == len(names)

@@ -91,22 +91,19 @@ def test_a_job_without_plugins_does_not_show_the_key(tiny):
 
 @pytest.mark.parametrize(
     ("name", "content", "problem", "found"),
-    [
-        ("missing.py", None, "no such file", "missing.py"),
-        ("loss.txt", "", "is no Python file", "loss.txt"),
-        ("folder.py", ..., "no such file", "folder.py"),
-        ("../outside.py", "", "lies elsewhere", "../outside.py"),
-        ("/etc/outside.py", None, "lies elsewhere", "/etc/outside.py"),
-        ("latin.py", b"# \xe9", "cannot be read", "latin.py: 'utf-8'"),
-        ("large.py", "#" * (MOST_BYTES + 1), "is too large", "large.py: 65,537 bytes"),
-        ("broken.py", "x = 1\ndef :", "is no valid Python", "line 2: invalid syntax"),
-        ("raises.py", "raise OSError('away')", "fails when it is run", "OSError: away"),
-        ("leaves.py", "import sys; sys.exit(3)", "fails when it is run", "SystemExit: 3"),
-        ("empty.py", "x = 1", "declares no plugin", "nothing"),
-        ("imports.py", "from mlcl.losses.rules.any import ANY", "declares no plugin", "nothing"),
-        ("taken.py", DICE.replace('"dice"', '"any"'), "loss any of .* the name is taken by built in", "None"),
-    ],
-)
+    [("missing.py", None, "no such file", "missing.py"), ("loss.txt", "", "is no Python file", "loss.txt"),
+     ("folder.py", ..., "no such file", "folder.py"),
+     ("../outside.py", "", "lies elsewhere", "../outside.py"),
+     ("/etc/outside.py", None, "lies elsewhere", "/etc/outside.py"),
+     ("latin.py", b"# \xe9", "cannot be read", "latin.py: 'utf-8'"),
+     ("large.py", "#" * (MOST_BYTES + 1), "is too large", "large.py: 65,537 bytes"),
+     ("broken.py", "x = 1\ndef :", "is no valid Python", "line 2: invalid syntax"),
+     ("raises.py", "raise OSError('away')", "fails when it is run", "OSError: away"),
+     ("leaves.py", "import sys; sys.exit(3)", "fails when it is run", "SystemExit: 3"),
+     ("empty.py", "x = 1", "declares no plugin", "nothing"),
+     ("imports.py", "from mlcl.losses.rules.any import ANY", "declares no plugin", "nothing"),
+     ("taken.py", DICE.replace('"dice"', '"any"'), "loss any of .* the name is taken by built in", "None")],
+)  # fmt: skip
 def test_a_bad_file_is_one_line(job_file, tmp_path, name, content, problem, found):
     if content is ...:
         (tmp_path / name).mkdir()

@@ -311,13 +311,10 @@ def rows(text, space="{{{}}}", search="{{}}", key="{}"):
 
 @pytest.mark.parametrize(
     ("text", "search", "key", "message"),
-    [
-        *rows(SEARCHES, space=LR.replace("{", "{{").replace("}", "}}"), search="{}"),
-        *rows(ENTRIES, key="space.{}"),
-        *rows(CORNERS, key="space ({}"),
-        ("{}", "{}", "space", "at least 1 item"),
-    ],
-)
+    [*rows(SEARCHES, space=LR.replace("{", "{{").replace("}", "}}"), search="{}"),
+     *rows(ENTRIES, key="space.{}"), *rows(CORNERS, key="space ({}"),
+     ("{}", "{}", "space", "at least 1 item")],
+)  # fmt: skip
 def test_a_wrong_space_is_one_error_before_anything_starts(space, text, search, key, message):
     with pytest.raises(UserError) as caught:
         space(text, search)
