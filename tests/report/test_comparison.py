@@ -54,9 +54,8 @@ def test_all_are_compared_with_the_first(found):
     assert (found.metric, found.reference) == ("test/accuracy", BASE)
     assert [row.setting for row in found.rows] == [BETTER, OTHER]
     assert [row.verdict.difference for row in found.rows] == [each.value for each in pairs]
-    assert [row.answer == "cannot tell" for row in found.rows] == [
-        p > 0.05 for p in holm([its.p for its in pairs])
-    ]
+    undecided = [p > 0.05 for p in holm([its.p for its in pairs])]
+    assert [row.answer == "cannot tell" for row in found.rows] == undecided
 
 
 def test_a_verdict_is_at_the_level_of_its_family(found):
@@ -144,24 +143,10 @@ def test_other_draws_from_the_data_do_not_compare(key):
 
 def drawing(label, values):
     """A setting of which each seed draws rows of its own."""
-    runs = {
-        k: made_up_setting(label, {k: v}, seeds={"data.subset.seed": str(k)}).runs[k]
-        for k, v in values.items()
-    }
-    return ComparedSetting(label, label, runs, {"lr": label})
-
-
-def test_where_seeds_draw_rows_their_outcomes_are_subtracted_first():
-    one = drawing("one", {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3})
-    other = drawing("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})
-    compared = compare_settings([one, other], "accuracy")
-    (row,) = compared.rows
-    assert row.verdict.difference == pytest.approx(0.05 / 3)
-    assert (row.answer, row.unpaired) == ("helps", (0, 7))
-    assert "other: seeds without a partner, not in the difference: 0, 7." in notes(compared)
-    assert grid(compared)[1][1] == "3 of 4"
-    with pytest.raises(UserError, match=r"share no seed, and cannot.*found: one: .*; other: seeds 8"):
-        compare_settings([one, drawing("other", {8: 0.1, 9: 0.2})], "accuracy")
+    drawn = (made_up_setting(label, {k: v}, seeds={"data.subset.seed": str(k)}) for k, v in values.items())
+    return ComparedSetting(
+        label, label, {k: run for its in drawn for k, run in its.runs.items()}, {"lr": label}
+    )
 
 
 def splitting(label, values, data="split{}"):
@@ -175,20 +160,30 @@ def splitting(label, values, data="split{}"):
     return ComparedSetting(label, label, runs, {"lr": label})
 
 
-def test_seeds_with_splits_of_their_own_are_paired_by_split():
-    one = splitting("one", {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3})
-    compared = compare_settings([one, splitting("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})], "accuracy")
+@pytest.mark.parametrize("of_seeds", [drawing, splitting])
+def test_where_seeds_draw_rows_or_splits_their_outcomes_are_subtracted_first(of_seeds):
+    one = of_seeds("one", {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3})
+    compared = compare_settings([one, of_seeds("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})], "accuracy")
     (row,) = compared.rows
     assert row.verdict.difference == pytest.approx(0.05 / 3)
     assert (row.answer, row.unpaired, row.verdict.paired) == ("helps", (0, 7), "seed")
     assert "outcomes of one seed were subtracted first" in row.verdict.sentence
-    assert not row.verdict.rows_counted  # a block holds other rows for each seed
-    for other in (
-        splitting("other", {1: 0.52, 2: 0.91, 3: 0.32}, data="another split{}"),
-        made_up_setting("other", {1: 0.5, 2: 0.6, 3: 0.7}, data="split3", seeds={"data.split_seed": "3"}),
-    ):
-        with pytest.raises(UserError, match="trained on different data"):
-            compare_settings([one, other], "accuracy")
+    assert not row.verdict.rows_counted  # a block holds other rows for each split
+    assert "other: seeds without a partner, not in the difference: 0, 7." in notes(compared)
+    assert grid(compared)[1][1] == "3 of 4"
+
+
+def test_seeds_without_a_partner_or_with_other_splits_are_not_compared():
+    one, few = {0: 0.1, 1: 0.5, 2: 0.9, 3: 0.3}, {1: 0.52, 2: 0.91, 3: 0.32}
+    split, elsewhere = splitting("one", one), splitting("other", few, data="another split{}")
+    other = made_up_setting("other", few, data="split3", seeds={"data.split_seed": "3"})
+    for pair, problem in (
+        ([drawing("one", one), drawing("other", {8: 0.1, 9: 0.2})],
+         r"share no seed, and cannot.*found: one: .*; other: seeds 8"),
+        ([split, elsewhere], "trained on different data"), ([split, other], "trained on different data"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=problem):
+            compare_settings(pair, "accuracy")
 
 
 def test_a_fitted_baseline_has_no_neighbours_and_is_compared_by_its_value_without():
@@ -268,11 +263,8 @@ PICKS = [
 
 def test_the_searches_of_an_arm_are_compared_together():
     compared = compare_settings(PICKS, "accuracy")
-    assert [compared.reference.label, *(row.setting.label for row in compared.rows)] == [
-        "control",
-        "other",
-        "heads",
-    ]
+    labels = [compared.reference.label, *(row.setting.label for row in compared.rows)]
+    assert labels == ["control", "other", "heads"]
     other, heads = (row.verdict for row in compared.rows)
     assert (heads.question, heads.level, heads.tests) == ("heads", 0.95, 1)
     assert (other.question, other.treated.searches, other.single) == ("settings", 3, ())
@@ -343,7 +335,7 @@ def test_a_section_that_one_job_lacks_stands_for_its_keys(one, other, differs):
     assert compare_settings(pair, "accuracy").rows[0].differs == differs
 
 
-def test_on_paper(found):
+def test_on_paper_and_for_programs(found):
     text, tex, said = as_markdown(found), as_latex(found), notes(found)
     mean, spread = np.mean(list(CE.values())), np.std(list(CE.values()), ddof=1)
     assert f"| as written | 6 | {mean:.4f} ± {spread:.4f} |" in text
@@ -356,6 +348,11 @@ def test_on_paper(found):
     )
     assert "it speaks of the settings of one search (as written, trial 3)." in said[0]
     assert "trial 3 differs in lr." in said
+    first = json.loads(json.dumps(as_dict(found)))["others"][0]
+    assert first["verdict"]["difference"] == found.rows[0].verdict.difference
+    assert first["runs"]["0"] == {"run_id": "trial 3-0", "value": 0.55}
+    assert (first["verdict"]["answer"], first["differs"]) == ("helps", ["lr"])
+    assert first["verdict"]["sentence"] == said[0]
 
 
 def test_a_value_that_is_no_number_is_not_left_out():
@@ -367,14 +364,6 @@ def test_a_value_that_is_no_number_is_not_left_out():
     assert grid(compared)[0][1:3] == ["4", ""]
     tree = json.loads(json.dumps(as_dict(compared), allow_nan=False))
     assert tree["reference"]["runs"]["7"]["value"] is None
-
-
-def test_for_programs(found):
-    first = json.loads(json.dumps(as_dict(found)))["others"][0]
-    assert first["verdict"]["difference"] == found.rows[0].verdict.difference
-    assert first["runs"]["0"] == {"run_id": "trial 3-0", "value": 0.55}
-    assert (first["verdict"]["answer"], first["differs"]) == ("helps", ["lr"])
-    assert first["verdict"]["sentence"] == notes(found)[0]
 
 
 def test_settings_are_compared_with_the_neighbours_that_the_race_chose(store, searched):

@@ -8,7 +8,6 @@ from builders import tiny_job
 from sweeps import World
 
 import mlcl.results
-from mlcl.errors import UserError
 from mlcl.report.sweep_data import SweepData
 from mlcl.report.sweep_tables import budget_table
 from mlcl.results.frame import COLUMNS, LabelledTraining, frame_of
@@ -68,11 +67,6 @@ def test_any_name_of_a_sweep(store, searched, frame):
     for word in (searched[1].id, searched[1].run_id):
         again = mlcl.results.load(word, home=searched[0], uri=store.tracker.uri)
         pd.testing.assert_frame_equal(again, frame)
-
-
-def test_a_sweep_that_is_not_there(store, searched):
-    with pytest.raises(UserError, match="names no sweep and no table; did you mean"):
-        mlcl.results.load("serched", home=searched[0], uri=store.tracker.uri)
 
 
 def test_cells_of_a_table(store, searched):

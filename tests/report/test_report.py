@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from shutil import copytree
 from types import SimpleNamespace
 from urllib.parse import unquote
 
@@ -18,6 +19,7 @@ from matplotlib.figure import Figure
 from sweeps import World
 from typer.testing import CliRunner
 
+import mlcl.results
 from mlcl.cli.main import app
 from mlcl.errors import UserError
 from mlcl.report.document import Cell, Code, Details, Document, Picture, Section, Table
@@ -190,17 +192,25 @@ def test_code_in_markdown_ends_where_it_ends():
     assert "`````yaml\na: 1 # ```` and ```\n`````\n" in as_markdown(document, str)
 
 
-def test_it_is_an_artifact_of_the_sweep_and_a_second_one_takes_its_place(store, searched, made, tmp_path):
+def test_it_is_an_artifact_and_the_note_of_the_sweep(store, searched, made):
     listed = {each.path for each in store.client.list_artifacts(made.run_id, "report")}
     assert made.logged
     assert {"report/report.html", "report/report.md", "report/plots"} <= listed
-    how = {"folder": tmp_path / "it", "embeddings": QUICK, "log": False}
-    make_report(Runs(store.tracker), searched[1].id, searched[0], **how)
-    again = make_report(
-        Runs(store.tracker), searched[1].id, searched[0], server="https://lab.example/mlflow/", **how
-    )
+    note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
+    assert f"/runs/{made.run_id}/artifacts/report/report.html?workflowType=machine_learning)" in note
+    assert searched[1].verdicts[-1].sentence.partition(": ")[2] in note
+    assert "Use trial " in note
+    assert note.endswith("Written by `mlcl report`.")
+    assert len(note) < 5000
+
+
+def test_a_second_one_takes_its_place_and_a_persons_note_stays(store, searched, made, tmp_path):
+    store.client.set_tag(made.run_id, "mlflow.note.content", "Mine.")
+    how = {"folder": copytree(made.folder, tmp_path / "it"), "server": "https://lab.example/mlflow/"}
+    again = make_report(Runs(store.tracker), made.run_id, searched[0], embeddings=QUICK, **how)
     assert "https://lab.example/mlflow/#/experiments/" in again.page.read_text()
     assert [each.name for each in tmp_path.iterdir()] == ["it"]
+    assert store.client.get_run(made.run_id).data.tags["mlflow.note.content"] == "Mine."
 
 
 @pytest.mark.parametrize(
@@ -268,18 +278,8 @@ def test_a_name_that_is_no_sweep(store, tmp_path):
     problem = r"key SWEEP: names no sweep and no table; did you mean searched <b>\?"
     with pytest.raises(UserError, match=problem):
         make_report(Runs(store.tracker), "searched b", tmp_path)
-
-
-def test_the_sweeps_page_in_mlflow_says_the_result_and_a_persons_note_stays(store, searched, made, tmp_path):
-    note = store.client.get_run(made.run_id).data.tags["mlflow.note.content"]
-    assert f"/runs/{made.run_id}/artifacts/report/report.html?workflowType=machine_learning)" in note
-    assert searched[1].verdicts[-1].sentence.partition(": ")[2] in note
-    assert "Use trial " in note
-    assert note.endswith("Written by `mlcl report`.")
-    assert len(note) < 5000
-    store.client.set_tag(made.run_id, "mlflow.note.content", "Mine.")
-    make_report(Runs(store.tracker), made.run_id, searched[0], folder=tmp_path / "it", embeddings=QUICK)
-    assert store.client.get_run(made.run_id).data.tags["mlflow.note.content"] == "Mine."
+    with pytest.raises(UserError, match=problem):
+        mlcl.results.load("searched b", home=tmp_path, uri=store.tracker.uri)
 
 
 def table_below(text, heading):

@@ -68,19 +68,14 @@ def test_words_name_settings(store, names, words, labels):
 
 @pytest.mark.parametrize(
     ("words", "problem"),
-    [
-        (["threw"], "names no run and no sweep; did you mean three?"),
-        (["both \" and '"], "names no run and no sweep"),
-        (
-            ["three:trial 4"],
-            "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3",
-        ),
-        (["bare"], "this sweep has confirmed no setting on fresh seeds"),
-        (["three", "three:trial 3"], "names runs that are named already; found: three:trial 3"),
-        (["twofold"], "begins several names; found: twofold; allowed: twofold a, twofold b"),
-        (["t4"], "name the cells of a table; found: t4; allowed: Hotel, CE; Hotel, CE, wide"),
-    ],
-)
+    [(["threw"], "names no run and no sweep; did you mean three?"),
+     (["both \" and '"], "names no run and no sweep"),
+     (["three:trial 4"], "no such setting of the sweep; found: three:trial 4; allowed: as written, trial 3"),
+     (["bare"], "this sweep has confirmed no setting on fresh seeds"),
+     (["three", "three:trial 3"], "names runs that are named already; found: three:trial 3"),
+     (["twofold"], "begins several names; found: twofold; allowed: twofold a, twofold b"),
+     (["t4"], "name the cells of a table; found: t4; allowed: Hotel, CE; Hotel, CE, wide")],
+)  # fmt: skip
 def test_words_that_name_nothing(store, names, words, problem):
     with pytest.raises(UserError) as error:
         find_settings(Runs(store.tracker), words)
@@ -255,16 +250,11 @@ def test_a_cell_is_that_of_the_latest_table_that_has_it(store):
     assert values_of(found) == {1: 0.3}
 
 
-def test_last_is_the_latest_that_is_in_no_other(tmp_path):
-    store = Store(Tracker(tmp_path, None))  # other tests' runs may be later
+def test_the_latest_is_the_last_that_is_in_no_other_and_of_a_home_the_last_that_it_began(tmp_path):
+    store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")  # no other test's runs
     store.add("lone", name="lone", seed=0, tags={"mlcl.id": "lone-1"})
     sweep = store.sweep("latest of all", TWO)
-    (last,) = Runs(store.tracker).named("@last")
-    assert last.info.run_id == sweep
-
-
-def test_the_latest_of_a_home_is_the_last_that_it_began(tmp_path):
-    store, names = Store(Tracker(tmp_path, None)), ("night-1", "night-2", "night-3")
+    assert [run.info.run_id for run in Runs(store.tracker).named("@last")] == [sweep]
     for name in names:
         recorded(RunFolders(tmp_path, "sweeps").new(name))
 

@@ -50,16 +50,10 @@ def test_all_runs_are_those_that_mlflow_gives(store):
 
 @pytest.mark.parametrize(
     ("tag", "value", "how", "count"),
-    [
-        ("mlcl.name", "Ab", "=", 1),
-        ("mlcl.name", "ab", "=", 0),
-        ("mlcl.name", "Ab%", "LIKE", 1),
-        ("mlcl.name", "a%", "LIKE", 1),
-        ("mlcl.name", "it's", "=", 1),
-        ("mlcl.id", "x'y\"z", "=", 1),
-        ("mlcl.log", "it's-a-b_c-%", "LIKE", 1),
-    ],
-)
+    [("mlcl.name", "Ab", "=", 1), ("mlcl.name", "ab", "=", 0), ("mlcl.name", "Ab%", "LIKE", 1),
+     ("mlcl.name", "a%", "LIKE", 1), ("mlcl.name", "it's", "=", 1), ("mlcl.id", "x'y\"z", "=", 1),
+     ("mlcl.log", "it's-a-b_c-%", "LIKE", 1)],
+)  # fmt: skip
 def test_runs_with_a_tag_are_those_that_mlflow_gives(store, tag, value, how, count):
     file, mlflow = FileRuns(store.tracker.home / "mlflow.db"), ClientRuns(store.client)
     found = told(mlflow.tagged(tag, value, how))

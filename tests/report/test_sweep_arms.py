@@ -71,9 +71,8 @@ def test_failed_trainings_are_left_out_and_blocks_are_counted():
 def test_a_race_says_what_it_picked():
     written, trial = Entrant("as written", (0.7, 0.72)), Entrant("trial 3", (0.74, 0.76), found=0.8)
     picked = ArmSearch(1, 8, (written, trial), "trial 3", 0.5)
-    assert picked.sentence == (
-        "trial 3 0.7500 on 2 fresh seeds, as written 0.7100; fresh seeds keep 50% of its lead"
-    )
+    said = "trial 3 0.7500 on 2 fresh seeds, as written 0.7100; fresh seeds keep 50% of its lead"
+    assert picked.sentence == said
     one = (Entrant("as written", (0.7,)), Entrant("trial 3", (0.74,), found=0.8))
     lost = "trial 3 0.7400 on 1 fresh seed, as written 0.7000; fresh seeds keep nothing of its lead"
     assert ArmSearch(1, 8, one, "trial 3", -29.0).sentence == lost

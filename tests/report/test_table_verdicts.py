@@ -189,13 +189,9 @@ columns: {All: {}}
 
 @pytest.mark.parametrize(
     ("more", "control"),
-    [
-        ("", ""),
-        ("ranks: {leave_out: [guess]}", "CE"),
-        ("ranks: {control: MLCL}", "MLCL"),
-        ("tune: {space: s.yaml, trials: 2, control: CE, hold: [train.lr]}", "CE"),
-    ],
-)
+    [("", ""), ("ranks: {leave_out: [guess]}", "CE"), ("ranks: {control: MLCL}", "MLCL"),
+     ("tune: {space: s.yaml, trials: 2, control: CE, hold: [train.lr]}", "CE")],
+)  # fmt: skip
 def test_the_control_that_a_table_names(tmp_path, more, control):
     (tmp_path / "t.yaml").write_text(HEAD + more)
     assert load_table(tmp_path / "t.yaml").control == control

@@ -1,8 +1,10 @@
+import functools
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from stored_runs import trained
 
 from mlcl.config import Goal, JobConfig, Space
 from mlcl.config.space.domains import Choice, Float, Int
@@ -15,6 +17,12 @@ from mlcl.tracking import State
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 HEADS = ("section", "chapter", "category")
+
+
+@pytest.fixture(scope="session")
+def trained_once(tiny, tmp_path_factory):
+    """Folder, material and figures of a training with these settings, for tests that only read them."""
+    return functools.cache(lambda *settings: trained(tiny, tmp_path_factory.mktemp("run"), *settings))
 
 
 def _trial(number, heads, rng):

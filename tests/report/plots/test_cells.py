@@ -34,12 +34,10 @@ def test_panels_side_by_side_have_the_same_lines_and_no_empty_one(figure, groups
     shown = [label.get_text().replace("\\$", "$") for label in panel(figure, groups[0]).get_yticklabels()]
     assert shown == names
     for group in groups:
-        points = {
-            tuple(line.get_xydata()[0]) for line in panel(figure, group).lines if line.get_marker() == "o"
-        }
-        assert points == {
-            (row.mean, names.index(row.cell)) for row in ROWS if row.group == group and row.mean > 20
-        }
+        dots = [line for line in panel(figure, group).lines if line.get_marker() == "o"]
+        near = [row for row in ROWS if row.group == group and row.mean > 20]
+        points = {tuple(line.get_xydata()[0]) for line in dots}
+        assert points == {(row.mean, names.index(row.cell)) for row in near}
 
 
 def test_intervals_and_printed_values(figure):

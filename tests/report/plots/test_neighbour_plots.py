@@ -85,9 +85,8 @@ def test_the_map_has_the_best_point_and_those_within_one_standard_error(seeds):
     assert (star.k, star[2]) == (best.k, best.lambda_)
     spreads = []
     for k, share, tau in itertools.product(grid.k, grid.lambda_, grid.temperature):
-        values = [
-            StoredRun.read(f, job_data).metrics(Setting(k, share, tau))["knn/val/micro_f1"] for f in folders
-        ]
+        runs, place = [StoredRun.read(f, job_data) for f in folders], Setting(k, share, tau)
+        values = [run.metrics(place)["knn/val/micro_f1"] for run in runs]
         spreads.append(statistics.variance(values) / len(values))
     error = statistics.mean(spreads) ** 0.5
     for row in table.itertuples():
@@ -123,15 +122,14 @@ def test_settings_are_drawn_beside_each_other(seeds):
 
 
 @pytest.mark.parametrize("task", ["single", "aspects"])
-def test_other_tasks(tiny, tmp_path, task):
-    folder, job_data, metrics = trained(tiny, tmp_path, *TASKS[task])
+def test_other_tasks(trained_once, task):
+    folder, job_data, metrics = trained_once(*TASKS[task])
     plots, left = plots_of({"a": [folder]}, job_data)
     assert set(plots) == {"knn_heat", "knn_k", "knn_lambda", "neighbour_overlap"}
     assert left == [("knn_temperature", "the grid has one tau alone")]
     found = rows(plots["knn_k"], "best on validation", X["knn_k"], "accuracy")
-    assert [y for _, y in found] == pytest.approx(
-        [metrics[f"knn_best/{s}/accuracy"] for s in ("val", "test")]
-    )
+    best = [metrics[f"knn_best/{split}/accuracy"] for split in ("val", "test")]
+    assert [y for _, y in found] == pytest.approx(best)
 
 
 @pytest.mark.parametrize("knn", ["evaluation.knn=null", "evaluation.knn.grid=null"])

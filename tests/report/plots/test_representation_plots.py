@@ -17,15 +17,13 @@ from mlcl.training.stored_run import StoredRun
 
 
 @pytest.fixture(scope="module", params=TASKS)
-def finished(request, tiny, tmp_path_factory):
-    folder, job_data, _ = trained(tiny, tmp_path_factory.mktemp("home"), *TASKS[request.param])
-    return folder, job_data
+def finished(request, trained_once):
+    return trained_once(*TASKS[request.param])[:2]
 
 
 @pytest.fixture(scope="module")
-def single(tiny, tmp_path_factory):
-    folder, job_data, _ = trained(tiny, tmp_path_factory.mktemp("home"))
-    return folder, job_data
+def single(trained_once):
+    return trained_once()[:2]
 
 
 def plots_of(folders, job_data, **options):
@@ -122,8 +120,8 @@ def test_neighbours_are_the_nearest_of_the_instance(finished):
             assert kind == shared(job_data, 5, job_data.train.ids.index(row_id))
 
 
-def test_the_instance_has_several_labels(tiny, tmp_path):
-    folder, job_data, _ = trained(tiny, tmp_path, *TASKS["multi_label"])
+def test_the_instance_has_several_labels(trained_once):
+    folder, job_data, _ = trained_once(*TASKS["multi_label"])
     test = job_data.dataset.split("test")
     labels = dict(zip(test.ids, job_data.targets(test).lists(), strict=True))
     drawn = set()

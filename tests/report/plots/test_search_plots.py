@@ -3,6 +3,7 @@
 import warnings
 
 import matplotlib
+import pytest
 from matplotlib import pyplot
 
 from mlcl.config import Goal
@@ -69,20 +70,19 @@ def test_three_goals_are_drawn_in_pairs(search_of):
     assert labels == [("score", "val/loss"), ("score", "encoder.width"), ("val/loss", "encoder.width")]
 
 
-def test_one_trial(search_of):
-    _, left_out = plots_of(search_of(1))
-    assert left_out["history"] == "its values are all the same"
-    assert left_out["response"] == "no number differs between complete trials"
-    assert left_out["pareto"] == "there is one goal"
+PRUNED, NONE = (lambda frame: frame.assign(state="PRUNED")), (lambda frame: frame.iloc[:0])
 
 
-def test_no_complete_trial(search_of):
-    plots, left_out = plots_of(search_of(5, change=lambda frame: frame.assign(state="PRUNED")))
-    assert not plots
-    assert left_out["history"] == left_out["response"] == left_out["gamma"] == "no trial is complete"
-
-
-def test_nothing_searched(search_of):
-    plots, left_out = plots_of(search_of(1, change=lambda frame: frame.iloc[:0]))
+@pytest.mark.parametrize(
+    ("trials", "change", "reasons"),
+    [(1, lambda frame: frame, {"history": "its values are all the same", "pareto": "there is one goal",
+                               "response": "no number differs between complete trials"}),
+     (5, PRUNED, dict.fromkeys(("history", "response", "gamma"), "no trial is complete")),
+     (1, NONE, dict.fromkeys(("history", "response", "gamma"), "no trial is complete"))],
+    ids=["one trial", "no complete trial", "no trial"],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_left_out_with_its_reason(search_of, trials, change, reasons):
+    plots, left_out = plots_of(search_of(trials, change=change))
+    assert left_out.items() >= reasons.items()
     assert not plots
     assert len(left_out) == 4
