@@ -110,7 +110,6 @@ FULL = (
     "training/test_experiment.py",
     "training/test_exported.py",
     "training/test_exported_formats.py",
-    "training/test_give_back.py",
     "training/test_metric_groups.py",
     "training/test_micro.py",
     "training/test_model_card.py",

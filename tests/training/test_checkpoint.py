@@ -136,13 +136,9 @@ def test_a_damaged_one_never_takes_the_place_of_the_one_before(tmp_path, monkeyp
 
 @pytest.mark.parametrize(
     "error",
-    [
-        OSError(errno.EMFILE, "Too many open files"),
-        OSError(errno.EIO, "Input/output error"),
-        MemoryError(),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"),
-    ],
-)
+    [OSError(errno.EMFILE, "Too many open files"), OSError(errno.EIO, "Input/output error"), MemoryError(),
+     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes")],
+)  # fmt: skip
 @pytest.mark.parametrize("where", [(zipfile.ZipFile, "testzip"), (torch, "load")])
 def test_what_the_machine_cannot_read_now_is_not_damaged(tmp_path, monkeypatch, error, where):
     path = tmp_path / CHECKPOINT

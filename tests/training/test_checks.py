@@ -8,93 +8,80 @@ from mlcl.config import HeadConfig
 from mlcl.data import Dataset
 from mlcl.errors import UserError
 from mlcl.losses import LOSSES
+from mlcl.service.doctor.servers import find_unusable_gpu
+from mlcl.training import context
 from mlcl.training.batches import build_sampler, sampler_labels
 from mlcl.training.checks import check_job
+from mlcl.training.context import pick_device
 from mlcl.training.job_data import JobData
 
+# Overrides, the key of the error, and a part of its line; `@` stands for the heads, =tiny for the data set.
+UNFIT = """
+@.detail.labels=detial | @.detail.labels | did you mean detail
+@.detail.labels=tags | @.detail.labels | does not take this kind
+@.detail.labels=path | @.detail.labels | does not take this kind
+@.detail.options={penalty: x} | @.detail.options | penalty
+@.detail.loss=hicone | @.detail.labels | allowed: hierarchy
+@.topic.loss=hicone | @.topic.labels | path.topic (single)
+objective.heads={one: {loss: himulcon, labels: path, options: {level_weights: [1, 2, 3]}}} | \
+@.one.options.level_weights | needs 2 numbers, one for each level of path, coarse first; found: 1, 2, 3
+objective.classifier.labels=tags | objective.classifier | does not fit
+objective.classifier.loss=bce | objective.classifier | does not fit
+objective.classifier.labels=none | objective.classifier.labels | no such label space
+encoder={name: cnn_image} | encoder.name | reads images
+evaluation.metric=val/acuracy | evaluation.metric | did you mean accuracy
+evaluation.metric=val/micro_f1 | evaluation.metric | no such metric
+evaluation.metric=val/tail_accuracy | evaluation.metric | metrics does not name its group
+evaluation.metric=knn/val/accuracy ; evaluation.knn=null | evaluation.metric | needs evaluation.knn
+data.subset={n: 3, labels: nope} | data.subset.labels | no such label space
+train.views=1 ; @.detail={loss: simclr, weight: 0.2} | train.views | one view
+train.sampler={name: pk, labels: tag} | train.sampler.labels | did you mean tags
+train.sampler={name: hierarchical, labels: tags} | train.sampler.labels | tags (multi_label)
+train.sampler={name: pk, k: 9} | train.batch_size | found: 16; allowed: 18 or more
+train.sampler={name: hierarchical, k: 3, branches: 3} | train.batch_size | \
+two classes of path for the sampler hierarchical; found: 16; allowed: 18 or more
+objective.heads={} ; objective.classifier={loss: bce, labels: tags} ; evaluation.metric=val/map ; \
+train.sampler=hierarchical | train.sampler.labels | no head has a hierarchy; allowed: path
+objective.heads={} ; data.label_noise={rate: 0.1} ; train.sampler={name: pk, labels: tags} | \
+train.sampler.labels | stays clean
+evaluation.metrics=[band] | evaluation.metrics | did you mean bands
+evaluation.metrics=[ranking] | evaluation.metrics | labels detail (single)
+evaluation.metrics=[hierarchy] ; objective.classifier.labels=topic | evaluation.metrics | \
+allowed: averages, bands, clustering, retrieval
+evaluation.metric=val/tail_accuracy | evaluation.metric | no such metric
+train.workers=20 | train.batch_size | fewer samples in a batch than workers
+data.subset={n: 1000} | data.subset.n | more
+train.drop_last=true ; train.batch_size=100 | train.batch_size | 100
+objective.classifier={loss: asl, labels: tags, pos_weight: sqrt} | objective.classifier | pos_weight is for
+objective.classifier={loss: cross_entropy, labels: tags, pos_weight: sqrt} | objective.classifier | \
+pos_weight is for
+objective.classifier={loss: bce, labels: tags, class_weight: sqrt} | objective.classifier | \
+class_weight is for
+objective.heads={} ; objective.classifier={loss: bce, labels: tags} ; evaluation.metric=val/micro_f1 ; \
+evaluation.threshold=0 | evaluation.threshold | 0
+objective.heads={} ; objective.classifier={loss: bce, labels: tags} ; evaluation.metric=val/micro_f1 ; \
+evaluation.threshold=1.0 | evaluation.threshold | 1.0
+objective.heads={} ; objective.classifier={loss: bce, labels: tags} ; evaluation.metric=val/micro_f1 ; \
+evaluation.threshold=best | evaluation.threshold | best
+encoder={name: ldgn, max_length: 8} ; objective.heads={} ; objective.classifier.loss=guided | \
+objective.classifier.labels | ldgn classifies
+evaluation.bands=[12, 10] | evaluation.bands | first number is too large
+data.hold_out={labels: path, share: 0.5} ; data.label_noise={rate: 0.1} | data | hold_out excludes label_noise
+evaluation.transfer_to={path: =tiny, labels: nowhere, metric: accuracy} | evaluation.transfer_to.labels | \
+tiny has no such label space
+evaluation.transfer_to={path: =tiny, labels: path, metric: accuracy} | evaluation.transfer_to.labels | \
+cannot be predicted; found: path
+evaluation.transfer_to={path: =tiny, labels: tags, metric: accuracy} | evaluation.transfer_to.metric | \
+no such metric for this task
+encoder={name: features, inputs: [column]} | encoder.name | reads vectors, the data set tiny holds texts
+"""
 
-@pytest.mark.parametrize(
-    ("overrides", "key", "text"),
-    [
-        (["objective.heads.detail.labels=detial"], "objective.heads.detail.labels", "did you mean detail"),
-        (["objective.heads.detail.labels=tags"], "objective.heads.detail.labels", "does not take this kind"),
-        (["objective.heads.detail.labels=path"], "objective.heads.detail.labels", "does not take this kind"),
-        (["objective.heads.detail.options={penalty: x}"], "objective.heads.detail.options", "penalty"),
-        (["objective.heads.detail.loss=hicone"], "objective.heads.detail.labels", "allowed: hierarchy"),
-        (["objective.heads.topic.loss=hicone"], "objective.heads.topic.labels", "path.topic (single)"),
-        (
-            ["objective.heads={one: {loss: himulcon, labels: path, options: {level_weights: [1, 2, 3]}}}"],
-            "objective.heads.one.options.level_weights",
-            "needs 2 numbers, one for each level of path, coarse first; found: 1, 2, 3",
-        ),
-        (["objective.classifier.labels=tags"], "objective.classifier", "does not fit"),
-        (["objective.classifier.loss=bce"], "objective.classifier", "does not fit"),
-        (["objective.classifier.labels=none"], "objective.classifier.labels", "no such label space"),
-        (["encoder={name: cnn_image}"], "encoder.name", "reads images"),
-        (["evaluation.metric=val/acuracy"], "evaluation.metric", "did you mean accuracy"),
-        (["evaluation.metric=val/micro_f1"], "evaluation.metric", "no such metric"),
-        (["evaluation.metric=val/tail_accuracy"], "evaluation.metric", "metrics does not name its group"),
-        (
-            ["evaluation.metric=knn/val/accuracy", "evaluation.knn=null"],
-            "evaluation.metric",
-            "needs evaluation.knn",
-        ),
-        (["data.subset={n: 3, labels: nope}"], "data.subset.labels", "no such label space"),
-        (["train.views=1", "objective.heads.detail={loss: simclr, weight: 0.2}"], "train.views", "one view"),
-        (["train.sampler={name: pk, labels: tag}"], "train.sampler.labels", "did you mean tags"),
-        (["train.sampler={name: hierarchical, labels: tags}"], "train.sampler.labels", "tags (multi_label)"),
-        (["train.sampler={name: pk, k: 9}"], "train.batch_size", "found: 16; allowed: 18 or more"),
-        (
-            ["train.sampler={name: hierarchical, k: 3, branches: 3}"],
-            "train.batch_size",
-            "two classes of path for the sampler hierarchical; found: 16; allowed: 18 or more",
-        ),
-        (
-            ["objective.heads={}", "objective.classifier={loss: bce, labels: tags}",
-             "evaluation.metric=val/map", "train.sampler=hierarchical"],
-            "train.sampler.labels",
-            "no head has a hierarchy; allowed: path",
-        ),
-        (
-            ["objective.heads={}", "data.label_noise={rate: 0.1}", "train.sampler={name: pk, labels: tags}"],
-            "train.sampler.labels",
-            "stays clean",
-        ),
-        (["evaluation.metrics=[band]"], "evaluation.metrics", "did you mean bands"),
-        (["evaluation.metrics=[ranking]"], "evaluation.metrics", "labels detail (single)"),
-        (["evaluation.metrics=[hierarchy]", "objective.classifier.labels=topic"], "evaluation.metrics",
-         "allowed: averages, bands, clustering, retrieval"),
-        (["evaluation.metric=val/tail_accuracy"], "evaluation.metric", "no such metric"),
-        (["train.workers=20"], "train.batch_size", "fewer samples in a batch than workers"),
-        (["data.subset={n: 1000}"], "data.subset.n", "more"),
-        (["train.drop_last=true", "train.batch_size=100"], "train.batch_size", "100"),
-        (["objective.classifier={loss: asl, labels: tags, pos_weight: sqrt}"], "objective.classifier",
-         "pos_weight is for"),
-        (["objective.classifier={loss: cross_entropy, labels: tags, pos_weight: sqrt}"],
-         "objective.classifier", "pos_weight is for"),
-        (["objective.classifier={loss: bce, labels: tags, class_weight: sqrt}"], "objective.classifier",
-         "class_weight is for"),
-        *((["objective.heads={}", "objective.classifier={loss: bce, labels: tags}",
-            "evaluation.metric=val/micro_f1", f"evaluation.threshold={its}"], "evaluation.threshold", its)
-          for its in ("0", "1.0", "best")),
-        (["encoder={name: ldgn, max_length: 8}", "objective.heads={}", "objective.classifier.loss=guided"],
-         "objective.classifier.labels", "ldgn classifies"),
-        (["evaluation.bands=[12, 10]"], "evaluation.bands", "first number is too large"),
-        (["data.hold_out={labels: path, share: 0.5}", "data.label_noise={rate: 0.1}"], "data",
-         "hold_out excludes label_noise"),
-        (["evaluation.transfer_to={path: =tiny, labels: nowhere, metric: accuracy}"],
-         "evaluation.transfer_to.labels", "tiny has no such label space"),
-        (["evaluation.transfer_to={path: =tiny, labels: path, metric: accuracy}"],
-         "evaluation.transfer_to.labels", "cannot be predicted; found: path"),
-        (["evaluation.transfer_to={path: =tiny, labels: tags, metric: accuracy}"],
-         "evaluation.transfer_to.metric", "no such metric for this task"),
-        (["encoder={name: features, inputs: [column]}"], "encoder.name",
-         "reads vectors, the data set tiny holds texts"),
-    ],
-)  # fmt: skip
-def test_a_job_that_does_not_fit_the_data(tiny, tmp_path, overrides, key, text):
+
+@pytest.mark.parametrize("row", UNFIT.replace("@", "objective.heads").strip().splitlines())
+def test_a_job_that_does_not_fit_the_data(tiny, tmp_path, row):
+    overrides, key, text = row.split(" | ")
     with pytest.raises(UserError) as caught:
-        JobData.of(tiny_job(tiny, *(each.replace("=tiny", str(tiny)) for each in overrides)), tmp_path)
+        JobData.of(tiny_job(tiny, *overrides.replace("=tiny", f" {tiny}").split(" ; ")), tmp_path)
     assert caught.value.key == key
     assert text in caught.value.line()
 
@@ -131,17 +118,12 @@ def test_a_head_on_a_hierarchy_gets_its_levels_coarse_first(tiny, tmp_path, name
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
-    [
-        (
-            ["objective.heads.tree.options={level_weights: [1]}"],
-            "needs 2 numbers, one for each level of path",
-        ),
-        (["objective.heads.tree.loss=mulsupcon"], "does not take this kind of label space; found: path"),
-        (["objective.heads.tree.labels=tags"], "found: tags (multi_label); allowed: hierarchy"),
-        (["data.label_noise={rate: 0.1, labels: group}"], "of a hierarchy to the finest level"),
-        (["objective.classifier={loss: guided, labels: tags}"], "guided with tags (multi_label)"),
-    ],
-)
+    [(["objective.heads.tree.options={level_weights: [1]}"], "needs 2 numbers, one for each level of path"),
+     (["objective.heads.tree.loss=mulsupcon"], "does not take this kind of label space; found: path"),
+     (["objective.heads.tree.labels=tags"], "found: tags (multi_label); allowed: hierarchy"),
+     (["data.label_noise={rate: 0.1, labels: group}"], "of a hierarchy to the finest level"),
+     (["objective.classifier={loss: guided, labels: tags}"], "guided with tags (multi_label)")],
+)  # fmt: skip
 def test_a_head_on_several_paths_is_checked(tmp_path, overrides, message):
     head = "objective.heads={tree: {loss: himulcone, labels: path, weight: 0.2}}"
     bce = ("objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/map")
@@ -161,14 +143,11 @@ def test_rows_of_one_class_make_no_pk_batches(tiny, tmp_path):
 
 @pytest.mark.parametrize(
     ("overrides", "labels"),
-    [
-        (["train.sampler=uniform"], None),
-        (["train.sampler=pk"], "detail"),
-        (["train.sampler={name: balanced, labels: ratings}"], "ratings"),
-        (["train.sampler=hierarchical"], "path"),
-        (["train.sampler=hierarchical", "objective.heads={one: {loss: hicone, labels: path}}"], "path"),
-    ],
-)
+    [(["train.sampler=uniform"], None), (["train.sampler=pk"], "detail"),
+     (["train.sampler={name: balanced, labels: ratings}"], "ratings"),
+     (["train.sampler=hierarchical"], "path"),
+     (["train.sampler=hierarchical", "objective.heads={one: {loss: hicone, labels: path}}"], "path")],
+)  # fmt: skip
 def test_the_labels_of_a_sampler(tiny, tmp_path, overrides, labels):
     job_data = JobData.of(tiny_job(tiny, *overrides), tmp_path)
     assert sampler_labels(job_data.job, job_data.dataset.info) == labels
@@ -184,10 +163,6 @@ def test_a_data_set_without_a_test_split(tmp_path):
 
 
 def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):
-    import torch
-
-    from mlcl.training.context import pick_device
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="no GPU is visible"):
         pick_device("cuda")
@@ -199,10 +174,6 @@ def test_a_gpu_that_is_not_there_is_said_first(monkeypatch):
 @pytest.fixture
 def old_driver(monkeypatch, tmp_path):
     """A machine with a GPU whose driver is too old for PyTorch's CUDA."""
-    import torch
-
-    from mlcl.training import context
-
     (tmp_path / "version").write_text(
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.82.01  Wed Oct 27\n"
     )
@@ -217,8 +188,6 @@ def old_driver(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_gpu_that_pytorch_cannot_use_is_refused_with_driver_and_wheel(old_driver, device):
-    from mlcl.training.context import pick_device
-
     with pytest.raises(UserError, match=r"PyTorch cannot use the GPU.*driver 470\.82\.01.*CUDA 13\.2"):
         pick_device(device)
     assert pick_device("cpu").type == "cpu"
@@ -226,10 +195,6 @@ def test_a_gpu_that_pytorch_cannot_use_is_refused_with_driver_and_wheel(old_driv
 
 @pytest.mark.parametrize("why", ["hidden", "container", "no CUDA"])
 def test_a_gpu_that_is_not_given_to_the_process_is_no_problem(old_driver, monkeypatch, why):
-    import torch
-
-    from mlcl.training.context import pick_device
-
     if why == "hidden":
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     elif why == "container":
@@ -240,8 +205,6 @@ def test_a_gpu_that_is_not_given_to_the_process_is_no_problem(old_driver, monkey
 
 
 def test_the_doctor_finds_a_gpu_that_pytorch_cannot_use(old_driver):
-    from mlcl.service.doctor.servers import find_unusable_gpu
-
     (found,) = find_unusable_gpu(None)
     assert "470.82.01" in found.what
     (old_driver / "nvidia0").unlink()

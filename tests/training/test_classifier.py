@@ -9,7 +9,7 @@ from builders import text_dataset, tiny_job
 from stored_runs import run, weights
 from torch import nn
 
-from mlcl.config import ClassifierConfig, load_space
+from mlcl.config import ClassifierConfig
 from mlcl.labels import LabelRows
 from mlcl.training.builders import build_model
 from mlcl.training.classifier import (
@@ -172,12 +172,9 @@ def of(**keys):
 
 @pytest.mark.parametrize(
     "classifier",
-    [
-        "{loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}",
-        "{loss: asl, labels: tags}",
-        "{loss: cross_entropy, labels: ratings, class_weight: balanced}",
-    ],
-)
+    ["{loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}", "{loss: asl, labels: tags}",
+     "{loss: cross_entropy, labels: ratings, class_weight: balanced}"],
+)  # fmt: skip
 def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path, classifier):
     metric = "val/micro_f1" if "tags" in classifier else "val/accuracy"
     job = tiny_job(tiny, f"objective.classifier={classifier}", f"evaluation.metric={metric}", epochs=1)
@@ -201,21 +198,3 @@ def test_weights_come_from_the_rows_that_are_trained_on(tmp_path):
     assert weight_AC[0, classes].mean().item() == pytest.approx(1.0)
     assert len(weight_AC[0].unique()) > 1
     assert "objective.classifier.loss.weight_AC" not in model.state_dict()
-
-
-def test_a_space_varies_the_reductions_and_the_loss(tiny):
-    job = tiny_job(tiny, "objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/micro_f1")
-    choices = {
-        "objective.heads.*.reduction": {"choice": ["mean", "sum", "mean_valid"]},
-        "objective.classifier.reduction": {"choice": ["mean", "sum_labels"]},
-        "objective.classifier.loss": {"choice": ["bce", "asl"]},
-        "objective.classifier.pos_weight": {
-            "choice": ["none", "sqrt", "balanced"],
-            "when": {"objective.classifier.loss": "bce"},
-        },
-        "objective.classifier.gamma_neg": {"float": [1, 5], "when": {"objective.classifier.loss": "asl"}},
-    }
-    space = load_space("space.yaml", job, {"space": choices})
-    keys = {key for parameter in space.parameters for key in parameter.keys}
-    assert {"objective.heads.detail.reduction", "objective.heads.topic.reduction"} <= keys
-    assert "objective.classifier.pos_weight" in keys

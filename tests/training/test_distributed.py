@@ -32,14 +32,9 @@ FEATURES = (
 
 @pytest.mark.parametrize(
     ("world", "micro", "sampler", "classifier"),
-    [
-        (2, None, "pk", ()),
-        (3, None, "uniform", LABELS),
-        (2, 2, "balanced", ("data.validation_seed=3",)),
-        (3, 3, "hierarchical", ()),
-        (2, 3, "uniform", FEATURES),
-    ],
-)
+    [(2, None, "pk", ()), (3, None, "uniform", LABELS), (2, 2, "balanced", ("data.validation_seed=3",)),
+     (3, 3, "hierarchical", ()), (2, 3, "uniform", FEATURES)],
+)  # fmt: skip
 def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, classifier):
     overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")
     one = float64_run(tiny_job(tiny, *overrides), tmp_path / "home")

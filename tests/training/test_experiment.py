@@ -85,11 +85,15 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
     assert steps == sorted(steps)
 
 
+DRAWN_ANEW = ("data.validation_seed=3",)
+
+
 @pytest.mark.parametrize(
-    ("step", "sampler"), [(1, "uniform"), (3, "balanced"), (5, "pk"), (11, "hierarchical")]
+    ("step", "sampler", "overrides"),
+    [(1, "uniform", ()), (3, "balanced", ()), (5, "pk", DRAWN_ANEW), (11, "hierarchical", DRAWN_ANEW)],
 )
-def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step, sampler):
-    job = tiny_job(tiny, checkpoint_every=2, sampler=sampler)
+def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step, sampler, overrides):
+    job = tiny_job(tiny, *overrides, checkpoint_every=2, sampler=sampler)
     whole_events, events = [], []
     whole = run(job, tmp_path, tmp_path / "whole", whole_events)
     stop_at(job, tmp_path, tmp_path / "parts", step, events)
@@ -201,50 +205,28 @@ def test_two_phases_train_the_encoder_then_probe(tiny, tmp_path):
     assert "val/accuracy" not in validation.metrics
 
 
+DETAIL, TOPIC, CLASSIFIER = "objective.heads.detail", "objective.heads.topic", "objective.classifier"
+
+
 @pytest.mark.parametrize(
     ("overrides", "metric"),
-    [
-        (
-            (
-                "objective.classifier={loss: bce, labels: tags}",
-                "objective.heads.detail={loss: simdis, labels: tags, weight: 0.3}",
-                "evaluation.metric=val/micro_f1",
-            ),
-            "test/micro_f1",
-        ),
-        (
-            (
-                "objective.classifier={loss: cross_entropy, labels: ratings}",
-                "objective.heads.detail={loss: jaccard, labels: ratings, weight: 0.3, "
-                "options: {threshold: 0.3}}",
-                "objective.heads.topic={loss: supcon, labels: ratings.word, weight: 0.1}",
-            ),
-            "test/accuracy_word",
-        ),
-        (
-            (
-                "objective.classifier={loss: bce, labels: tags, weight: 1}",
-                "objective.heads={n: {loss: knn, labels: tags, temperature: 10, "
-                "projection: {kind: identity}}}",
-                "evaluation.metric=knn/val/micro_f1",
-            ),
-            "knn/test/micro_f1",
-        ),
-        (
-            (
-                "objective.heads.detail={loss: simclr, weight: 0.1, temperature: {learned: 0.2}}",
-                "objective.heads.topic={loss: mulsupcon, labels: detail, weight: 0.1, "
-                "temperature: {schedule: cosine, start: 1, end: 0.1}}",
-            ),
-            "test/accuracy",
-        ),
-        (("train.precision=bf16",), "val/accuracy"),
-        (("objective.heads={}", "objective.classifier.loss=guided", "train.lr=0.05"), "test/accuracy"),
-        (("evaluation.transfer_to={path: =other, labels: detail}",), "transfer/test/accuracy"),
-        pytest.param(("train.device=cuda",), "test/accuracy", marks=pytest.mark.gpu),
-        pytest.param(("train.device=cuda", "train.precision=bf16"), "test/accuracy", marks=pytest.mark.gpu),
-    ],
-)
+    [((f"{CLASSIFIER}={{loss: bce, labels: tags}}", "evaluation.metric=val/micro_f1",
+       f"{DETAIL}={{loss: simdis, labels: tags, weight: 0.3}}"), "test/micro_f1"),
+     ((f"{CLASSIFIER}={{loss: cross_entropy, labels: ratings}}",
+       f"{DETAIL}={{loss: jaccard, labels: ratings, weight: 0.3, options: {{threshold: 0.3}}}}",
+       f"{TOPIC}={{loss: supcon, labels: ratings.word, weight: 0.1}}"), "test/accuracy_word"),
+     ((f"{CLASSIFIER}={{loss: bce, labels: tags, weight: 1}}", "evaluation.metric=knn/val/micro_f1",
+       "objective.heads={n: {loss: knn, labels: tags, temperature: 10, projection: {kind: identity}}}"),
+      "knn/test/micro_f1"),
+     ((f"{DETAIL}={{loss: simclr, weight: 0.1, temperature: {{learned: 0.2}}}}",
+       f"{TOPIC}={{loss: mulsupcon, labels: detail, weight: 0.1, "
+       "temperature: {schedule: cosine, start: 1, end: 0.1}}"), "test/accuracy"),
+     (("train.precision=bf16",), "val/accuracy"),
+     (("objective.heads={}", f"{CLASSIFIER}.loss=guided", "train.lr=0.05"), "test/accuracy"),
+     (("evaluation.transfer_to={path: =other, labels: detail}",), "transfer/test/accuracy"),
+     pytest.param(("train.device=cuda",), "test/accuracy", marks=pytest.mark.gpu),
+     pytest.param(("train.device=cuda", "train.precision=bf16"), "test/accuracy", marks=pytest.mark.gpu)],
+)  # fmt: skip
 def test_every_kind_of_task_and_head_learns(tiny, tmp_path, overrides, metric):
     other, events = text_dataset(tmp_path / "other", seed=7), []
     job = tiny_job(tiny, *(each.replace("=other", str(other)) for each in overrides), epochs=12)
@@ -305,19 +287,13 @@ def test_a_stop_during_the_evaluation_costs_the_evaluation_alone(tiny, tmp_path)
     assert list(next(e for e in reversed(events) if e.kind == "start").validations) == [1, 2]
 
 
-def test_a_head_may_be_called_as_it_likes(tiny, tmp_path):
-    kind = "{loss: supcon, labels: topic, weight: 0.1}"
-    heads = f"objective.heads={{type: {kind}, keys: {kind}}}"
-    events = []
-    run(tiny_job(tiny, heads, epochs=1), tmp_path, tmp_path / "run", events, test=False)
-    assert any("train/heads/type/loss" in event.metrics for event in events)
-
-
-def test_the_rates_of_encoder_and_heads_are_logged(tiny, tmp_path):
-    events = []
-    job = tiny_job(tiny, encoder_lr=1e-6, epochs=1, schedule="constant", warmup=0.0)
+def test_a_head_may_be_called_as_it_likes_and_the_rates_of_encoder_and_heads_are_logged(tiny, tmp_path):
+    kind, events = "{loss: supcon, labels: topic, weight: 0.1}", []
+    rates = {"encoder_lr": 1e-6, "schedule": "constant", "warmup": 0.0}
+    job = tiny_job(tiny, f"objective.heads={{type: {kind}, keys: {kind}}}", epochs=1, **rates)
     run(job, tmp_path, tmp_path / "run", events, test=False)
     logged = next(event.metrics for event in events if "train/lr" in event.metrics)
+    assert "train/heads/type/loss" in logged
     assert (logged["train/lr"], logged["train/encoder_lr"]) == (0.01, 1e-6)
 
 

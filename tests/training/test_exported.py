@@ -1,8 +1,10 @@
 """Exported models: they predict what the run evaluated, to the last bit, from their folder alone."""
 
+import functools
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow.compute as pc
@@ -46,11 +48,8 @@ CASES = {
     "aspects": RATINGS,
     "two phases": TWO_PHASES,
     "two phases, labels": (*TAGS, "objective.classifier.weight=0", PROBE),
-    "two phases, aspects": (
-        "objective.heads={jac: {loss: jaccard, labels: ratings, weight: 1, projection: {dim: 8}}}",
-        "objective.classifier={loss: cross_entropy, labels: ratings, weight: 0}",
-        PROBE,
-    ),
+    "two phases, aspects": ("objective.classifier={loss: cross_entropy, labels: ratings, weight: 0}", PROBE,
+        "objective.heads={jac: {loss: jaccard, labels: ratings, weight: 1, projection: {dim: 8}}}"),
     "probed besides": (PROBE,),
     "guided": ("objective.heads={}", "objective.classifier.loss=guided"),
     "no neighbours": ("evaluation.knn=null",),
@@ -63,21 +62,13 @@ CASES = {
     "a linear path, aspects": (*RATINGS, FEATURES),
     "a linear path, labels": (*TAGS, FEATURES),
     "a linear path, two phases": (*TWO_PHASES, FEATURES),
-    "logits of its own, two phases": (
-        *TAGS,
-        f"encoder={{name: plm_icd, model: =roberta, max_length: 12, chunk_length: 8, {LORA}}}",
-        "objective.classifier.weight=0",
-        PROBE,
-    ),
+    "logits of its own, two phases": (*TAGS, "objective.classifier.weight=0", PROBE,
+        f"encoder={{name: plm_icd, model: =roberta, max_length: 12, chunk_length: 8, {LORA}}}"),
     "groups of metrics": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
     "groups of metrics, aspects": (*RATINGS, "evaluation.metrics=[bands, retrieval]"),
-    "groups of metrics, labels": (
-        *TAGS,
+    "groups of metrics, labels": (*TAGS, "evaluation.bands=[8, 7]", "evaluation.threshold=0.5",
         "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
-        "evaluation.bands=[8, 7]",
-        "evaluation.metric=val/tail_micro_f1",
-        "evaluation.threshold=0.5",
-    ),
+        "evaluation.metric=val/tail_micro_f1"),
     "another setting": KNN,
     "another setting, labels": (*TAGS, *KNN),
     "another setting, aspects": (*RATINGS, *KNN),
@@ -87,14 +78,10 @@ CASES = {
     "unknown": UNKNOWN,
     "unknown, asl": (*UNKNOWN, "objective.classifier.loss=asl", "evaluation.threshold=global"),
     "unknown, two phases": (*UNKNOWN, "objective.classifier.weight=0", "evaluation.threshold=top_k"),
-    "unknown, noise and subset": (
-        *UNKNOWN,
-        "objective.classifier.pos_weight=balanced",
-        "data.label_noise.rate=0.2",
-        "data.subset.n=30",
-    ),
+    "unknown, noise and subset": (*UNKNOWN, "objective.classifier.pos_weight=balanced",
+        "data.label_noise.rate=0.2", "data.subset.n=30"),
     "unknown, groups": (*UNKNOWN, "evaluation.metrics=[ranking, retrieval, bands]", PROBE),
-}
+}  # fmt: skip
 DATA = {"groups of metrics, labels": "tree"} | {name: "findings" for name in CASES if "unknown" in name}
 """The data set of a case, by default `tiny`."""
 
@@ -114,29 +101,36 @@ def findings(tmp_path_factory):
     return unknown_dataset(tmp_path_factory.mktemp("unknown") / "data")
 
 
+@pytest.fixture(scope="module")
+def export(request, models, tmp_path_factory):
+    """The job of a case, its home with the run in it, its metrics and the exported folder."""
+
+    @functools.cache
+    def export(case):
+        overrides = [text.replace("=bert", str(models["bert"])) for text in CASES[case]]
+        overrides = [text.replace("=roberta", str(models["roberta"])) for text in overrides]
+        job = tiny_job(request.getfixturevalue(DATA.get(case, "tiny")), *overrides, epochs=2)
+        home = tmp_path_factory.mktemp("case")
+        return job, home, *exported(job, home)
+
+    return export
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
-    case, request, models, tmp_path
-):
+def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(case, export):
     """And the probabilities, to the last bit."""
-    data = request.getfixturevalue(DATA.get(case, "tiny"))
-    overrides = [
-        text.replace("=bert", str(models["bert"])).replace("=roberta", str(models["roberta"]))
-        for text in CASES[case]
-    ]
-    job = tiny_job(data, *overrides, epochs=2)
-    metrics, folder = exported(job, tmp_path)
-    job_data = JobData.of(job, tmp_path)
+    job, home, metrics, folder = export(case)
+    job_data, data = JobData.of(job, home), Path(job.data.path)
     assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
     model = load_model(folder, "cpu")
     if job.evaluation.knn is not None:
-        knn, run = job.evaluation.knn, StoredRun.read(tmp_path / "run", job_data)
+        knn, run = job.evaluation.knn, StoredRun.read(home / "run", job_data)
         found = run.metrics(Setting(knn.k, knn.lambda_, knn.temperature))
         assert found == pytest.approx({k: metrics[k] for k in metrics if k.startswith("knn/")}, nan_ok=True)
     if list(model.index.predictors)[:2] == ["classifier", "knn"] and job.evaluation.threshold == 0.5:
         alone = run.metrics(Setting(5, 0.0, 1.0))[f"knn/test/{model.index.metric}"]
         assert alone == metrics[f"test/{model.index.metric}"]
-    left = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    left = pq.read_table(home / "run" / "embeddings.parquet")
     base = next(iter(model.index.predictors))
     for split, name in (("validation", "val"), ("test", "test")):
         told = Labelling(model, data, split).run(lambda _: None)
@@ -165,9 +159,8 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
 
 
 @pytest.mark.parametrize("case", ["classes", "labels", "aspects"])
-def test_a_row_is_predicted_alike_in_any_company(case, tiny, tmp_path):
-    _, folder = exported(tiny_job(tiny, *CASES[case], epochs=2), tmp_path)
-    model, texts = load_model(folder, "cpu"), Dataset.open(tiny).split("test").texts()
+def test_a_row_is_predicted_alike_in_any_company(case, export, tiny):
+    model, texts = load_model(export(case)[3], "cpu"), Dataset.open(tiny).split("test").texts()
     for predictor in model.index.predictors:
         whole = model.predict(texts, predictor=predictor)
         order = np.random.default_rng(0).permutation(len(texts))
@@ -213,10 +206,9 @@ def test_images_by_path_and_by_bytes(tmp_path):
     np.testing.assert_array_equal(by_path, model.predict_proba([image] * 2))
 
 
-def test_the_datastore_holds_the_rows_that_were_trained_on(tiny, tmp_path):
-    _, folder = exported(tiny_job(tiny, "data.subset.n=20", epochs=1), tmp_path)
-    job_data = JobData.of(tiny_job(tiny, "data.subset.n=20"), tmp_path)
-    table = pq.read_table(folder / "datastore.parquet")
+def test_the_datastore_holds_the_rows_that_were_trained_on(export):
+    job, home, _, folder = export("subset and noise")
+    job_data, table = JobData.of(job, home), pq.read_table(folder / "datastore.parquet")
     assert table["id"].to_pylist() == job_data.train.ids
     assert table["label"].to_pylist() == job_data.targets(job_data.train).tolist()
 

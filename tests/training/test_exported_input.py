@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builders import dataset, png, shades, tiny_job
-from stored_runs import exported
+from stored_runs import TAGS, exported
 
 from mlcl.errors import UserError
 from mlcl.training.export import load_model
@@ -17,11 +17,6 @@ from mlcl.training.export.model import check_threshold
 from mlcl.training.export.prediction_files import TableColumns, check_place, read_items, sink
 
 TEXTS = ["ball noise1", "vote, law\nnoise2", 'law "noise3"']
-TAGS = (
-    "objective.heads={}",
-    "objective.classifier={loss: bce, labels: tags}",
-    "evaluation.metric=val/micro_f1",
-)
 
 
 @pytest.fixture(scope="module")

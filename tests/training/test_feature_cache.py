@@ -102,8 +102,8 @@ def test_pixels_are_normalised_and_flat(data, tmp_path):
 
 
 def test_vectors_are_as_they_stand_in_the_data(data, tmp_path):
-    split = data("vectors").split("test")
-    cache = FeatureCache(tmp_path / "cache", data("vectors").split("train"))
+    train, split = (data("vectors").split(name) for name in ("train", "test"))
+    cache = FeatureCache(tmp_path / "cache", train)
     np.testing.assert_array_equal(cache.rows("column", ColumnInput(), split), split.vectors())
     assert not (tmp_path / "cache").exists()
 
@@ -142,12 +142,8 @@ def test_features_of_redrawn_rows_are_those_of_the_stored_splits_unless_they_are
         train = drawn.split("train")
         cache = FeatureCache(tmp_path / "cache", train)
         expected = EXTRACTORS[kind].fit(section, contents(cache, section, train), CPU)
-        for split in (
-            train,
-            drawn.split("validation"),
-            drawn.split("test"),
-            train.take(torch.tensor([7, 2])),
-        ):
+        splits = (train, drawn.split("validation"), drawn.split("test"), train.take(torch.tensor([7, 2])))
+        for split in splits:
             found = dense(cache.rows(kind, section, split))
             np.testing.assert_allclose(found, dense(expected(contents(cache, section, split))), atol=1e-6)
     rows = [len(data.split(name)) for name in ("train", "validation", "test")]

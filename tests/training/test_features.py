@@ -42,6 +42,16 @@ def test_tfidf_is_fitted_to_the_rows_that_are_trained_on(make_job, tmp_path):
     assert sum(about["extractor"] == "transformer" for about in abouts) == 1
 
 
+def test_a_seed_of_the_validation_rows_changes_the_rows_that_are_trained_on_and_none_of_test(texts, tmp_path):
+    plain, drawn = (
+        JobData.of(tiny_job(texts, *keys), tmp_path) for keys in ((), ("data.validation_seed=3",))
+    )
+    assert drawn.fingerprint != plain.fingerprint
+    assert drawn.train.fingerprint != plain.train.fingerprint
+    assert len(drawn.train) == len(plain.train)
+    assert drawn.dataset.split("test").ids == plain.dataset.split("test").ids
+
+
 @pytest.mark.parametrize(
     ("overrides", "key", "text"),
     [

@@ -2,7 +2,7 @@
 
 import pytest
 from builders import dataset, tiny_job, tree_dataset
-from stored_runs import run
+from stored_runs import TAGS, run
 
 from mlcl.data import Dataset
 from mlcl.data.format import LabelSpace
@@ -16,20 +16,11 @@ from mlcl.training.stored_run import StoredRun
 
 JOBS = {
     "single": ("evaluation.metrics=[bands, hierarchy, retrieval, clustering]",),
-    "multi_label": (
-        "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
-        "evaluation.bands=[8, 7]",
-        "evaluation.metric=val/tail_micro_f1",
-        "evaluation.threshold=0.5",
-        "objective.heads={}",
-        "objective.classifier={loss: bce, labels: tags}",
-    ),
-    "aspects": (
-        "evaluation.metrics=[bands, retrieval]",
-        "objective.heads={}",
-        "objective.classifier.labels=ratings",
-    ),
-}
+    "multi_label": (*TAGS, "evaluation.metrics=[bands, hierarchy, ranking, retrieval, clustering]",
+        "evaluation.bands=[8, 7]", "evaluation.metric=val/tail_micro_f1", "evaluation.threshold=0.5"),
+    "aspects": ("evaluation.metrics=[bands, retrieval]", "objective.heads={}",
+        "objective.classifier.labels=ratings"),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -93,12 +84,8 @@ def test_facts_are_of_the_training_rows(tiny, tree, tmp_path):
 def test_a_class_whose_parent_no_row_tells_has_its_own(tmp_path):
     spaces = {"coarse": ("x", "y"), "fine": tuple("abcd")}
     spaces["path"] = LabelSpace(kind="hierarchy", levels=("coarse", "fine"))
-    rows = {
-        "text": ["a"] * 4,
-        "split": [*["train"] * 3, "test"],
-        "coarse": [0, 1, -1, 1],
-        "fine": [0, 1, 2, 2],
-    }
+    rows = {"text": ["a"] * 4, "split": [*["train"] * 3, "test"]}
+    rows |= {"coarse": [0, 1, -1, 1], "fine": [0, 1, 2, 2]}
     data = Dataset.open(dataset(tmp_path / "data", "odd", spaces, rows))
     assert paths(data, "fine").tolist() == [[0, 0], [1, 1], [4, 2], [5, 3]]
     assert paths(data, "coarse") is None

@@ -1,7 +1,9 @@
 """Micro-batches give the whole batch's gradient, and memory that runs out changes nothing but their size."""
 
 import copy
+import ctypes
 
+import psutil
 import pytest
 import torch
 from builders import tiny_job
@@ -15,7 +17,7 @@ from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import seed_all
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
-from mlcl.training.grad_cache import Passes, check_micro_batch, fit
+from mlcl.training.grad_cache import Passes, check_micro_batch, fit, give_back
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 
@@ -262,3 +264,15 @@ def test_batch_norm_needs_two_samples():
     check_micro_batch(2, CnnImage(width=4))
     check_micro_batch(1, nn.Linear(2, 2))
     check_micro_batch(None, CnnImage(width=4))
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="another C library than glibc")
+def test_a_heap_full_of_holes_is_given_back_to_the_system():
+    # Pieces that malloc keeps in its heap, and between them some that live on.
+    pieces = [bytearray(100_000) for _ in range(4_000)]
+    kept = pieces[::100]
+    del pieces
+    before = psutil.Process().memory_info().rss
+    give_back()
+    assert before - psutil.Process().memory_info().rss > 200_000_000
+    assert len(kept) == 40

@@ -57,9 +57,10 @@ def test_the_best_weights_are_written_once_where_they_are_the_last(tiny, tmp_pat
     assert sizes[1] < 1.05 * sizes[None]
 
 
-@pytest.mark.parametrize("metric", ["val/accuracy", "knn/val/accuracy"])
-@pytest.mark.parametrize("stopped", [4, 10, 13])
-def test_a_stopped_run_goes_on_with_itspatience_of(tiny, tmp_path, stopped, metric):
+@pytest.mark.parametrize(
+    ("stopped", "metric"), [(4, "val/accuracy"), (10, "knn/val/accuracy"), (13, "val/accuracy")]
+)
+def test_a_stopped_run_goes_on_with_its_patience(tiny, tmp_path, stopped, metric):
     job = impatient(tiny, f"evaluation.metric={metric}", lr=0.02, checkpoint_every=3)
     _, whole = run(job, tmp_path, tmp_path / "whole")
     steps = itertools.count(1)

@@ -29,7 +29,7 @@ TAGS = (
 )
 
 
-def test_a_run_trains_without_the_classes_and_counts_them(tiny, tmp_path):
+def test_a_run_trains_without_the_classes_counts_them_and_what_it_left_is_read_and_exported(tiny, tmp_path):
     job_data, metrics = run(tiny_job(tiny, HELD, epochs=12), tmp_path)
     assert job_data.dataset.info.held_out.classes == (0, 2)
     for name, rows in (("train", 24), ("validation", 12), ("test", 12)):
@@ -39,16 +39,15 @@ def test_a_run_trains_without_the_classes_and_counts_them(tiny, tmp_path):
     assert metrics["test/accuracy"] > 0.9
     assert (metrics["unseen/classes"], metrics["unseen/rows"]) == (2, 12)
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == metrics
-
-
-@pytest.mark.parametrize("settings", [(HELD,), TAGS])
-def test_a_table_knows_the_figures(tiny, tmp_path, settings):
-    job_data, metrics = run(tiny_job(tiny, *settings), tmp_path)
-    assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
-    figures = {name for name in metrics if name.startswith("unseen/1nn/test/")}
-    wanted = ("micro_f1", "macro_f1", "map") if settings is TAGS else ("accuracy", "macro_f1")
-    assert figures == {f"unseen/1nn/test/{name}" for name in wanted}
-    assert not [name for name in run_metrics(JobData.of(tiny_job(tiny), tmp_path)) if "unseen" in name]
+    stored = StoredRun.read(tmp_path / "run", job_data)
+    found = stored.metrics(Setting(3, 0.5, 1.0))
+    assert found["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
+    index = write_export(tmp_path / "model", tmp_path / "run", job_data, {})
+    assert index.metrics == metrics
+    assert index.provenance["data_fingerprint"] == job_data.fingerprint
+    model, split = load_model(tmp_path / "model"), job_data.dataset.split("test")
+    output = model.outputs(split.texts(), split.ids)
+    torch.testing.assert_close(model.probabilities(output, "classifier"), stored.probabilities["test"])
 
 
 def test_other_classes_are_other_data(tiny, tmp_path):
@@ -72,22 +71,14 @@ def test_a_search_trial_reads_no_test_rows(tiny, tmp_path, monkeypatch):
     assert not [name for name in metrics if "unseen" in name]
 
 
-def test_what_a_run_left_is_read_and_exported(tiny, tmp_path):
-    job_data, metrics = run(tiny_job(tiny, HELD), tmp_path)
-    found = StoredRun.read(tmp_path / "run", job_data).metrics(Setting(3, 0.5, 1.0))
-    assert found["knn/test/accuracy"] == pytest.approx(metrics["knn/test/accuracy"])
-    index = write_export(tmp_path / "model", tmp_path / "run", job_data, {})
-    assert index.metrics == metrics
-    assert index.provenance["data_fingerprint"] == job_data.fingerprint
-    model, split = load_model(tmp_path / "model"), job_data.dataset.split("test")
-    output = model.outputs(split.texts(), split.ids)
-    kept = StoredRun.read(tmp_path / "run", job_data).probabilities["test"]
-    torch.testing.assert_close(model.probabilities(output, "classifier"), kept)
-
-
 @pytest.mark.parametrize("settings", [(HELD,), TAGS])
-def test_the_figures_are_those_of_the_rows_that_left(tiny, tmp_path, settings):
+def test_the_figures_are_those_of_the_rows_that_left_and_a_table_knows_them(tiny, tmp_path, settings):
     job_data, metrics = run(tiny_job(tiny, *settings), tmp_path)
+    assert {name for name in metrics if "val/" in name or "test/" in name} == set(run_metrics(job_data))
+    figures = {name for name in metrics if name.startswith("unseen/1nn/test/")}
+    wanted = ("micro_f1", "macro_f1", "map") if settings is TAGS else ("accuracy", "macro_f1")
+    assert figures == {f"unseen/1nn/test/{name}" for name in wanted}
+    assert not [name for name in run_metrics(JobData.of(tiny_job(tiny), tmp_path)) if "unseen" in name]
     write_export(tmp_path / "model", tmp_path / "run", job_data, {})
     model, classes = load_model(tmp_path / "model"), job_data.dataset.info.held_out.classes
     whole = [(Dataset.open(tiny).split(name), []) for name in ("train", "test")]
