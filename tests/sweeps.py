@@ -57,11 +57,14 @@ class _Nowhere:
     def wait_run_id(self, _id, _timeout):
         return None
 
+    def is_delivered(self, _id):
+        return False
+
     def drain(self, **_):
         return 0
 
 
-class _AtOnce(Delivery):
+class AtOnce(Delivery):
     """Delivers in the command's own thread, at moments that do not depend on a clock."""
 
     _added = 0
@@ -118,9 +121,9 @@ class World:
         patch.setattr(summary, "WRITE_EVERY", float("inf"))
         patch.setattr(command, "stop_on_signal", self._listening)
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
-        patch.setattr(command, "Delivery", _Nowhere if mlflow is None else _AtOnce)
+        patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
-            nowhere = SimpleNamespace(uri="nowhere", experiment=str, safe=str)
+            nowhere = SimpleNamespace(uri="nowhere", open_experiment=str, safe=str)
             patch.setattr(command, "Tracker", lambda _home: nowhere)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)

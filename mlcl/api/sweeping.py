@@ -12,6 +12,7 @@ import yaml
 from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.config.packaged import find_file
+from mlcl.config.section import LONGEST_NAME
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
@@ -177,8 +178,9 @@ def sweep_plan(
     from mlcl.service.search.control import control_job
     from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
-    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
-        raise UserError("not a name", key="--name", found=name, allowed="letters, digits and . _ -")
+    if not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name):
+        allowed = f"at most {LONGEST_NAME} letters, digits and . _ -"
+        raise UserError("not a name", key="--name", found=name, allowed=allowed)
     if isinstance(space, Mapping):
         checked, text = load_space("space", job, space), yaml.safe_dump(dict(space), sort_keys=False)
     else:

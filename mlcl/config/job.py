@@ -13,6 +13,7 @@ from mlcl.config.cluster import Reference, check_url
 from mlcl.config.encoder_section import EncoderSection
 from mlcl.config.plugin_files import PluginFile, run_plugins
 from mlcl.config.section import (
+    ExperimentName,
     Fraction,
     NonNegative,
     PluginName,
@@ -228,7 +229,7 @@ class JobConfig(Section):
     drop: Annotated[tuple[str, ...], BeforeValidator(_of_a_file)] = Field(
         (), exclude=True, description="dotted keys of the base that are left out, such as a head"
     )
-    experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    experiment: ExperimentName
     data: DataConfig
     encoder: EncoderSection
     objective: ObjectiveConfig

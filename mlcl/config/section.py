@@ -25,7 +25,12 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import BUILT_IN, UnknownPluginError, files_are_run, registry
 
 Model = TypeVar("Model", bound=BaseModel)
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+LONGEST_NAME = 200
+"""The length in characters of the longest name of an experiment, a sweep or a table: names of files that
+contain it have at most 255 bytes, and MLflow's databases keep 250 characters."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=100)]
+"""The name of a head or a scale: a head's is part of dotted keys, of which MLflow keeps 250 characters."""
+ExperimentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=LONGEST_NAME)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]

@@ -73,7 +73,7 @@ def run_job(
     if not placed_by_ray(job):
         pick_device(job.train.device, booked=bool(gpus))
     tracker = Tracker(home)
-    tracker.experiment(job.experiment)
+    tracker.open_experiment(job.experiment)
     recover(home)
     signals = stop_on_signal(announce) if stop is None else nullcontext(stop)
     with signals as wish, backed_up(home, announce), Delivery(tracker, announce) as delivery:

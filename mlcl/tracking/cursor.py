@@ -27,8 +27,9 @@ class Cursor:
         run_id: The id of the log's run in MLflow, None until it is created.
         creating: Whether a request to create the run was sent whose answer is not known.
         twice: Whether two such requests were sent, so that there may be two runs.
-        undeliverable: Why MLflow refused the rest of the log, or an empty text.
+        undeliverable: Why MLflow refused the rest of the log, or single entries; empty if it did not.
         experiment_id: The id of the run's experiment.
+        refused_at: The offset of the first entry that was refused while the entries after it were sent.
     """
 
     offset: int = 0
@@ -38,6 +39,7 @@ class Cursor:
     twice: bool = False
     undeliverable: str = ""
     experiment_id: str | None = None
+    refused_at: int | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -53,6 +55,20 @@ class Cursor:
         """Writes the cursor to its file in a log's folder, atomically."""
         replace_text(folder / CURSOR, json.dumps(asdict(self)) + "\n")
 
+    @property
+    def unsent(self) -> int:
+        """The offset of the first entry that MLflow does not have."""
+        return self.offset if self.refused_at is None else self.refused_at
+
+    def refuse(self, reason: str) -> None:
+        """Notes that the entry at the offset was refused; the first of several reasons is kept."""
+        if self.refused_at is None:
+            self.refused_at, self.undeliverable = self.offset, reason
+
+    def try_again(self) -> None:
+        """Sets the offset back to the first refused entry: a later entry changes nothing if sent twice."""
+        self.offset, self.refused_at, self.undeliverable = self.unsent, None, ""
+
 
 @dataclass(frozen=True)
 class UndeliveredLog:
@@ -62,7 +78,7 @@ class UndeliveredLog:
         id: The id of the log.
         entries: The number of entries that have not been sent.
         uri: The URI of the tracking store that the log is for.
-        refusal: Why MLflow refused the entries; empty if it did not.
+        refusal: Why MLflow refused these entries, or some of them; empty if it did not.
         locked: Whether a process is sending the log at present.
     """
 
@@ -78,7 +94,7 @@ def undelivered_logs(home: Path, uri: str | None = None) -> list[UndeliveredLog]
     found = []
     for folder in sorted(path for path in (home / "logs").glob("*") if path.is_dir()):
         cursor = Cursor.read(folder)
-        if entries := pending_entries(folder, cursor):
+        if entries := pending_entries(folder, cursor.unsent):
             store, refusal = str(first_entry(folder / LOG).get("uri")), cursor.undeliverable
             found.append(UndeliveredLog(folder.name, entries, store, refusal, is_locked(folder / LOCK)))
     return [log for log in found if uri is None or log.uri == stored_uri(uri, home)]
@@ -91,21 +107,23 @@ def delivered_logs(home: Path, uri: str) -> list[str]:
     return [path.name for path in folders if first_entry(path / LOG).get("uri") == present]
 
 
-def pending_entries(folder: Path, cursor: Cursor) -> int:
-    """Returns the number of entries of a log that have not been sent to MLflow."""
+def pending_entries(folder: Path, offset: int) -> int:
+    """Returns the number of entries of a log from an offset on."""
     log = folder / LOG
-    if not log.exists() or log.stat().st_size <= cursor.offset:
+    if not log.exists() or log.stat().st_size <= offset:
         return 0
-    return sum(1 for _ in read_lines(log, cursor.offset))
+    return sum(1 for _ in read_lines(log, offset))
 
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
     """Whether a log can be started or continued for the store `uri`.
 
-    It cannot if it exists for another store, or MLflow has refused it.
+    It cannot if it exists for another store, or MLflow has refused the rest of it.
     """
     folder, present = log_folder(home, id), stored_uri(uri, home)
-    return first_entry(folder / LOG).get("uri", present) == present and not Cursor.read(folder).undeliverable
+    cursor = Cursor.read(folder)
+    refused = cursor.undeliverable and cursor.refused_at is None
+    return first_entry(folder / LOG).get("uri", present) == present and not refused
 
 
 def run_id_of(home: Path, id: str) -> str | None:

@@ -19,7 +19,8 @@ from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, 
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
-from mlcl.tracking.sender import Refused, Sender, refusal
+from mlcl.tracking.refusal import Refused, refusal
+from mlcl.tracking.sender import Sender
 from mlcl.tracking.tracker import Tracker
 
 POLL = 0.5
@@ -52,6 +53,11 @@ class _QueuedLog:
     def is_delivered(self) -> bool:
         return self.end >= 0 and (self.earlier or (self.folder / LOG).stat().st_size == self.end)
 
+    def pending(self) -> int:
+        """Returns the number of entries to send: of an earlier log also those that were refused before."""
+        cursor = Cursor.read(self.folder)
+        return pending_entries(self.folder, cursor.unsent if self.earlier else cursor.offset)
+
     def release(self) -> None:
         self.lock.close()
         self.sender = None
@@ -70,6 +76,8 @@ class Delivery:
         self._scans: list[bool] = []
         """The requested scans for undelivered logs: one item each, True to include refused logs."""
         self._failures, self._failing_since = 0, 0.0
+        self._refusals: set[str] = set()
+        """What was announced of refused logs: a reason that many have in common is announced once."""
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
 
@@ -134,7 +142,13 @@ class Delivery:
     def pending(self) -> int:
         """Returns the number of logs with entries that are not sent, without those other processes send."""
         waiting = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
-        return sum(pending_entries(log.folder, Cursor.read(log.folder)) > 0 for log in waiting)
+        return sum(log.pending() > 0 for log in waiting)
+
+    def is_delivered(self, id: str) -> bool:
+        """Whether all that the log has was sent to its run in MLflow, or refused."""
+        folder = log_folder(self._home, id)
+        cursor = Cursor.read(folder)
+        return cursor.run_id is not None and pending_entries(folder, cursor.offset) == 0
 
     def _work(self) -> None:
         pause = POLL
@@ -152,8 +166,8 @@ class Delivery:
     def deliver(self) -> None:
         """Sends the new entries of each log in turn, until the context ends.
 
-        A log whose sending fails ends the round with MLflow's exception, and comes later in the next round. A
-        log that MLflow refuses for good is marked and left out from then on.
+        An outage ends the round with MLflow's exception, and its log comes later in the next round. A log
+        MLflow refuses for good is marked and left out.
         """
         while self._scans:
             self._forget_lost_runs()
@@ -168,6 +182,8 @@ class Delivery:
                     continue
                 for _ in sender.deliver():
                     self._answered()
+                    if sender.cursor.undeliverable:
+                        self._tell(log, sender.cursor, "all of the log")
                     if self._ended.is_set():
                         return
             except Exception as error:
@@ -214,11 +230,21 @@ class Delivery:
     def _put_aside(self, log: _QueuedLog, reason: str) -> None:
         """Marks a log that MLflow refuses as undeliverable, removes it from the queue and tells the user."""
         if log.sender is not None:
-            log.sender.cursor.undeliverable = reason
-            log.sender.cursor.write(log.folder)
+            cursor = log.sender.cursor
+            cursor.try_again()
+            cursor.undeliverable = reason
+            cursor.write(log.folder)
+            self._tell(log, cursor, "the log")
         log.release()
         self._logs.pop(log.id)
-        self._announce(f"MLflow does not take the log {log.id} ({reason}); it is kept")
+
+    def _tell(self, log: _QueuedLog, cursor: Cursor, what: str) -> None:
+        """Announces a refusal, unless one of another log for the same reason was announced before."""
+        reason = cursor.undeliverable
+        if (same := reason.replace(str(cursor.run_id), "")) not in self._refusals:
+            self._refusals.add(same)
+            way = "it is kept, and `mlcl doctor` names it and others like it"
+            self._announce(f"MLflow does not take {what} {log.id} ({reason}); {way}")
 
     def release(self) -> None:
         """Releases the locks of all logs, so that other processes can send them."""

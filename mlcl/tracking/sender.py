@@ -11,55 +11,33 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
+from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Metric, Param, RunTag
 
-from mlcl.errors import UserError
 from mlcl.files import remove_partial
 from mlcl.store import State
 from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
+from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.shared_view import view_note, view_tag, view_text
 from mlcl.tracking.tracker import Tracker
 
 POINTS = 1000
 """The number of metric points that are sent in one request. MLflow's client splits larger entries."""
-REFUSED = {
-    "ALREADY_EXISTS",
-    "BAD_REQUEST",
-    "INVALID_PARAMETER_VALUE",
-    "NOT_FOUND",
-    "PERMISSION_DENIED",
-    "RESOURCE_ALREADY_EXISTS",
-    "RESOURCE_CONFLICT",
-    "RESOURCE_DOES_NOT_EXIST",
-}
-"""MLflow's error codes for requests that can never succeed, for example for a deleted run or another user's
-experiment. A wrong password is not among them."""
-
-
-class Refused(Exception):  # noqa: N818
-    """Raised if a log can never be sent."""
-
-
-def refusal(error: Exception) -> str | None:
-    """Returns why a request that raised `error` can never succeed; None if it may succeed later."""
-    final = isinstance(error, (Refused, UserError))
-    if isinstance(error, MlflowException):
-        final = error.error_code in REFUSED
-    return str(error) if final else None
+RUN_NAME = 250
+"""The length in characters to which a run's name is cut: MLflow's databases keep no more."""
 
 
 class Sender:
-    """Sends one log. The caller must hold the log's lock."""
+    """Sends one log, also what was refused before. The caller must hold the log's lock."""
 
     def __init__(self, tracker: Tracker, id: str, announce: Callable[[str], None]) -> None:
         self.id = id
         self.folder = log_folder(tracker.home, id)
         remove_partial(self.folder, CURSOR)
         self.cursor = Cursor.read(self.folder)
+        self.cursor.try_again()
         self._tracker, self._client, self._announce = tracker, tracker.client, announce
 
     @property
@@ -75,34 +53,53 @@ class Sender:
     def deliver(self) -> Iterator[None]:
         """Sends the entries after the cursor, and yields after each; consecutive metrics are sent together.
 
-        An entry of an unknown kind is skipped.
+        An entry of an unknown kind is skipped. So is one that MLflow refuses, such as a file, if the run is
+        there: the cursor keeps its offset, and the rest of the log is sent. Raises any other error.
         """
-        self.cursor.undeliverable = ""
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
-            entry, kind = entries[0], entries[0].get("kind")
-            if kind != "start" and self.cursor.run_id is None:
-                raise Refused("the log does not say where it belongs")
-            match kind:
-                case "start":
-                    self._start(entry)
-                case "metrics":
-                    self._metrics(entries)
-                case "params":
-                    self._params(entry["values"])
-                case "tags":
-                    self._tags(entry["values"])
-                case "artifact":
-                    self._artifact(self._tracker.home / entry["path"])
-                case "text":
-                    self._text(entry["file"], entry["name"])
-                case "view":
-                    self._view(entry["key"], entry["view"])
-                case "state":
-                    self._state(State(entry["state"]), entry.get("reason"), entry["time"])
+            try:
+                self._send(entries)
+            except Exception as error:
+                reason = refusal(error)
+                if reason is None or not self._has_run():
+                    raise
+                self.cursor.refuse(self._tracker.safe(reason))
             self.cursor.offset = end
-            self.cursor.ended = kind == "state" and entry["state"] != State.RUNNING
+            self.cursor.ended = self._ends(entries[0])
             self.cursor.write(self.folder)
             yield
+
+    @staticmethod
+    def _ends(entry: Mapping[str, Any]) -> bool:
+        return entry.get("kind") == "state" and entry["state"] != State.RUNNING
+
+    def _has_run(self) -> bool:
+        """Whether the log has a run in MLflow that was not deleted. Raises MlflowException in an outage."""
+        id = self.cursor.run_id
+        return id is not None and self._client.get_run(id).info.lifecycle_stage == LifecycleStage.ACTIVE
+
+    def _send(self, entries: list[Any]) -> None:
+        """Sends consecutive entries of metrics, or one entry of another kind."""
+        entry, kind = entries[0], entries[0].get("kind")
+        if kind != "start" and self.cursor.run_id is None:
+            raise Refused("the log does not say where it belongs")
+        match kind:
+            case "start":
+                self._start(entry)
+            case "metrics":
+                self._metrics(entries)
+            case "params":
+                self._params(entry["values"])
+            case "tags":
+                self._tags(entry["values"])
+            case "artifact":
+                self._artifact(self._tracker.home / entry["path"])
+            case "text":
+                self._text(entry["file"], entry["name"])
+            case "view":
+                self._view(entry["key"], entry["view"])
+            case "state":
+                self._state(State(entry["state"]), entry.get("reason"), entry["time"])
 
     def _start(self, entry: Mapping[str, Any]) -> None:
         if self.cursor.run_id is None:
@@ -130,9 +127,8 @@ class Sender:
             }
             if entry["parent"] is not None:
                 tags[Tag.PARENT] = run_id_of(self._tracker.home, entry["parent"])
-            run = self._client.create_run(
-                experiment, start_time=entry["time"], tags=tags, run_name=entry["name"]
-            )
+            name = entry["name"][:RUN_NAME]
+            run = self._client.create_run(experiment, start_time=entry["time"], tags=tags, run_name=name)
             found = [run.info.run_id]
         cursor.run_id, cursor.creating, cursor.experiment_id = found[0], False, experiment
         cursor.write(self.folder)
@@ -212,7 +208,7 @@ def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
     points = end = 0
     for line, after in read_lines(path, offset):
         entry = decode(line)
-        here = len(entry["values"]) if entry.get("kind") == "metrics" else 0
+        here = len(entry.get("values", ())) if entry.get("kind") == "metrics" else 0
         if together and (here == 0 or points + here > POINTS):
             yield together, end
             together, points = [], 0

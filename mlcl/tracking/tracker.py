@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 # Set before MLflow reads them. A request is tried once: the sender decides when to try again, and a repeated
@@ -25,6 +26,7 @@ from mlflow.exceptions import MlflowException
 from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts
 from mlcl.tracking.network import check_reachable
+from mlcl.tracking.refusal import refusal
 from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
@@ -32,6 +34,8 @@ for _chatty in ("mlflow.store.db.utils", "mlflow.store.model_registry.abstract_s
     logging.getLogger(_chatty).setLevel(logging.WARNING)
 logging.getLogger("alembic").setLevel(logging.WARNING)
 
+PROBE = ".mlcl-probe"
+"""The artifact that is written to an experiment's location, and deleted, to try it."""
 LOCK = ".tracking.lock"
 """The lock file in a home, held while its store is opened."""
 
@@ -99,6 +103,32 @@ class Tracker:
         if found.lifecycle_stage != "active":
             raise UserError("the experiment was deleted in MLflow", key="experiment", found=name)
         return str(found.experiment_id)
+
+    def open_experiment(self, name: str) -> str:
+        """Returns the id of an experiment as `experiment` does, after a file was written to its location.
+
+        Raises UserError where the location refuses the file, and the location's own error in an outage.
+        """
+        id = self.experiment(name)
+        location = str(self.client.get_experiment(id).artifact_location)
+        try:
+            with TemporaryDirectory(prefix="mlcl-") as scratch:
+                file = Path(scratch) / PROBE
+                file.write_text("mlcl\n")
+                store = artifact_store(location, self.uri)
+                store.log_artifact(str(file))
+            with suppress(Exception):  # not all stores allow it
+                store.delete_artifacts(PROBE)
+        except Exception as error:
+            if (reason := refusal(error)) is None:
+                raise
+            raise UserError(
+                "the experiment's artifacts cannot be written",
+                key="experiment",
+                found=f"{name}, at {location} ({self.safe(reason)})",
+                allowed="credentials or rights for this location, or another experiment",
+            ) from None
+        return id
 
     def make_model(self, name: str) -> None:
         """Creates a registered model, unless it exists."""

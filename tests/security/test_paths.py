@@ -48,7 +48,10 @@ def mlcl(tmp_path, monkeypatch, tiny):
 NAMES = (
     *(((command, "{}"), OUT) for command in ("status", "logs", "stop", "resume")),
     (("submit", "--id", "{}", "run", "job.yaml"), [*OUT, "a/b", "a b", "-a", "a.b", "x" * 101]),
-    (("sweep", "job.yaml", "space.yaml", "--name", "{}", "--dry-run"), [n for n in OUT if n != ".."]),
+    (
+        ("sweep", "job.yaml", "space.yaml", "--name", "{}", "--dry-run"),
+        [n for n in (*OUT, "x" * 201) if n != ".."],
+    ),
 )
 
 
@@ -59,7 +62,7 @@ def test_names_of_jobs_and_sweeps(mlcl, words, name):
     assert error.found == name
 
 
-@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("name", [*OUT, "x" * 201])
 def test_names_of_experiments_and_heads(tiny, name):
     tree = job_tree(tiny)
     with pytest.raises(UserError) as caught:

@@ -118,6 +118,67 @@ def test_a_refused_log_does_not_keep_others_back(shared):
     assert logs.run("deleted").info.status == "FINISHED"
 
 
+@pytest.fixture
+def without_credentials(monkeypatch, tmp_path):
+    """No credentials of S3, wherever boto3 looks for them."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.mark.parametrize("location", ["file:///proc/nope/x", "s3://nobody/x", "{tmp}/{long}", "{tmp}/file/x"])
+@pytest.mark.usefixtures("without_credentials")
+def test_files_that_a_location_refuses_keep_nothing_else_back(shared, location, tmp_path):
+    """All but the files is sent, of two logs at once; `doctor` sends them where the reason is gone."""
+    logs, said, hindrance = shared(f"refused {location}"), [], tmp_path / "file"
+    hindrance.write_text("in the way of a folder")
+    place = location.format(tmp=tmp_path.as_uri(), long="x" * 260)
+    logs.tracker.client.create_experiment(logs.experiment, artifact_location=place)
+    for id in ("a", "b"):
+        log = logs.start(id, texts={"job.yaml": "x"})
+        log.metrics({"loss": 1.0}, 1)
+        log.text("late", "note.txt")
+        log.set_state(State.COMPLETE)
+    assert drained(logs.tracker, "a", "b", said=said.append) == 0
+    assert drained(logs.tracker, said=said.append) == 0  # a later command does not try
+    (word,) = said
+    assert word.startswith("MLflow does not take all of the log a (")
+    for id in ("a", "b"):
+        run = logs.run(id)
+        assert (run.info.status, run.data.params, run.data.metrics) == ("FINISHED", {"a.b": "1"}, {"loss": 1})
+    left = undelivered_logs(logs.home, logs.uri)
+    assert [(log.id, log.entries, bool(log.refusal)) for log in left] == [("a", 4, True), ("b", 4, True)]
+    hindrance.unlink()
+    if place.endswith("/file/x"):
+        assert deliver_all(logs.home, logs.uri) == 0
+        assert len(logs.tracker.client.list_artifacts(logs.run("b").info.run_id)) == 2
+        assert logs.history("loss", "b") == [(1, 1.0)]
+
+
+def test_an_entry_that_cannot_be_read_or_taken_keeps_back_itself_alone(shared):
+    logs, said = shared("odd"), []
+    log = logs.start()
+    log.params({"k" * 251: "1"})
+    log.tags({"t": "1"})
+    with (log_folder(logs.home, "run") / LOG).open("a") as file:
+        file.write('{"kind":"metrics","step":1}\n')
+    log.set_state(State.COMPLETE)
+    assert drained(logs.tracker, "run", said=said.append, patience=3.0) == 0
+    run = logs.run()
+    assert (run.info.status, run.data.tags["t"]) == ("FINISHED", "1")
+    assert len(said) == 1
+    assert "exceeds the maximum length of 250" in undelivered_logs(logs.home)[0].refusal
+
+
+def test_a_run_of_any_name_is_made(shared):
+    logs = shared("long name")
+    logs.start(name="x" * 400)
+    assert drained(logs.tracker, "run") == 0
+    assert logs.run().info.run_name == "x" * 250
+
+
 def test_a_store_that_takes_half_of_an_entry_holds_no_command(shared):
     logs, said = shared("half"), []
     logs.start(texts={"job.yaml": "x"})

@@ -1,8 +1,13 @@
 """Exactly once: whatever is cut off at whichever request, the store ends like an undisturbed one."""
 
+import errno
 import math
+from types import SimpleNamespace
 
 import pytest
+import requests
+from boto3.exceptions import S3UploadFailedError
+from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from mlflow.exceptions import MlflowException
 from tracking.logs import Client, Killed
 
@@ -10,7 +15,8 @@ from mlcl.errors import UserError
 from mlcl.tracking import Provenance, State
 from mlcl.tracking.cursor import CURSOR, Cursor
 from mlcl.tracking.log import log_folder
-from mlcl.tracking.sender import POINTS, Refused, Sender, refusal
+from mlcl.tracking.refusal import Refused, refusal
+from mlcl.tracking.sender import POINTS, Sender
 
 
 def fill(logs):
@@ -137,9 +143,64 @@ def test_every_end_has_its_status_tag_and_time(shared, state, status):
     assert run.info.start_time <= run.info.end_time
 
 
-def test_a_refusal_is_for_good_and_an_outage_is_none():
-    errors = (Refused("x"), UserError("x"), MlflowException("away"), OSError("away"))
-    assert [refusal(error) for error in errors] == ["x", "x", None, None]  # test_delivery.py: a deleted run
+def uploading(error):
+    """boto3's error of an upload, whose cause is its context alone."""
+    try:
+        try:
+            raise error
+        except type(error):
+            raise S3UploadFailedError("Failed to upload") from None
+    except S3UploadFailedError as failed:
+        return failed
+
+
+def answer(status):
+    return requests.HTTPError(response=SimpleNamespace(status_code=status))
+
+
+def of_s3(status):
+    return ClientError({"Error": {}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")
+
+
+OUTAGES = (
+    MlflowException("away"),
+    OSError("away"),
+    OSError(errno.ENOSPC, "full"),
+    OSError(errno.EMFILE, "open files"),
+    TimeoutError(),
+    ConnectionRefusedError(errno.ECONNREFUSED, "no"),
+    requests.ConnectionError("no"),
+    requests.Timeout(),
+    answer(401),
+    answer(503),
+    EndpointConnectionError(endpoint_url="http://s3"),
+    ReadTimeoutError(endpoint_url="http://s3"),
+    of_s3(503),
+    uploading(of_s3(503)),
+)
+REFUSALS = (
+    Refused("x"),
+    UserError("x"),
+    FileNotFoundError(errno.ENOENT, "x"),
+    PermissionError(errno.EACCES, "x"),
+    OSError(errno.ENAMETOOLONG, "x"),
+    answer(403),
+    NoCredentialsError(),
+    of_s3(403),
+    uploading(of_s3(403)),
+    ModuleNotFoundError("boto3"),
+    KeyError("values"),
+)
+
+
+@pytest.mark.parametrize("error", OUTAGES, ids=repr)
+def test_an_outage_is_no_refusal(error):
+    assert refusal(error) is None
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=repr)
+def test_a_refusal_is_for_good(error):
+    assert refusal(error)  # test_delivery.py has that of a deleted run
 
 
 def test_what_a_killed_sender_left_of_the_cursor_is_removed(logs):

@@ -54,6 +54,20 @@ def test_an_experiment_that_was_deleted_is_refused(shared):
         tracker.experiment("deleted")
 
 
+def test_a_location_that_cannot_be_written_is_refused_and_one_that_can_is_left_as_it_was(shared):
+    tracker = shared("located").tracker
+    tracker.client.create_experiment("nowhere", artifact_location="file:///proc/nope/x")
+    with pytest.raises(
+        UserError, match=r"key experiment: .* cannot be written; found: nowhere, at file:///pro"
+    ):
+        tracker.open_experiment("nowhere")
+    id = tracker.open_experiment("located")
+    assert (
+        list(Path(tracker.client.get_experiment(id).artifact_location.removeprefix("file://")).iterdir())
+        == []
+    )
+
+
 def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"key --home: no runs were tracked here; found: .*typo"):
         Tracker.existing(tmp_path / "typo")

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from mlcl.config.packaged import packaged_files
 from mlcl.config.safe_yaml import read_yaml
-from mlcl.config.section import Name, Positive, Section, validate
+from mlcl.config.section import ExperimentName, Name, Positive, Section, validate
 from mlcl.config.space.search import default_mode
 from mlcl.errors import UserError, did_you_mean
 
@@ -142,7 +142,7 @@ class Table(Section):
     """
 
     title: Text
-    experiment: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = Field(
+    experiment: ExperimentName = Field(
         description="in MLflow, of all its runs; tables of one experiment share their runs"
     )
     source: Text = Field(description="paper and number of the table")

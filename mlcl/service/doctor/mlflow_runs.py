@@ -111,7 +111,8 @@ def _owned_runs(client: MlflowClient) -> Iterator[Run]:
 def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
     """Returns state and reason of a log; None if there is no such log or it has undelivered entries."""
     log, folder = RunLog.find(home, id), log_folder(home, id)
-    return None if log is None or pending_entries(folder, Cursor.read(folder)) else (log.state, log.reason)
+    undelivered = pending_entries(folder, Cursor.read(folder).offset)
+    return None if log is None or undelivered else (log.state, log.reason)
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:

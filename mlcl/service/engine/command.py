@@ -257,7 +257,7 @@ def open_command(
     with ExitStack() as held:
         aside = held.enter_context(stderr_to_file())
         tracker = Tracker(home)
-        tracker.experiment(subject.experiment)
+        tracker.open_experiment(subject.experiment)
         recover(home)
         stop = held.enter_context(stop_on_signal(announce))
         held.enter_context(backed_up(home, announce))

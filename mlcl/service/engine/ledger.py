@@ -113,7 +113,10 @@ class Ledger:
         handler(event)
 
     def _count_time(self, event: dict[str, Any]) -> None:
-        """Counts the wall-clock time of each command, from its first event to its last."""
+        """Counts the wall-clock time of each command, from its first event to its end.
+
+        A command then still waits for MLflow, which is not counted.
+        """
         at = float(event["at"])
         if event["event"] == "session":
             self._session = (at, self.clock_seconds)
@@ -122,6 +125,8 @@ class Ledger:
         if self._session is not None:
             began, before = self._session
             self.clock_seconds = max(self.clock_seconds, before + at - began)
+        if event["event"] == "end":
+            self._session = None
 
     def _on_session(self, event: dict[str, Any]) -> None:
         self.state = State.RUNNING

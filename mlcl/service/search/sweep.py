@@ -37,6 +37,7 @@ from mlcl.tracking import State
 from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import Tag
 
+UNREGISTERED, AGAIN = "the best model is not registered", "the same command does it"
 RUN_PATIENCE = 5.0
 """Seconds to wait for the best trial's run to appear in MLflow, whose id is written to the sweep's run."""
 
@@ -48,8 +49,7 @@ def run_sweep(
 
     Raises UserError for a wrong plan, before any training has been started.
     """
-    job_data = check_plan(plan, home)
-    plan = with_scores(plan, home)
+    job_data, plan = check_plan(plan, home), with_scores(plan, home)
     identity = sweep_identity(plan, job_data, home)
     plan = replace(plan, redraws=redraws_validation(job_data.dataset))
     if plan.warm_start is not None:
@@ -79,9 +79,8 @@ def run_sweep(
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
             sweep.engine.run(sweep.stages())
             end.state, end.reason = sweep.outcome()
-        if end.undelivered == 0:
-            sweep.attempt("the experiment is not described", sweep.describe)
-            sweep.attempt("the best model is not registered", sweep.register)
+        sweep.attempt("the experiment is not described", sweep.describe)
+        sweep.attempt(UNREGISTERED, sweep.register)
         result = sweep.report(end.state, end.reason, end.undelivered)
         write_result(result)
         return result
@@ -288,13 +287,13 @@ class Sweep:
         try:
             act()
         except KeyboardInterrupt:
-            self.engine.reporter.note(f"{problem}: interrupted; the same command does it")
+            self.engine.reporter.note(f"{problem}: interrupted; {AGAIN}")
         except Exception as error:
             self.engine.reporter.note(f"{problem}: {self.command.reason(error)}")
 
     def describe(self) -> None:
-        """Writes the description of the sweep's experiment in MLflow, if the sweep's run is there."""
-        if self.command.delivery.run_id(self.own.log.id) is not None:
+        """Writes the description of the sweep's experiment in MLflow, if the sweep's log was delivered."""
+        if self.command.delivery.is_delivered(self.own.log.id):
             describe_experiment(self.command.tracker, self.plan.job.experiment)
 
     @property
@@ -325,12 +324,15 @@ class Sweep:
         return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
     def register(self) -> None:
-        """Registers the best model in MLflow, unless the model of that MLflow run was registered before."""
+        """Registers the best model, unless that of its MLflow run was; notes if its log is not in MLflow."""
         command, best = self.command, self.model
         if best is None or best.score is None:
             return
-        run_id = command.delivery.run_id(self.store.log(best))
-        if run_id is not None and run_id not in command.ledger.registered_runs:
+        log = self.store.log(best)
+        run_id = command.delivery.run_id(log)
+        if run_id is None or not command.delivery.is_delivered(log):
+            self.engine.reporter.note(f"{UNREGISTERED}: the log {log} is not in MLflow; {AGAIN}")
+        elif run_id not in command.ledger.registered_runs:
             folder, stop = self.store.folder(best), command.stop
             text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
             command.ledger.append("registered", key=best.key, text=text, run=run_id)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlcl.config import JobConfig, covers
+from mlcl.config.section import LONGEST_NAME
 from mlcl.config.space.search import HALF_SUFFIX
 from mlcl.config.table.cells import Cell, cells_of
 from mlcl.config.table.schema import Table, table_files
@@ -41,6 +42,13 @@ class TablePlan:
     data: Mapping[str, str] = field(default_factory=dict)
     overrides: Mapping[str, Any] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
+
+    def __post_init__(self) -> None:
+        if len(self.name) > LONGEST_NAME:
+            allowed = f"a name of at most {LONGEST_NAME} characters, with @SCALE"
+            raise UserError(
+                "the file's name names the table", file=self.file, found=self.name, allowed=allowed
+            )
 
     @property
     def name(self) -> str:

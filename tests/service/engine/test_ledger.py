@@ -110,6 +110,17 @@ def test_time_is_counted_over_sessions_and_not_between_them(ledger, clock, folde
         assert [each.spent(unit) for unit in UNITS] == [20, 40, 10]
 
 
+def test_the_wait_for_mlflow_after_the_end_is_not_counted(ledger, clock, folder):
+    ledger.append("session")
+    clock[0] += 10
+    ledger.append("end", state=State.COMPLETE, reason="")
+    clock[0] += 30
+    assert ledger.spent("clock", running=True) == 10
+    ledger.append("registered", key="trial-0000", text="models:/x@best", run="r")
+    for each in (ledger, Ledger(folder)):
+        assert each.spent("clock", running=True) == 10
+
+
 def test_a_killed_training_counts_up_to_its_last_event(ledger, clock, folder):
     key = trial(ledger)
     begin(ledger)

@@ -1,25 +1,31 @@
 """Commands on a sweep: they grow it, stop it, refuse another's name, and report its true state."""
 
+import errno
 import json
 import math
 import shutil
+from contextlib import suppress
 from statistics import fmean
 from unittest.mock import Mock
 
 import pytest
-from builders import text_dataset, tiny_job
+from builders import job_tree, text_dataset, tiny_job
 from formula import in_process
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 from optuna.trial import TrialState
-from sweeps import World
+from sweeps import AtOnce, World
 
+from mlcl.config import load_job
 from mlcl.data import Dataset
 from mlcl.errors import UserError
+from mlcl.service.engine import command
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.search import best_model
 from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import RunLog, State, Tracker
+from mlcl.tracking.cursor import undelivered_logs
+from mlcl.tracking.sender import Sender
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
 PLAIN = f"{SPACE}\nsearch: {{scheduler: none}}"
@@ -608,3 +614,59 @@ def test_the_export_of_the_best_model_can_be_interrupted(databases_of, tmp_path,
     assert (report.state, report.registered) == (State.COMPLETE, "")
     assert "the best model is not registered: interrupted; the same command does it" in world.notes()
     assert world.run(plan).registered == f"models:/{job.experiment}@best (version 1)"
+
+
+class Patient(AtOnce):
+    """Its outages end a round of deliveries, not the command, as in the delivering thread."""
+
+    def deliver(self):
+        with suppress(OSError):
+            super().deliver()
+
+
+def unreachable(send):
+    """The delivery of the log `other` alone fails, as if the bucket of its files were away."""
+
+    def deliver(sender):
+        if sender.id == "other":
+            raise OSError(errno.ENETUNREACH, "away")
+        yield from send(sender)
+
+    return deliver
+
+
+def test_a_log_that_is_not_delivered_keeps_no_model_of_another_from_its_registration(
+    databases_of, tmp_path, monkeypatch, job
+):
+    world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
+    its = {"uri": world.mlflow, "experiment": "other", "name": "other", "owner": "other"}
+    RunLog.start(world.home, "other", params={}, tags={}, **its)
+    monkeypatch.setattr(command, "Delivery", Patient)
+    monkeypatch.setattr(Sender, "deliver", unreachable(Sender.deliver))
+    report = world.run(world.plan(job, PLAIN, trials=2))
+    assert (report.state, report.undelivered) == (State.COMPLETE, 1)
+    assert report.registered == f"models:/{job.experiment}@best (version 1)"
+
+
+def test_a_model_whose_own_log_is_not_in_mlflow_is_not_registered_which_is_said(
+    databases_of, tmp_path, monkeypatch, job
+):
+    world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
+    plan = world.plan(job, PLAIN, trials=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(AtOnce, "is_delivered", lambda _self, id: "trial" not in id)
+        assert world.run(plan).registered == ""
+    said = "the best model is not registered: the log mlcl-20300101-000000-"
+    assert said in world.notes()
+    assert world.run(plan).registered == f"models:/{job.experiment}@best (version 1)"
+
+
+def test_the_longest_names_are_taken_everywhere(databases_of, tmp_path, monkeypatch, tiny):
+    world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
+    tree = job_tree(tiny) | {"experiment": "e" * 200}
+    heads = tree["objective"]["heads"]
+    tree["objective"]["heads"] = {name[0] * 100: head for name, head in heads.items()}
+    report = world.run(world.plan(load_job(tree), PLAIN, trials=1, name="n" * 200))
+    assert (report.state, report.undelivered) == (State.COMPLETE, 0)
+    assert report.registered == f"models:/{'e' * 200}@best (version 1)"
+    assert undelivered_logs(world.home) == []
