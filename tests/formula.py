@@ -24,13 +24,14 @@ class Formula:
     """An experiment whose figures follow from the job and the epoch alone.
 
     It writes what a real one does, in the same order, and goes on from its checkpoint. `fails` says where it
-    diverges, `scale` what its scores are multiplied by, `before` is called before an epoch, `write` replaces
-    its files.
+    diverges, `scale` what its scores are multiplied by, `kept` which epoch is the best one of those trained,
+    `before` is called before an epoch, `write` replaces its files.
     """
 
     def __init__(self) -> None:
         self.fails: Callable[[JobConfig, int], bool] = lambda _job, _epoch: False
         self.scale: Callable[[JobConfig], float] = lambda _job: 1.0
+        self.kept: Callable[[JobConfig], int] = lambda job: job.train.epochs
         self.before: Callable[[JobConfig, int], object] = lambda _job, _epoch: None
         self.trained: list[tuple[str, int]] = []
         self.write = replace_text
@@ -85,7 +86,7 @@ class Formula:
 
     def figures(self, job: JobConfig) -> dict[str, float]:
         """The final ones."""
-        score, knn = self.score(job, job.train.epochs), job.evaluation.knn
+        score, knn = self.score(job, self.kept(job)), job.evaluation.knn
         return {
             "val/accuracy": score,
             "val/macro_f1": round(1 - 10 * job.train.lr, 6),
@@ -99,7 +100,7 @@ class Formula:
     def blended(self, job: JobConfig, k: int, share: float) -> float:
         """Best with three neighbours by the mean of two seeds in a row, with one by every second seed."""
         gain = 0.06 if k == 3 else (-0.1 if job.train.seed % 2 else 0.09)
-        return self.score(job, job.train.epochs) + share * gain
+        return self.score(job, self.kept(job)) + share * gain
 
     def grid(self, job: JobConfig) -> dict[str, list[float]]:
         """The scores at every setting of the neighbours, whatever the temperature."""

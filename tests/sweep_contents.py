@@ -30,6 +30,7 @@ def contents(home: Path, folder: Path, study: optuna.Study, mlflow: str | None) 
     if mlflow is not None:
         where = f"tags.`mlcl.owner` = '{folder.name}'"
         found["mlflow"] = stored(mlflow, lambda tags: tags["mlcl.log"], where)
+        assert disagreements(Ledger(folder), found["mlflow"]) == []
     text = json.dumps(found, default=str)
     return json.loads(text.replace(folder.name, "SWEEP").replace(str(home), "HOME"))
 
@@ -105,9 +106,22 @@ def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") 
             "params": run.data.params,
             "tags": {name: value for name, value in tags.items() if value and name not in TIME_TAGS},
             "points": sorted(points),
+            "last": run.data.metrics,
             "artifacts": sorted(_paths(client, id)),
         }
     return found
+
+
+def disagreements(ledger: Ledger, runs: Mapping[str, dict]) -> list[str]:
+    """The figures of finished trainings that differ from those that MLflow's pages show."""
+    logs = {f"{ledger.folder.name}.{key}": entry for key, entry in ledger.entries.items()}
+    ended = [log for log in logs.keys() & runs.keys() if runs[log]["status"] == "FINISHED"]
+    return [
+        f"{log} {name}: {value} | {runs[log]['last'].get(name)}"
+        for log in ended
+        for name, value in logs[log].metrics.items()
+        if runs[log]["last"].get(name) != value
+    ]
 
 
 def _paths(client: MlflowClient, run_id: str, under: str | None = None) -> list[str]:

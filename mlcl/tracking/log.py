@@ -128,28 +128,38 @@ class RunLog:
 
         A resumed run repeats the steps after its checkpoint.
         """
-        values = {name: _number(value) for name, value in metrics.items() if self._steps.get(name, -1) < step}
+        values = {name: _number(its) for name, its in metrics.items() if self._last(name)[0] < step}
         if values:
             append(self._path, [{"kind": "metrics", "step": step, "time": _now(), "values": values}])
-            self._steps.update(dict.fromkeys(values, step))
+            self._points |= {name: (step, value) for name, value in values.items()}
 
     def final_metrics(self, metrics: Mapping[str, float], step: int) -> None:
-        """Logs final metrics at a step. A metric without earlier steps is logged at step 0 instead.
+        """Logs final metrics at a step, so that the last point of each, which MLflow shows, has this value.
 
-        MLflow draws a metric with step 0 only as a bar.
+        A metric without earlier steps is logged at step 0 instead: MLflow draws it as a bar. A curve that has
+        another value at the step gets a point at the next one: after early stopping, the final metrics are
+        those of the best epoch, not of the last.
         """
-        curves = {name for name, last in self._steps.items() if last > 0}
-        self.metrics({name: value for name, value in metrics.items() if name in curves}, step)
-        self.metrics({name: value for name, value in metrics.items() if name not in curves}, 0)
+        at: dict[int, dict[str, float]] = {}
+        for name, value in metrics.items():
+            last, before = self._last(name)
+            new = last < step or before == _number(value)
+            at.setdefault(0 if last <= 0 else step if new else last + 1, {})[name] = value
+        for each, values in at.items():
+            self.metrics(values, each)
+
+    def _last(self, name: str) -> tuple[int, float | str]:
+        """Returns step and value of the last point of a metric in the log; step -1 if there is none."""
+        return self._points.get(name, (-1, ""))
 
     @cached_property
-    def _steps(self) -> dict[str, int]:
-        """The last step of each metric in the log, keyed by the metric's name."""
-        steps: dict[str, int] = {}
+    def _points(self) -> dict[str, tuple[int, float | str]]:
+        """The last point of each metric in the log, as step and value, keyed by the metric's name."""
+        points: dict[str, tuple[int, float | str]] = {}
         for line, _ in read_lines(self._path):
             if line.startswith(METRICS) and (entry := decode(line)):
-                steps |= dict.fromkeys(entry["values"], entry["step"])
-        return steps
+                points |= {name: (entry["step"], value) for name, value in entry["values"].items()}
+        return points
 
     def tags(self, tags: Mapping[str, str]) -> None:
         """Logs tags. A later value replaces an earlier one."""

@@ -37,6 +37,8 @@ from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
+BEST_EPOCH = "best/epoch"
+"""The metric, of the event `end` alone, with the epoch whose weights were evaluated."""
 LOOK_EVERY = 0.5
 """The seconds between checks for a requested stop, while another process fits the same baseline."""
 
@@ -135,7 +137,7 @@ class _Experiment:
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model)
         metrics = result.metrics | _times(began, trained)
-        loop.tell("end", metrics)
+        loop.tell("end", metrics | {BEST_EPOCH: float(loop.chosen_epoch)})
         return metrics
 
     def fit_baseline(self) -> Outcome:

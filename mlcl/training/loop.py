@@ -79,6 +79,12 @@ class Loop:
         return self.train.epochs * self.sampler.steps_per_epoch
 
     @property
+    def chosen_epoch(self) -> int:
+        """The epoch whose weights `run` leaves in the model: the best one, or the last if it kept none."""
+        best = self.position.best_step
+        return self.position.epoch if best is None else best // self.sampler.steps_per_epoch
+
+    @property
     def share(self) -> int:
         """The largest number of samples that one process has in a batch."""
         return math.ceil(self.sampler.batch_size / self.context.world_size)

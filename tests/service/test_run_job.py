@@ -58,6 +58,28 @@ def test_a_run_is_delivered_when_the_call_returns(job, tmp_path):
     assert RunFolders(tmp_path).unfinished("j", "d") is None
 
 
+def test_mlflow_shows_the_figures_of_the_best_epoch_and_keeps_the_curve(tiny, tmp_path):
+    """With patience, where the last epoch is not the best one."""
+    scores = []
+
+    def listen(event):
+        if event.kind == "validation":
+            scores.append(event.metrics["val/accuracy"])
+
+    job = tiny_job(tiny, "evaluation.metric=val/accuracy", patience=2, epochs=12, lr=0.02)
+    report = run(job, tmp_path, listen)
+    (found,) = runs(tmp_path)
+    shown = found.data.metrics
+    assert {name: shown[name] for name in report.metrics} == report.metrics
+    assert shown["val/accuracy"] == max(scores)
+    assert shown["best/epoch"] == 1 + scores.index(max(scores)) < len(scores)
+    history = Tracker(tmp_path).client.get_metric_history(found.info.run_id, "val/accuracy")
+    assert [point.value for point in history] == [
+        *scores,
+        *([max(scores)] if scores[-1] < max(scores) else []),
+    ]
+
+
 def test_a_job_that_is_resumed_goes_on_with_the_run_that_fresh_began(job, tmp_path, monkeypatch):
     other = run(job, tmp_path, stop_after(1))
     monkeypatch.setenv("MLCL_JOB", "lab-7")

@@ -156,6 +156,22 @@ def test_the_listener_logs_what_an_event_carries_with_load_and_memory_where_aske
     assert params_of(job) == params_of(tiny_job(tmp_path))
 
 
+def test_the_last_point_is_the_final_figure_whatever_the_last_epoch_had(logs):
+    """As after early stopping. A run that goes on after its end sends the end again, and no point twice."""
+    for _ in range(2):
+        listen = mlflow_listener(logs.start())
+        for epoch, value in enumerate((0.5, 0.7, 0.6), start=1):
+            listen(Event("validation", epoch, 3, 10 * epoch, 30, {"val/accuracy": value, "val/f1": value}))
+        final = {"val/accuracy": 0.7, "val/f1": 0.6, "val/map": math.nan, "best/epoch": 2.0}
+        listen(Event("end", 3, 3, 30, 30, final))
+    told = points(logs.start())
+    assert [(step, value) for name, step, value in told if name == "val/accuracy"] == [
+        (10, 0.5), (20, 0.7), (30, 0.6), (31, 0.7)
+    ]  # fmt: skip
+    assert [step for name, step, _ in told if name in ("val/f1", "epoch")] == [10, 10, 20, 20, 30, 30]
+    assert [point for point in told if point[1] == 0] == [("val/map", 0, "nan"), ("best/epoch", 0, 2.0)]
+
+
 def test_a_gpus_memory_is_that_of_the_device_in_use(monkeypatch):
     def absent(_device):
         raise ModuleNotFoundError("pynvml does not seem to be installed")

@@ -52,6 +52,7 @@ class Sweeps:
         world.formula.fails = lambda job, epoch: (
             epoch == 2 and 0.058 < job.objective.heads["detail"].temperature < 0.06
         )
+        world.formula.kept = lambda job: job.train.epochs - 1  # as after early stopping
         return world, world.plan(tiny_job(self.data), SPACE, trials=6, seeds=2)
 
     def check_whole(self, world):
