@@ -123,7 +123,8 @@ class World:
         patch.setattr(command, "provenance", lambda: Provenance({"mlcl.python": "3"}, "diff"))
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
-            nowhere = SimpleNamespace(uri="nowhere", open_experiment=str, safe=str)
+            nowhere = SimpleNamespace(uri="nowhere", home=home, safe=str)
+            nowhere.open_experiment = lambda *_: None
             patch.setattr(command, "Tracker", lambda _home: nowhere)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)

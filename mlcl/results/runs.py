@@ -13,6 +13,7 @@ from mlcl.errors import UserError, did_you_mean
 from mlcl.results.provenance import log_start
 from mlcl.results.stores import ClientRuns, FileRuns, RunSource
 from mlcl.store import home_records
+from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import check_sqlite
 from mlcl.tracking.uri import sqlite_file, tracking_uri
@@ -158,6 +159,7 @@ class Runs:
         """Returns the sweep or table that `group` finds. Raises a UserError that suggests a similar name."""
         found = self.group(word, kinds)
         if found is None:
+            self.check_trash(word)
             raise UserError(
                 f"names no {' and no '.join(kinds)}{self.hint(word, kinds)}",
                 key=kinds[0].upper(),
@@ -165,6 +167,16 @@ class Runs:
                 allowed=f"a {kinds[0]}'s name or id, see {self.tracker.shown}",
             )
         return found
+
+    def check_trash(self, word: str) -> None:
+        """Raises UserError where MLflow has deleted the run of this home with the name or id `word`."""
+        from mlcl.tracking.trash import trashed
+
+        for _, record in home_records(self.home):
+            run_id = run_id_of(self.home, record.log) if word in (record.name, record.id) else None
+            gone = None if run_id is None else trashed(self.tracker.client, self.tracker.uri, run_id)
+            if gone is not None:
+                raise gone.error("NAME", word)
 
     def hint(self, word: str, kinds: Sequence[str] = GROUPS) -> str:
         """Returns `; did you mean NAME?` with a sweep or table of a similar name, or an empty text."""

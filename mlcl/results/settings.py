@@ -200,6 +200,7 @@ def _find(runs: Runs, word: str) -> list[ComparedSetting]:
         found = form(runs, word)
         if found:
             return found
+    runs.check_trash(word)
     raise UserError(f"names no run and no sweep{runs.hint(word)}", key=WHAT, found=word, allowed=FORMS)
 
 

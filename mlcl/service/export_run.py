@@ -120,6 +120,7 @@ def model_run(runs: Runs, word: str) -> Run:
     by_id = runs.get(word)
     found = runs.named(word) if by_id is None else [by_id]
     if not found:
+        runs.check_trash(word)
         raise UserError(
             f"names no run and no sweep{runs.hint(word, ('sweep',))}",
             key="RUN",

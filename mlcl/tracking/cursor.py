@@ -126,6 +126,11 @@ def is_usable(home: Path, id: str, uri: str) -> bool:
     return first_entry(folder / LOG).get("uri", present) == present and not refused
 
 
+def experiment_id_of(home: Path, id: str) -> str | None:
+    """Returns the id of the experiment of a log's run in MLflow; None where the run was not created yet."""
+    return Cursor.read(log_folder(home, id)).experiment_id
+
+
 def run_id_of(home: Path, id: str) -> str | None:
     """Returns the id of a log's run in MLflow; None where the run has not been created yet."""
     return Cursor.read(log_folder(home, id)).run_id

@@ -12,7 +12,6 @@ from typing import Self
 
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
-from mlflow.exceptions import MlflowException
 
 from mlcl.files import LOOK_EVERY, locked
 from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
@@ -22,6 +21,7 @@ from mlcl.tracking.names import Tag
 from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.sender import Sender
 from mlcl.tracking.tracker import Tracker
+from mlcl.tracking.trash import existing_run
 
 POLL = 0.5
 """The number of seconds between two reads of the logs."""
@@ -204,7 +204,7 @@ class Delivery:
             with locked(folder / LOCK) as mine:
                 # Read again: another command may have done it a moment ago.
                 run_id = Cursor.read(folder).run_id
-                if mine and run_id is not None and not has_run(self._tracker.client, run_id):
+                if mine and run_id is not None and existing_run(self._tracker.client, run_id) is None:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
@@ -275,17 +275,6 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []
     return delivered_logs(home, uri)  # last: it reads a file of every log
-
-
-def has_run(client: MlflowClient, run_id: str) -> bool:
-    """Whether MLflow has a run, possibly a deleted one. Raises MlflowException for any other error."""
-    try:
-        client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-            raise
-        return False
-    return True
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:

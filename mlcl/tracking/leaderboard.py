@@ -17,13 +17,13 @@ MOST_SWEEPS = 200
 """The number of latest sweeps that are considered."""
 
 
-def describe_experiment(tracker: Tracker, name: str) -> None:
-    """Sets the description of the experiment `name`, unless a user wrote one.
+def describe_experiment(tracker: Tracker, id: str) -> None:
+    """Sets the description of the experiment `id`, unless a user wrote one.
 
     Raises MlflowException where MLflow does not answer or refuses it.
     """
-    experiment = tracker.client.get_experiment_by_name(name)
-    if experiment is None or not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
+    experiment = tracker.client.get_experiment(id)
+    if not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
         return
     where = f"tags.`{Tag.KIND}` = 'sweep'"
     sweeps = tracker.client.search_runs([experiment.experiment_id], where, max_results=MOST_SWEEPS)

@@ -15,7 +15,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Met
 
 from mlcl.files import remove_partial
 from mlcl.store import State
-from mlcl.tracking.cursor import CURSOR, Cursor, run_id_of
+from mlcl.tracking.cursor import CURSOR, Cursor, experiment_id_of, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
@@ -112,7 +112,7 @@ class Sender:
     def _create(self, entry: Mapping[str, Any]) -> None:
         """Creates the run, or finds the one that was created before an answer was lost."""
         cursor = self.cursor
-        experiment = self._tracker.experiment(entry["experiment"])
+        experiment = self._experiment(entry)
         found = self._runs(experiment) if cursor.creating else []
         if not found:
             # An earlier request without an answer may still be carried out after this one.
@@ -132,6 +132,12 @@ class Sender:
             found = [run.info.run_id]
         cursor.run_id, cursor.creating, cursor.experiment_id = found[0], False, experiment
         cursor.write(self.folder)
+
+    def _experiment(self, entry: Mapping[str, Any]) -> str:
+        """The id of the parent's experiment, which may be renamed; without a parent that of the name."""
+        home, parent = self._tracker.home, entry["parent"]
+        kept = None if parent is None else experiment_id_of(home, parent)
+        return self._tracker.experiment(entry["experiment"]) if kept is None else kept
 
     def _runs(self, experiment: str) -> list[str]:
         found = self._client.search_runs([experiment], f"tags.`{Tag.LOG}` = '{self.id}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,12 +21,14 @@ os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from filelock import FileLock
 from mlflow import MlflowClient
+from mlflow.entities import Experiment
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.refusal import refusal
+from mlcl.tracking.trash import existing_run, trashed, trashed_experiment
 from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
@@ -101,16 +103,26 @@ class Tracker:
                 if found is None:
                     raise
         if found.lifecycle_stage != "active":
-            raise UserError("the experiment was deleted in MLflow", key="experiment", found=name)
+            raise trashed_experiment(self.uri, found.experiment_id).error("experiment", name)
         return str(found.experiment_id)
 
-    def open_experiment(self, name: str) -> str:
-        """Returns the id of an experiment as `experiment` does, after a file was written to its location.
+    def open_experiment(
+        self, name: str, run_id: str | None = None, announce: Callable[[str], None] = lambda _: None
+    ) -> Experiment:
+        """Returns an experiment after a file was written to its location.
 
-        Raises UserError where the location refuses the file, and the location's own error in an outage.
+        It is that of the run `run_id`, if MLflow has this run, and a name other than `name` is announced;
+        else that of the name, which is created if it does not exist. Raises UserError where experiment or run
+        was deleted or the location refuses the file, and the location's own error in an outage.
         """
-        id = self.experiment(name)
-        location = str(self.client.get_experiment(id).artifact_location)
+        run = None if run_id is None else existing_run(self.client, run_id)
+        if run is not None and (gone := trashed(self.client, self.uri, run.info.run_id)) is not None:
+            raise gone.error("experiment", name)
+        id = self.experiment(name) if run is None else run.info.experiment_id
+        experiment = self.client.get_experiment(id)
+        if experiment.name != name:
+            announce(f"the experiment {name} is now {experiment.name} in MLflow, where this goes on")
+        location = str(experiment.artifact_location)
         try:
             with TemporaryDirectory(prefix="mlcl-") as scratch:
                 file = Path(scratch) / PROBE
@@ -125,10 +137,10 @@ class Tracker:
             raise UserError(
                 "the experiment's artifacts cannot be written",
                 key="experiment",
-                found=f"{name}, at {location} ({self.safe(reason)})",
+                found=f"{experiment.name}, at {location} ({self.safe(reason)})",
                 allowed="credentials or rights for this location, or another experiment",
             ) from None
-        return id
+        return experiment
 
     def make_model(self, name: str) -> None:
         """Creates a registered model, unless it exists."""

@@ -15,11 +15,12 @@ from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_l
 from mlcl.service.engine.recovery import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, undelivered_logs
+from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
 from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
+from mlcl.tracking.trash import Trashed, trashed
 from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
 PAGE = 1000
@@ -48,11 +49,22 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
         elif log.uri != stored_uri(scope.uri, scope.home):
             cure = "set MLFLOW_TRACKING_URI to that store, then --fix"
             yield Finding(what, f"{count}: they are for {log.uri}", cure)
+        elif log.refusal and (gone := _trashed(scope, log.id)) is not None:
+            why = f"{count}: its {gone.what} was deleted in MLflow"
+            yield Finding(what, why, f"`{gone.command}`, then --fix")
         elif log.refusal:
             why = f"{count}: MLflow refused them ({log.refusal})"
             yield Finding(what, why, "tried again; where MLflow refuses again, the log stays", mend)
         else:
             yield Finding(what, count, "delivered", mend)
+
+
+def _trashed(scope: Scope, log: str) -> Trashed | None:
+    """Returns how to restore the run of a log; None where it is not deleted, or MLflow does not answer."""
+    run_id = run_id_of(scope.home, log)
+    if run_id is None or unreachable_reason(scope.uri) or not _has_tables(scope):
+        return None
+    return trashed(MlflowClient(tracking_uri=scope.uri), scope.uri, run_id)
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session
 from mlcl.store import RunFolder, RunRecord, State
 from mlcl.tracking import RunLog, provenance
+from mlcl.tracking.cursor import run_id_of
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
@@ -257,11 +258,12 @@ def open_command(
     with ExitStack() as held:
         aside = held.enter_context(stderr_to_file())
         tracker = Tracker(home)
-        tracker.open_experiment(subject.experiment)
         recover(home)
         stop = held.enter_context(stop_on_signal(announce))
         held.enter_context(backed_up(home, announce))
         folder = held.enter_context(_held(home, subject, find, aside))
+        log = "" if folder.record is None else folder.record.log
+        tracker.open_experiment(subject.experiment, run_id_of(home, log), announce)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
         packing = held.enter_context(_cluster(subject, count(ledger, announce), home, announce))

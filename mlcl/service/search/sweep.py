@@ -34,6 +34,7 @@ from mlcl.service.search.sweep_run import SweepRun
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
+from mlcl.tracking.cursor import experiment_id_of
 from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import Tag
 
@@ -101,8 +102,7 @@ def _most(plan: SweepPlan) -> int:
     """Returns the largest number of trainings that one stage of the sweep can have."""
     plans = search_plans(plan)
     searched = sum(each.plan.most for each in plans if each.is_searched)
-    settings = 1 + plan.confirm
-    return max(searched, sum(each.plan.seeds * settings for each in plans))
+    return max(searched, sum(each.plan.seeds * (1 + plan.confirm) for each in plans))
 
 
 def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
@@ -293,8 +293,9 @@ class Sweep:
 
     def describe(self) -> None:
         """Writes the description of the sweep's experiment in MLflow, if the sweep's log was delivered."""
-        if self.command.delivery.is_delivered(self.own.log.id):
-            describe_experiment(self.command.tracker, self.plan.job.experiment)
+        id = experiment_id_of(self.command.tracker.home, self.own.log.id)
+        if id is not None and self.command.delivery.is_delivered(self.own.log.id):
+            describe_experiment(self.command.tracker, id)
 
     @property
     def model(self) -> Entry | None:
@@ -329,12 +330,12 @@ class Sweep:
         if best is None or best.score is None:
             return
         log = self.store.log(best)
-        run_id = command.delivery.run_id(log)
-        if run_id is None or not command.delivery.is_delivered(log):
+        run_id = command.delivery.run_id(log) if command.delivery.is_delivered(log) else None
+        if run_id is None:
             self.engine.reporter.note(f"{UNREGISTERED}: the log {log} is not in MLflow; {AGAIN}")
         elif run_id not in command.ledger.registered_runs:
-            folder, stop = self.store.folder(best), command.stop
-            text = register_best(command.tracker, self.plan, best, folder, run_id, stop)
+            folder = self.store.folder(best)
+            text = register_best(command.tracker, self.plan, best, folder, run_id, command.stop)
             command.ledger.append("registered", key=best.key, text=text, run=run_id)
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:

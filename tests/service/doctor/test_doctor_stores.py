@@ -68,10 +68,15 @@ def test_logs_that_cannot_be_delivered_are_left_with_the_reason(home):
     client, id = delivered(home, log)
     client.delete_run(id)
     log.metrics({"m": 1.0}, 1)
+    start(home, "odd", "odd").params({"k" * 251: "1"})
     start(home, "other", "other", uri="http://127.0.0.1:9")
-    refused, other = look(home, "delivery", fix=True)
-    assert (refused.status, refused.mendable, other.status, other.mendable) == ("LEFT", True, "LEFT", False)
-    assert "MLflow refused" in refused.why
+    deliver_all(home, tracking_uri(home))
+    deleted, odd, other = look(home, "delivery", fix=True)
+    assert {deleted.status, odd.status, other.status} == {"LEFT"}
+    assert (deleted.mendable, odd.mendable, other.mendable) == (False, True, False)
+    assert "its run was deleted in MLflow" in deleted.why
+    assert deleted.cure.endswith(f"mlflow runs restore --run-id {id}`, then --fix")
+    assert "MLflow refused them (Param key" in odd.why
     assert "for http://127.0.0.1:9" in other.why
     *_, unreachable = look(home, "delivery", "mlflow-states", fix=True, uri="http://127.0.0.1:9")
     assert "does not answer" in unreachable.why

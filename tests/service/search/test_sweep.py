@@ -11,6 +11,8 @@ from unittest.mock import Mock
 import pytest
 from builders import job_tree, text_dataset, tiny_job
 from formula import in_process
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
 from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 from optuna.trial import TrialState
 from sweeps import AtOnce, World
@@ -18,13 +20,17 @@ from sweeps import AtOnce, World
 from mlcl.config import load_job
 from mlcl.data import Dataset
 from mlcl.errors import UserError
+from mlcl.results.runs import Runs
+from mlcl.results.settings import find_settings
 from mlcl.service.engine import command
 from mlcl.service.engine.budget import Account, parse_budget
+from mlcl.service.export_run import model_run
 from mlcl.service.search import best_model
 from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep import run_sweep
 from mlcl.tracking import RunLog, State, Tracker
-from mlcl.tracking.cursor import undelivered_logs
+from mlcl.tracking.cursor import Cursor, undelivered_logs
+from mlcl.tracking.log import log_folder
 from mlcl.tracking.sender import Sender
 
 SPACE = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}"
@@ -670,3 +676,53 @@ def test_the_longest_names_are_taken_everywhere(databases_of, tmp_path, monkeypa
     assert (report.state, report.undelivered) == (State.COMPLETE, 0)
     assert report.registered == f"models:/{'e' * 200}@best (version 1)"
     assert undelivered_logs(world.home) == []
+
+
+def everywhere(client):
+    """All runs of a store, by the names of their experiments, also deleted ones."""
+    found = {each.experiment_id: each.name for each in client.search_experiments(ViewType.ALL)}
+    runs = client.search_runs(list(found), "", ViewType.ALL)
+    return sorted((found[run.info.experiment_id], run.info.run_name) for run in runs)
+
+
+def test_a_sweep_grows_in_its_experiment_whatever_its_name_is_now(databases_of, tmp_path, monkeypatch, job):
+    world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
+    world.run(world.plan(job, PLAIN, trials=1))
+    client = MlflowClient(world.mlflow)
+    id = client.get_experiment_by_name("tiny").experiment_id
+    client.rename_experiment(id, "of the lab")
+    report = world.run(world.plan(job, PLAIN, trials=3, seeds=1))
+    assert (report.state, report.undelivered) == (State.COMPLETE, 0)
+    assert world.notes().count("the experiment tiny is now of the lab in MLflow") == 1
+    experiments, names = zip(*everywhere(client), strict=True)
+    assert set(experiments) == {"of the lab"}
+    assert {"sweep", "trial 0", "trial 1", "trial 2"} < set(names)
+    assert "sweep" in client.get_experiment(id).tags["mlflow.note.content"]
+
+
+@pytest.mark.parametrize("what", ["run", "experiment"])
+def test_a_sweep_that_was_deleted_in_mlflow_says_the_way_back(databases_of, tmp_path, monkeypatch, job, what):
+    world = World(tmp_path / "home", monkeypatch, f"sqlite:///{databases_of(tmp_path / 'home')}")
+    report = world.run(world.plan(job, PLAIN, trials=1))
+    client = MlflowClient(world.mlflow)
+    run_id = Cursor.read(log_folder(world.home, report.id)).run_id
+    id = client.get_experiment_by_name("tiny").experiment_id
+    delete, restore, way = {
+        "run": (client.delete_run, client.restore_run, f"mlflow runs restore --run-id {run_id}`"),
+        "experiment": (client.delete_experiment, client.restore_experiment, f"experiments restore -x {id}`"),
+    }[what]
+    gone = run_id if what == "run" else id
+    delete(gone)
+    for command_of in (
+        lambda: world.run(world.plan(job, PLAIN, trials=2)),
+        lambda: Runs(Tracker(world.home)).require_group("sweep"),
+        lambda: Runs.quickly(world.home).require_group(report.id),
+        lambda: find_settings(Runs(Tracker(world.home)), ["sweep"]),
+        lambda: model_run(Runs(Tracker(world.home)), "sweep"),
+    ):
+        with pytest.raises(UserError, match=f"the {what} was deleted in MLflow") as caught:
+            command_of()
+        assert way in caught.value.line()
+    assert len(trials(world)) == 1
+    restore(gone)
+    assert world.run(world.plan(job, PLAIN, trials=2)).state is State.COMPLETE
