@@ -76,7 +76,7 @@ def test_logs_that_cannot_be_delivered_are_left_with_the_reason(home):
     assert (deleted.mendable, odd.mendable, other.mendable) == (False, True, False)
     assert "its run was deleted in MLflow" in deleted.why
     assert deleted.cure.endswith(f"mlflow runs restore --run-id {id}`, then --fix")
-    assert "MLflow refused them (Param key" in odd.why
+    assert "MLflow refused them ('Param key' exceeds" in odd.why
     assert "for http://127.0.0.1:9" in other.why
     *_, unreachable = look(home, "delivery", "mlflow-states", fix=True, uri="http://127.0.0.1:9")
     assert "does not answer" in unreachable.why
