@@ -124,7 +124,7 @@ class World:
         patch.setattr(command, "Delivery", _Nowhere if mlflow is None else AtOnce)
         if mlflow is None:
             nowhere = SimpleNamespace(uri="nowhere", home=home, safe=str)
-            nowhere.open_experiment = lambda *_: None
+            nowhere.open_experiment = lambda *_, **__: None
             patch.setattr(command, "Tracker", lambda _home: nowhere)
         patch.setattr(trial, "JobData", SimpleNamespace(of=lambda job, *_, **__: SimpleNamespace(job=job)))
         patch.setattr(trial, "run_experiment", self.formula)

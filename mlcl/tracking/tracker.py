@@ -107,16 +107,23 @@ class Tracker:
         return str(found.experiment_id)
 
     def open_experiment(
-        self, name: str, run_id: str | None = None, announce: Callable[[str], None] = lambda _: None
+        self,
+        name: str,
+        run_id: str | None = None,
+        announce: Callable[[str], None] = lambda _: None,
+        *,
+        whole: bool = True,
     ) -> Experiment:
         """Returns an experiment after a file was written to its location.
 
         It is that of the run `run_id`, if MLflow has this run, and a name other than `name` is announced;
-        else that of the name, which is created if it does not exist. Raises UserError where experiment or run
-        was deleted or the location refuses the file, and the location's own error in an outage.
+        else that of the name, which is created if it does not exist. Raises UserError where the location
+        refuses the file or the experiment was deleted, or, with `whole`, the run; the location's own error in
+        an outage.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
-        if run is not None and (gone := trashed(self.client, self.uri, run.info.run_id)) is not None:
+        gone = None if run is None else trashed(self.client, self.uri, run.info.run_id)
+        if gone is not None and (whole or gone.what == "experiment"):
             raise gone.error("experiment", name)
         id = self.experiment(name) if run is None else run.info.experiment_id
         experiment = self.client.get_experiment(id)

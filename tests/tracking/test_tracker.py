@@ -67,6 +67,24 @@ def test_a_location_that_cannot_be_written_is_refused_and_one_that_can_is_left_a
     assert list(Path(place.removeprefix("file://")).iterdir()) == []
 
 
+def test_a_runs_experiment_is_that_with_its_id_and_what_was_deleted_is_said(shared):
+    tracker, said = shared("before").tracker, []
+    experiment = tracker.open_experiment("before")
+    run_id = tracker.client.create_run(experiment.experiment_id).info.run_id
+    tracker.client.rename_experiment(experiment.experiment_id, "after")
+    assert tracker.open_experiment("before", run_id, said.append).name == "after"
+    assert said == ["the experiment before is now after in MLflow, where this goes on"]
+    assert tracker.client.get_experiment_by_name("before") is None
+    tracker.client.delete_run(run_id)
+    assert tracker.open_experiment("before", run_id, whole=False).name == "after"
+    with pytest.raises(UserError, match=rf"the run was deleted .* mlflow runs restore --run-id {run_id}`"):
+        tracker.open_experiment("before", run_id)
+    tracker.client.delete_experiment(experiment.experiment_id)
+    with pytest.raises(UserError, match="the experiment was deleted"):
+        tracker.open_experiment("before", run_id, whole=False)
+    assert tracker.open_experiment("before", "f" * 32).name == "before"  # a run of a store that was lost
+
+
 def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"key --home: no runs were tracked here; found: .*typo"):
         Tracker.existing(tmp_path / "typo")

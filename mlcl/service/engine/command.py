@@ -263,7 +263,8 @@ def open_command(
         held.enter_context(backed_up(home, announce))
         folder = held.enter_context(_held(home, subject, find, aside))
         log = "" if folder.record is None else folder.record.log
-        tracker.open_experiment(subject.experiment, run_id_of(home, log), announce)
+        whole = subject.kind == "sweep"  # a table gets another log, and with it another run
+        tracker.open_experiment(subject.experiment, run_id_of(home, log), announce, whole=whole)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
         packing = held.enter_context(_cluster(subject, count(ledger, announce), home, announce))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from builders import job_tree, text_dataset
@@ -316,7 +317,7 @@ def test_a_log_that_mlflow_refused_or_of_another_store_is_begun_anew(tables, mon
         Cursor(undeliverable="no").write(log_folder(tables.home, id))
     assert tables.run(tables.plan()).state is State.COMPLETE
     assert {path.name for path in (tables.home / "logs").iterdir()} - logs == {f"{first.id}-2"}
-    away = type("Away", (), {"uri": "elsewhere", "experiment": str, "safe": str})()
+    away = SimpleNamespace(uri="elsewhere", safe=str, open_experiment=lambda *_, **__: None)
     monkeypatch.setattr(command, "Tracker", lambda _home: away)
     second = tables.run(tables.plan())
     assert (second.id, second.cells) == (first.id, first.cells)
