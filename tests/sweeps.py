@@ -57,8 +57,8 @@ class _Nowhere:
     def wait_run_id(self, _id, _timeout):
         return None
 
-    def is_delivered(self, _id):
-        return False
+    def delivered_run(self, _id):
+        return None
 
     def drain(self, **_):
         return 0

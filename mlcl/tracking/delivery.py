@@ -144,11 +144,11 @@ class Delivery:
         waiting = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
         return sum(log.pending() > 0 for log in waiting)
 
-    def is_delivered(self, id: str) -> bool:
-        """Whether all that the log has was sent to its run in MLflow, or refused."""
+    def delivered_run(self, id: str) -> str | None:
+        """Returns the id of the log's run in MLflow; None until all that the log has was sent or refused."""
         folder = log_folder(self._home, id)
         cursor = Cursor.read(folder)
-        return cursor.run_id is not None and pending_entries(folder, cursor.offset) == 0
+        return None if pending_entries(folder, cursor.offset) else cursor.run_id
 
     def _work(self) -> None:
         pause = POLL

@@ -17,12 +17,12 @@ MOST_SWEEPS = 200
 """The number of latest sweeps that are considered."""
 
 
-def describe_experiment(tracker: Tracker, id: str) -> None:
-    """Sets the description of the experiment `id`, unless a user wrote one.
+def describe_experiment(tracker: Tracker, run_id: str) -> None:
+    """Sets the description of the experiment of a run, unless a user wrote one.
 
     Raises MlflowException where MLflow does not answer or refuses it.
     """
-    experiment = tracker.client.get_experiment(id)
+    experiment = tracker.client.get_experiment(tracker.client.get_run(run_id).info.experiment_id)
     if not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
         return
     where = f"tags.`{Tag.KIND}` = 'sweep'"

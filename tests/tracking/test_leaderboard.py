@@ -19,7 +19,7 @@ def test_sweeps_are_listed_best_first_by_metric_and_a_users_words_stay(shared):
         tracker.client.log_metric(run, "score", score)
     tracker.client.create_run(id, tags={"mlcl.kind": "sweep", "mlcl.name": "without a score"})
     for _ in range(2):
-        describe_experiment(tracker, id)
+        describe_experiment(tracker, run)
     text = tracker.client.get_experiment(id).tags["mlflow.note.content"]
     assert text.startswith(HEADING)
     assert [line.split("]")[0] for line in text.splitlines() if "viewStateShareKey" in line] == [
@@ -27,5 +27,5 @@ def test_sweeps_are_listed_best_first_by_metric_and_a_users_words_stay(shared):
     ]  # fmt: skip
     assert "viewStateShareKey=id-b) | 0.7000 | trial 3 |" in text
     tracker.client.set_experiment_tag(id, "mlflow.note.content", "mine")
-    describe_experiment(tracker, id)
+    describe_experiment(tracker, run)
     assert tracker.client.get_experiment(id).tags["mlflow.note.content"] == "mine"

@@ -34,7 +34,6 @@ from mlcl.service.search.sweep_run import SweepRun
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
-from mlcl.tracking.cursor import experiment_id_of
 from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import Tag
 
@@ -66,7 +65,6 @@ def run_sweep(
         job=plan.job,
         resources=plan.resources,
     )
-    asked = {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}
     with open_command(
         subject,
         home,
@@ -75,7 +73,7 @@ def run_sweep(
         lambda _ledger, _announce: _most(plan),
         strict_code=strict_code,
     ) as command:
-        with command.start(identity, asked):
+        with command.start(identity, {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}):
             sweep = _open_sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
             sweep.engine.run(sweep.stages())
@@ -293,9 +291,9 @@ class Sweep:
 
     def describe(self) -> None:
         """Writes the description of the sweep's experiment in MLflow, if the sweep's log was delivered."""
-        id = experiment_id_of(self.command.tracker.home, self.own.log.id)
-        if id is not None and self.command.delivery.is_delivered(self.own.log.id):
-            describe_experiment(self.command.tracker, id)
+        run_id = self.command.delivery.delivered_run(self.own.log.id)
+        if run_id is not None:
+            describe_experiment(self.command.tracker, run_id)
 
     @property
     def model(self) -> Entry | None:
@@ -329,8 +327,7 @@ class Sweep:
         command, best = self.command, self.model
         if best is None or best.score is None:
             return
-        log = self.store.log(best)
-        run_id = command.delivery.run_id(log) if command.delivery.is_delivered(log) else None
+        run_id = command.delivery.delivered_run(log := self.store.log(best))
         if run_id is None:
             self.engine.reporter.note(f"{UNREGISTERED}: the log {log} is not in MLflow; {AGAIN}")
         elif run_id not in command.ledger.registered_runs:
