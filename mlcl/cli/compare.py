@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -144,7 +144,7 @@ def effect(
     score, mode = found.score, found.mode
     frame = _frame([each for each in found.trials if each.state is State.COMPLETE])
     own = _key(key, frame)
-    held = {_key(name, frame): float(value) for name, value in map(parse_override, at or [])}
+    held = {_key(name, frame): _number(name, value) for name, value in map(parse_override, at or [])}
     names = [own, *(name for name in held if name != own)]
     curve, count = _curve(frame, names, held)
     if json:
@@ -202,6 +202,12 @@ def _curve(frame: pd.DataFrame, names: list[str], fixed: Mapping[str, float]) ->
     at_GD = np.column_stack([grid, *(np.full(ROWS, fixed[name]) for name in names[1:])])
     mean, deviation = expected_scores(x_ND, known[SCORE], at_GD, log=log)
     return pd.DataFrame({"value": grid, "expected": mean, "deviation": deviation}), len(known)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError("not a number", key="--at", found=f"{name}={value}")
+    return float(value)
 
 
 def _key(word: str, frame: pd.DataFrame) -> str:

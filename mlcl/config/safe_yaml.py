@@ -1,4 +1,8 @@
-"""Reads YAML files of limited size that have plain values and no repeated keys, and the lines of the keys."""
+"""Reads YAML files of limited size that have plain values and no repeated keys, and the lines of the keys.
+
+PyYAML follows YAML 1.1. Here, as in YAML 1.2, `on`, `off`, `yes` and `no` are text, which a key with a truth
+value accepts too. Numbers in octal or base 60 and dates are refused, since few people mean them.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ MOST_VALUES = 50_000
 """The largest number of values. An alias counts as all values of its anchor: nested aliases multiply."""
 MOST_DIGITS = 400
 """The largest number of digits of a number. Reading thousands of digits can take minutes."""
+OCTAL = re.compile(r"[-+]?0[0-7_]+$")
 UNWRITABLE = re.compile("[\0\x1b\x9b\ud800-\udfff]")
 """Characters that are refused: NUL, lone surrogates, and those that start a terminal's control sequences."""
 
@@ -113,17 +118,22 @@ class _Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", self.root.start_mark)
         return self.root
 
-    def unique_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Composes a mapping, and checks its keys before those of its merge keys are added."""
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: set[Any] = set()
         for key_node, _ in node.value:
             if key_node.tag == MERGE:  # a mapping may overwrite the keys of `<<: *anchor`
                 continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, (str, int, float, bool, type(None))):
+            if not isinstance(key_node, yaml.ScalarNode):
                 raise ConstructorError(None, None, "a key must be plain text", key_node.start_mark)
+            key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise ConstructorError(None, None, f"key {key} stands twice", key_node.start_mark)
             seen.add(key)
+        return node
+
+    def whole_mapping(self, node: yaml.MappingNode) -> dict[Any, Any]:
         return self.construct_mapping(node, deep=True)
 
     def writable_text(self, node: yaml.ScalarNode) -> str:
@@ -132,17 +142,26 @@ class _Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, "a character that cannot be shown", node.start_mark)
         return text
 
-    def short_int(self, node: yaml.ScalarNode) -> int:
-        self._check_short(node)
+    def decimal_int(self, node: yaml.ScalarNode) -> int:
+        self._check_number(node)
         return int(self.construct_yaml_int(node))
 
-    def short_float(self, node: yaml.ScalarNode) -> float:
-        self._check_short(node)
+    def decimal_float(self, node: yaml.ScalarNode) -> float:
+        self._check_number(node)
         return float(self.construct_yaml_float(node))
 
-    def _check_short(self, node: yaml.ScalarNode) -> None:
+    def _check_number(self, node: yaml.ScalarNode) -> None:
         if len(node.value) > MOST_DIGITS:
             raise ConstructorError(None, None, f"a number of more than {MOST_DIGITS} digits", node.start_mark)
+        if OCTAL.match(node.value):
+            problem = "a number with a leading 0 would be octal: leave the 0 out, or quote a text"
+            raise ConstructorError(None, None, problem, node.start_mark)
+        if ":" in node.value:
+            problem = "digits with a colon would be of base 60: write a decimal number, or quote a text"
+            raise ConstructorError(None, None, problem, node.start_mark)
+
+    def no_date(self, node: yaml.ScalarNode) -> None:
+        raise ConstructorError(None, None, "no key has a date: quote a text", node.start_mark)
 
 
 def _count(node: yaml.Node, known: dict[int, int]) -> int:
@@ -156,9 +175,15 @@ def _count(node: yaml.Node, known: dict[int, int]) -> int:
     return known[id(node)]
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Loader.unique_mapping)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _Loader.whole_mapping)
 _Loader.add_constructor(f"{_TAG}str", _Loader.writable_text)
-_Loader.add_constructor(f"{_TAG}int", _Loader.short_int)
-_Loader.add_constructor(f"{_TAG}float", _Loader.short_float)
-# PyYAML, which follows YAML 1.1, would read 1e-4 as a string, since it has no dot.
+_Loader.add_constructor(f"{_TAG}int", _Loader.decimal_int)
+_Loader.add_constructor(f"{_TAG}float", _Loader.decimal_float)
+_Loader.add_constructor(f"{_TAG}timestamp", _Loader.no_date)
+# PyYAML would read 1e-4 as a string, since it has no dot.
 _Loader.add_implicit_resolver(f"{_TAG}float", re.compile(r"^[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789"))
+# The first call above has copied the table of SafeLoader's resolvers, which PyYAML's other loaders share.
+for _start, _resolvers in _Loader.yaml_implicit_resolvers.items():
+    _kept = [each for each in _resolvers if each[0] != f"{_TAG}bool"]
+    _Loader.yaml_implicit_resolvers[_start] = _kept
+_Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,10 +16,11 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
     ValidationError,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import BUILT_IN, UnknownPluginError, files_are_run, registry
@@ -53,6 +54,31 @@ class Section(BaseModel):
                 context = {"near": near, "key": unknown[0], "expected": known}
                 raise PydanticCustomError("unknown_key", "unknown key{near}", context)
         return value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        found = handler(value)
+        if isinstance(value, Mapping):
+            for name, field in cls.__pydantic_fields__.items():
+                key = field.alias if field.alias in value else name
+                # pydantic accepts True as the number 1
+                if _is_counted(value.get(key), getattr(found, name)):
+                    error = PydanticCustomError("bool_number", "needs a number, and true and false are none")
+                    detail = InitErrorDetails(type=error, loc=(key,), input=value[key])
+                    raise ValidationError.from_exception_data(cls.__name__, [detail])
+        return found
+
+
+def _is_counted(written: Any, read: Any) -> bool:
+    """Whether a truth value in what was written has become a number in what was read from it."""
+    if isinstance(written, bool):
+        return isinstance(read, (int, float)) and not isinstance(read, bool)
+    if isinstance(written, (list, tuple)) and isinstance(read, (list, tuple)):
+        return any(map(_is_counted, written, read))
+    if isinstance(written, Mapping) and isinstance(read, Mapping):
+        return any(_is_counted(value, read.get(key)) for key, value in written.items())
+    return False
 
 
 def at_home(path: Path) -> Path:

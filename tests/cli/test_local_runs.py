@@ -128,3 +128,10 @@ def test_the_effect_of_a_key_is_a_curve_with_its_best_value(lab):
     (near, best), (_, far) = (effect(lab, "--at", f"topic.temperature={at}") for at in (0.2, 0.9))
     assert best["expected"] > far["expected"] + 0.2
     assert near["at"] == {f"{HEADS}.topic.temperature": 0.2}
+
+
+@pytest.mark.parametrize("value", ["true", "on", "warm", "[1]"])
+def test_a_key_is_held_at_a_number(lab, value):
+    key = "topic.temperature"
+    answer = mlcl("effect", "seek", "detail.temperature", "--at", f"{key}={value}", "--home", lab.home)
+    assert (answer.status, "--at: not a number; found: topic.temperature=" in answer.err) == (2, True), answer

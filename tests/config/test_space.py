@@ -238,7 +238,7 @@ train.lr: {float: [1, 0.1]} | train.lr.float | not a range
 train.lr: {float: [0.1]} | train.lr.float | not a range
 train.lr: {float: [0.1, .inf]} | train.lr.float | [low, high] with low < high
 train.lr: {log_float: [0, 1]} | train.lr.log_float | starts above 0
-train.epochs: {int: [1, 2.5]} | train.epochs.int | not a range
+train.epochs: {int: [1, 2.5]} | train.epochs.int | both ends of int are whole numbers
 train.lr: {choice: []} | train.lr.choice | distinct values
 train.lr: {choice: [1, 1]} | train.lr.choice | distinct values
 train.lr: {choice: [1, 1.0]} | train.lr | distinct values

@@ -28,6 +28,7 @@ KINDS = ("float", "log_float", "int", "choice", "simplex")
 """The kinds of domain in a space file."""
 _TOTAL = "{total: 1.0} or {total: [low, high]}, with: [keys] or size: n besides"
 _BOUNDS = {"above", "below"}
+_RANGE = "[low, high] with low < high"
 _NOT_DISTINCT = "not a list of distinct values"
 
 
@@ -45,8 +46,10 @@ def _is_distinct(values: Sequence[Any]) -> bool:
 
 def _ends(value: Any) -> tuple[float, float]:
     numbers = value if isinstance(value, (list, tuple)) else ()
-    if len(numbers) != 2 or not all(map(_is_number, numbers)) or not numbers[0] < numbers[1]:
-        _refuse("not a range", "[low, high] with low < high")
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
+        _refuse("not a range, which has two finite numbers", _RANGE)
+    if not numbers[0] < numbers[1]:
+        _refuse("not a range: the first number is not below the second", _RANGE)
     return numbers[0], numbers[1]
 
 
@@ -65,7 +68,7 @@ def _log_float(value: Any) -> Float:
 def _int(value: Any) -> Int:
     low, high = _ends(value)
     if low != int(low) or high != int(high):
-        _refuse("not a range", "[low, high] of whole numbers")
+        _refuse("both ends of int are whole numbers", "float: [low, high] for the numbers between")
     return Int(int(low), int(high))
 
 
