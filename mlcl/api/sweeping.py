@@ -33,6 +33,7 @@ class SweepOptions(TypedDict, total=False):
             default: True.
         warm_start: The name or id of another sweep. Trials of its first search that lie in the space are
             reused.
+        try_first: Settings that each search tries after the job as written, as values by key of the space.
         fresh: Whether to start a new sweep even if one of this name exists; default: False.
         cpus: The number of CPUs of each training; default: 1.
         gpus: The number of GPUs of each training, which may be a fraction; default: 1 if there are GPUs.
@@ -44,6 +45,7 @@ class SweepOptions(TypedDict, total=False):
     baselines: Sequence[str | Path]
     fitted: bool
     warm_start: str | None
+    try_first: Sequence[Mapping[str, Any]]
     fresh: bool
     cpus: float
     gpus: float | None
@@ -134,6 +136,7 @@ def _plan(
         fitted=options.get("fitted", True),
         resources=resources,
         warm_start=options.get("warm_start"),
+        try_first=options.get("try_first", ()),
         fresh=options.get("fresh", False),
         **numbers,
     )

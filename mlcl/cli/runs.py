@@ -91,7 +91,7 @@ def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = D
     its = local_run(home, name)
     if study is not None:
         from mlcl.service.engine.ledger import Ledger
-        from mlcl.service.search.study import write_studies
+        from mlcl.service.search.study_copy import write_studies
 
         check_writable(study, "--study")
         write_studies(Ledger(its.folder), study)
@@ -118,13 +118,13 @@ def _read_metrics(file: Path) -> dict[str, float]:
 
 def _show_trials(folder: Path) -> None:
     """Prints the best complete trials of a sweep."""
-    from mlcl.cli.sweep_tables import BEST_SHOWN, drawn_text
+    from mlcl.cli.sweep_tables import BEST_SHOWN, settings_text
     from mlcl.results.documents import local_sweep
     from mlcl.results.sweep_result import ranked
 
     sweep = local_sweep(folder)
     rows = [
-        (trial.label, f"{trial.score:.4f}", drawn_text({**trial.settings, **trial.chosen}))
+        (trial.label, f"{trial.score:.4f}", settings_text(trial))
         for trial in ranked(sweep.trials, sweep.mode)[:BEST_SHOWN]
     ]
     results.print(fitted_table(("trial", sweep.score, "settings"), rows, texts=(2,)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -57,6 +58,10 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Start anew, also where a s
 WarmStart = Annotated[
     str | None, typer.Option("--warm-start", help="Sweep (name or id) whose trials in the space are reused.")
 ]
+Try = Annotated[
+    list[str] | None,
+    typer.Option("--try", help="KEY=VALUE,...: a setting to train after the job as written."),
+]
 
 
 def sweep(
@@ -75,6 +80,7 @@ def sweep(
     name: Name = None,
     fresh: Fresh = False,
     warm_start: WarmStart = None,
+    try_: Try = None,
     cpus: Cpus = 1,
     gpus: Gpus = None,
     parallel: Parallel = None,
@@ -108,6 +114,7 @@ def sweep(
         searches=searches,
         resources=resources_of(cpus, gpus, parallel, budget),
         warm_start=warm_start,
+        try_first=[_setting(text) for text in try_ or []],
         fresh=fresh,
     )
     if dry_run:
@@ -119,6 +126,14 @@ def sweep(
     with progress_view(as_json=json) as watch:
         report = run_sweep(plan, home=home, watch=watch, strict_code=strict_code)
     _finish(plan, report, home, as_json=json)
+
+
+def _setting(text: str) -> dict[str, Any]:
+    """Returns the values of a setting that is written as `key=value,...`; a value may have commas, too."""
+    pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
+    if len(dict(pairs)) < len(pairs):
+        raise UserError("sets a key twice", key="--try", found=text)
+    return dict(pairs)
 
 
 def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:

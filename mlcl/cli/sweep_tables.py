@@ -68,7 +68,8 @@ def confirmation_table(report: SweepResult, console: Console = results) -> Table
 def settings_text(trial: TrainingResult) -> str:
     """Returns a trial's settings and post-hoc values as text: `section.temperature 0.08, knn.k 5`."""
     chosen = {f"knn.{re.split(r'[./]', key)[-1]}": value for key, value in trial.chosen.items()}
-    return drawn_text({**trial.settings, **chosen})
+    asked = " (asked for)" if trial.origin == "asked for" else ""
+    return f"{drawn_text({**trial.settings, **chosen})}{asked}"
 
 
 def drawn_text(settings: Mapping[str, Any]) -> str:
@@ -123,6 +124,7 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
     searches = f", in {its['searches']} searches each" if its["searches"] > 1 else ""
     rungs = ", ".join(map(str, its["rungs_at_epochs"]))
     varied = ", ".join(each["name"] for each in its["searched"]["parameters"])
+    asked = "".join(f"; tried first: {drawn_text(setting)}" for setting in its["tried_first"])
     free = " x ".join(
         f"{count} {key.rpartition('.')[2]}" for key, count in its["answered_after_training"].items()
     )
@@ -139,7 +141,7 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
         f"{training['steps_per_epoch']:,} steps each" + (f"; pruned at epoch {rungs}" if rungs else ""),
         "time": known + (f"; budget {its['budget']}" if its["budget"] else ""),
         "data": f"{data['name']}: {data['train']:,} training and {data['validation']:,} validation rows",
-        "varied": varied or "nothing",
+        "varied": (varied or "nothing") + asked,
         "after training": f"{free} of the neighbours" if free else "nothing is left to choose",
         "writes": f"{tree['writes']['folder']}; tracking {tree['writes']['tracking']}",
     }

@@ -99,7 +99,7 @@ def _load(text: str) -> tuple[Any, yaml.Node | None]:
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise yaml.YAMLError(f"{error.problem or error.context}{where}") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        # PyYAML raises these for some values, such as `!!bool x` or the date 2026-99-99.
+        # PyYAML raises these for some values, such as `!!bool x` or `!!int x`.
         raise yaml.YAMLError(f"a value that cannot be read ({error})") from None
 
 

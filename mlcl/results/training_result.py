@@ -52,6 +52,8 @@ class TrainingResult:
         started: The start time in milliseconds since 1970 (UTC), None where the training's log is gone.
         seconds: The wall-clock duration over all sessions, None if unknown.
         cpu_seconds: The duration times the number of CPUs that it held; `gpu_seconds` likewise.
+        origin: Where the setting of a search trial is from: `as written`, `asked for`, `control`, `prior` or
+            `drawn`; empty for other trainings.
         log: The id of its log: MLflow's run has it as the tag `mlcl.log`.
     """
 
@@ -67,6 +69,7 @@ class TrainingResult:
     reason: str = ""
     intermediate: tuple[tuple[int, Number], ...] = ()
     number: int | None = None
+    origin: str = ""
     seed: int | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     job_hash: str = ""

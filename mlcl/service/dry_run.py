@@ -75,6 +75,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "time": _time(plan.name, home, trained * epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
+            "tried_first": [dict(setting) for setting in plan.try_first],
             "answered_after_training": {key: len(values) for key, values in space.posthoc.items()},
         },
         **_plan(job_data),

@@ -23,6 +23,7 @@ class Tag(StrEnum):
     NAME = "mlcl.name"  # the name of a sweep or table
     KEY = "mlcl.key"  # a training's key in its sweep's ledger, as trial-0003 or confirm-0-seed5
     TRIAL = "mlcl.trial"  # number of a search trial
+    ORIGIN = "mlcl.origin"  # of a search trial: as written, asked for, control, prior or drawn
     SCOPE = "mlcl.scope"  # of a search trial: the tuned cell or baseline whose search it belongs to
     CELL = "mlcl.cell"  # "ROW, COLUMN, seed N" of a table's training
     LOG = "mlcl.log"  # id of the log that is delivered to this run

@@ -89,9 +89,14 @@ def test_a_sweep_is_that_of_the_command(tree, tmp_path, monkeypatch):
 
 def test_a_sweep_of_mappings_is_called_after_the_experiment(tree, tmp_path, monkeypatch):
     World(tmp_path / "home", monkeypatch)
-    answer = mlcl.sweep(tree, SPACE, trials=2, home=tmp_path / "home", progress=None)
+    key = next(f"objective.heads.{name}.temperature" for name in tree["objective"]["heads"])
+    how = {"trials": 2, "home": tmp_path / "home", "progress": None}
+    answer = mlcl.sweep(tree, SPACE, try_first=[{key: 0.25}], **how)
     assert answer.name == "tiny"
-    assert len(answer.result.trials) == 2
+    assert [trial.origin for trial in answer.result.trials] == ["as written", "asked for"]
+    assert answer.result.trials[1].settings[key] == 0.25
+    with pytest.raises(UserError, match=rf"key --try {key}: needs a number, and true and false are none"):
+        mlcl.sweep(tree, SPACE, try_first=[{key: True}], **how)
     with pytest.raises(UserError, match=r"space.*names no key of the job; did you mean train\.epochs"):
         mlcl.sweep(tree, {"space": {"train.epoch": {"choice": [1, 2]}}}, home=tmp_path / "home")
 

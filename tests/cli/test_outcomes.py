@@ -136,13 +136,17 @@ def test_what_was_asked_reaches_the_sweep(work):
     mlcl(
         *SWEEP, "train.epochs=5", "objective.heads.topic.temperature=0.75", "--trials", 4, "--seeds", 3,
         "--confirm", 2, "--baseline", "base.yaml", "--budget", "2h", "--fresh", "--warm-start", "older",
-        "--cpus", 2, "--gpus", 0.5, "--no-baselines",
+        "--cpus", 2, "--gpus", 0.5, "--no-baselines", "--try", "train.lr=1e-3, encoder.kernel_sizes=[2,3]",
+        "--try", "objective.heads.topic.temperature=0.2",
     )  # fmt: skip
     plan = work.plan
     assert (plan.trials, plan.seeds, plan.confirm, plan.fresh) == (4, 3, 2, True)
     assert plan.searches == 3
     assert plan.control.objective.heads == {}
     assert (plan.name, plan.warm_start) == ("job-space", "older")
+    first, second = plan.try_first
+    assert first == {"train.lr": 0.001, "encoder.kernel_sizes": [2, 3]}
+    assert second == {"objective.heads.topic.temperature": 0.2}
     assert plan.resources == Resources(2.0, 0.5, None, parse_budget("2h"))
     ((name, baseline),) = plan.baselines
     # What is trained with is shared; what is compared is not.
@@ -245,6 +249,8 @@ def test_a_dry_run_and_a_printed_job_start_nothing(work):
         5: "unknown until a training of this sweep has ended", 6: "tiny: 48 training and 24 validation rows",
     }  # fmt: skip
     assert (len(said), [part for line, part in parts.items() if part not in said[line]]) == (10, [])
+    asked = mlcl(*SWEEP, "--dry-run", "--try", "objective.heads.topic.temperature=0.25").out
+    assert "; tried first: topic.temperature 0.25\n" in asked
     tree = yaml.safe_load(mlcl(*SWEEP, "--dry-run", "--print-config", "--trials", 9).out)
     assert (tree["sweep"]["trials"], tree["sweep"]["time"]) == (9, None)
     its = mlcl(*SWEEP, "--trials", 5, "--seeds", 3, "--dry-run", "--json").json["sweep"]

@@ -11,6 +11,7 @@ from commands import mlcl
 
 from mlcl.plugins import REGISTRIES, registry
 
+TOPIC = "objective.heads.topic.temperature"
 REFUSED = [
     ("run absent.yaml", "absent.yaml: no such file"),
     ("run empty.yaml", "empty.yaml: must be a mapping of keys; found: nothing"),
@@ -37,6 +38,14 @@ REFUSED = [
     ("sweep job.yaml space.yaml --name ../up", "key --name"),
     ("sweep job.yaml space.yaml --budget soon", "key --budget"),
     ("sweep job.yaml space.yaml --baseline a/same.yaml --baseline b/same.yaml", "key --baseline"),
+    ("sweep job.yaml space.yaml --try train.lr=1", "key --try: is no key of the space"),
+    (
+        f"sweep job.yaml space.yaml --try {TOPIC}=9",
+        f"key --try: the space does not have this setting: {TOPIC}",
+    ),
+    (f"sweep job.yaml space.yaml --try {TOPIC}=on --dry-run", f"key --try {TOPIC}: input should be a valid"),
+    (f"sweep job.yaml space.yaml --try {TOPIC}=0.2,{TOPIC}=0.3", "key --try: sets a key twice"),
+    ("sweep job.yaml space.yaml --try 0.2", "not an override"),
     ("space describe other.yaml job.yaml", "key space.objective.heads.neighbours.weight"),
     ("reproduce tabel", "key TABLE: no such table; did you mean table"),
     ("reproduce absent.yaml", "absent.yaml: no such file"),

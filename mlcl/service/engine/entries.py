@@ -10,6 +10,8 @@ from mlcl.tracking import State
 
 Unit = Literal["clock", "cpu", "gpu"]
 """The unit of an amount of time: wall-clock seconds, CPU-seconds or GPU-seconds."""
+Origin = Literal["", "as written", "asked for", "control", "prior", "drawn"]
+"""Where the setting of a search trial is from; empty for other trainings."""
 
 
 def scoped(scope: str, name: str) -> str:
@@ -103,6 +105,7 @@ class Training:
         scope: The name of the search that the training belongs to; empty for the first search of a swept job.
         params: The parameters of a trial, as Optuna drew them.
         system_attrs: The system attributes that Optuna's sampler set, such as the state of CMA-ES.
+        origin: Where the setting of a search trial is from.
     """
 
     key: str
@@ -115,6 +118,7 @@ class Training:
     scope: str = ""
     params: dict[str, Any] = field(default_factory=dict)
     system_attrs: dict[str, Any] = field(default_factory=dict)
+    origin: Origin = ""
 
 
 @dataclass
@@ -198,7 +202,8 @@ class SpaceVersion:
     `distributions` maps the names of `Training.params` to Optuna's distributions as JSON, and `modes` has the
     direction of each goal (max or min). `kept` maps the keys of earlier trials that fit the space to the
     trials, in the order in which the study has them; `dropped` maps the keys of the others to the reason why
-    they do not fit. `warm` names the other sweeps whose trials the user asked to include.
+    they do not fit. `warm` names the other sweeps whose trials the user asked to include. `parameters` has
+    the name of each parameter with the description of its domain.
     """
 
     number: int
@@ -209,6 +214,7 @@ class SpaceVersion:
     kept: Mapping[str, EarlierTrial]
     dropped: Mapping[str, str]
     warm: tuple[str, ...] = ()
+    parameters: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

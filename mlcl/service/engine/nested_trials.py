@@ -81,6 +81,7 @@ class NestedTrials(TrainingStore):
         kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
         if entry.number is not None:
             kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
+            kind |= {Tag.ORIGIN: entry.origin} if entry.origin else {}
             kind |= {Tag.SCOPE: entry.scope} if entry.scope else {}
         parent = self._parent if entry.confirmation is None else log_id(self._folder.name, entry.confirmation)
         self._start(entry, entry.label, parent, kind)

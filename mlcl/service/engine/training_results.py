@@ -68,6 +68,7 @@ class TrainingResults:
             reason=entry.reason,
             intermediate=tuple(entry.intermediate),
             number=entry.number,
+            origin=entry.origin,
             seed=entry.job["train"]["seed"],
             changes=changes(shared, params),
             job_hash=hash_,

@@ -9,6 +9,7 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.notify import resolve_target
 from mlcl.service.search.arms import CONTROL, search_plans
+from mlcl.service.search.starts import asked_start
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.training.checks import check_job
 from mlcl.training.job_data import JobData
@@ -27,6 +28,8 @@ def check_plan(plan: SweepPlan, home: Path) -> JobData:
     _check_goals(plan)
     for goal in plan.space.goals:
         check_job(load_job(dump_job(search_job), {"evaluation.metric": goal.metric}), info)
+    for setting in plan.try_first:
+        check_job(asked_start(plan.space, search_job, setting).job or search_job, info)
     for search in search_plans(plan):
         if search.is_searched and search.number == 1:
             _check_corners(search.plan, info)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.control import control_start
 from mlcl.service.search.evidence import stop_of, stop_reason
 from mlcl.service.search.pruner import ReplayPruner
-from mlcl.service.search.sampling import exact, prior_starts, start
+from mlcl.service.search.sampling import prior_starts, start
+from mlcl.service.search.starts import Start, asked_starts
 from mlcl.service.search.study import draw_trial
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import figure_name
@@ -52,9 +53,11 @@ class Search:
         self._version = ledger.versions(scope)[-1]
         self._job = plan.search_job()
         self._flat = flatten(dump_job(self._job))
-        self._start = start(plan.space, self._flat)
-        self._starts = [] if self._start is None else [self._start]
-        self._add_starts(prior_starts(plan.space, self._flat))
+        written = start(plan.space, self._flat)
+        self._written = [] if written is None else [Start(written, "as written", self._job)]
+        self._starts = list(self._written)
+        self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat))
+        self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
         self.pruner = ReplayPruner(
             plan.space.search,
@@ -106,12 +109,29 @@ class Search:
         """Makes a setting of the control the next trial after the job as written, see `control_start`."""
         point = control_start(self.plan.space, self._flat, setting)
         if point is not None:
-            first, later = ([], self._starts) if self._start is None else ([self._start], self._starts[1:])
-            self._starts = first
-            self._add_starts([point, *later])
+            later = self._starts[len(self._written) :]
+            self._starts = list(self._written)
+            self._add_starts([Start(point, "control"), *later])
 
-    def _add_starts(self, points: Sequence[dict[str, Any]]) -> None:
-        self._starts += [its for n, its in enumerate(points) if its not in [*self._starts, *points[:n]]]
+    def _add_starts(self, starts: Iterable[Start]) -> None:
+        for each in starts:
+            if each.point not in [its.point for its in self._starts]:
+                self._starts.append(each)
+
+    @property
+    def _tried(self) -> list[dict[str, Any]]:
+        """The points of all trials, those of earlier spaces that fit the present one included."""
+        return [*(its.params for its in self._version.kept.values()), *(its.params for its in self.trials)]
+
+    @property
+    def _queued(self) -> list[Start]:
+        """The settings that the user asked for and that no trial has."""
+        tried = [*self._tried, *(its.point for its in self._written)]
+        return [
+            its
+            for n, its in enumerate(self._asked)
+            if its.point not in [*tried, *(other.point for other in self._asked[:n])]
+        ]
 
     @property
     def trials(self) -> list[Entry]:
@@ -136,10 +156,14 @@ class Search:
             return self._waiting.pop(0)
         if self._room() <= 0:
             return None
-        settings, trial = draw_trial(self.plan.space, self._version, self.trials, self._starts)
-        job = load_job(dump_job(self._job), settings)
-        if trial.params == self._start:  # the job as written, whose point may have lost the last digits
-            settings, job = exact(settings, self._flat), self._job
+        starts, tried, queued = [its.point for its in self._starts], self._tried, self._queued
+        first = all(its.point in tried for its in self._written)
+        asked = queued[0].point if queued and first else None
+        settings, trial = draw_trial(self.plan.space, self._version, self.trials, starts, asked)
+        known = [*self._written, *queued, *self._starts]
+        begun = next((its for its in known if its.point == trial.params), Start(trial.params, "drawn"))
+        settings = begun.exact(settings)
+        job = begun.job or load_job(dump_job(self._job), settings)
         number = len(self._ledger.trials(scope=self.scope))
         return self._ledger.open(
             Training(
@@ -152,6 +176,7 @@ class Search:
                 scope=self.scope,
                 params=trial.params,
                 system_attrs=trial.system_attrs,
+                origin="drawn" if trial.params in tried else begun.origin,
             )
         )
 
@@ -164,15 +189,16 @@ class Search:
         return next(iter(ranked(self._ledger.counted(self.scope), self.plan.space.mode)), None)
 
     def _room(self) -> int:
-        """Returns the number of trials still to draw; of a grid, at most the points not tried yet."""
-        trials = self.trials
-        if stop_of(self.plan, self._ledger, self.scope) is not None:
-            return 0
-        left = self.plan.trials - len(trials)
+        """Returns the number of trials still to draw; of a grid, at most the points not tried yet.
+
+        Settings that the user asked for are trained also where there is no trial left.
+        """
+        left = self.plan.trials - len(self.trials)
         if self.plan.points is not None:
-            tried = [*(each.params for each in trials), *(its.params for its in self._version.kept.values())]
-            left = min(left, self.plan.points - len({frozenset(point.items()) for point in tried}))
-        return max(0, left)
+            left = min(left, self.plan.points - len({frozenset(point.items()) for point in self._tried}))
+        if stop_of(self.plan, self._ledger, self.scope) is not None:
+            left = 0
+        return max(left, len(self._queued))
 
 
 class SearchSource(TrainingSource):

@@ -53,6 +53,7 @@ def open_version(
         kept=kept,
         dropped=dropped,
         warm=tuple(warm),
+        parameters=[{"name": each.name, **each.domain.description()} for each in space.parameters],
     )
     ledger.open_version(version, scope)
     if versions or warm:

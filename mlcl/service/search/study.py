@@ -9,21 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.samplers import BaseSampler
-from optuna.storages import BaseStorage, JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from mlcl.config import Space
-from mlcl.errors import UserError
-from mlcl.files import new_file
-from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion, scoped
-from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion
 from mlcl.service.search.sampler import build_sampler
 from mlcl.service.search.sampling import draw
 from mlcl.tracking import State
@@ -98,7 +93,11 @@ def _frozen(
 
 
 def draw_trial(
-    space: Space, version: SpaceVersion, trials: Sequence[Entry], starts: Sequence[Mapping[str, Any]]
+    space: Space,
+    version: SpaceVersion,
+    trials: Sequence[Entry],
+    starts: Sequence[Mapping[str, Any]],
+    asked: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], FrozenTrial]:
     """Draws a new trial; returns its settings by job key, and the Optuna trial.
 
@@ -108,31 +107,15 @@ def draw_trial(
         trials: All trials of the version so far. An interrupted trial counts as running.
         starts: The points of the first trials of a version, such as that of the job as written. A point of
             a reused trial is skipped.
+        asked: The point of this trial, if the user asked for one.
     """
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
     study = build_study(version, running, "draw", sampler=build_sampler(space.search))
     earlier = [each.params for each in version.kept.values()]
+    earlier += [each.params for each in trials if each.origin == "asked for"]
     waiting = [point for point in starts if point not in earlier]
-    if len(trials) < len(waiting):
-        study.enqueue_trial(dict(waiting[len(trials)]))
+    begun = sum(each.origin != "asked for" for each in trials)
+    if asked is not None or begun < len(waiting):
+        study.enqueue_trial(dict(waiting[begun] if asked is None else asked))
     settings = draw(space, study.ask())
     return settings, study.get_trials(deepcopy=False)[-1]
-
-
-def write_studies(ledger: Ledger, file: Path) -> None:
-    """Writes the studies of a sweep or table to a new Optuna journal file, for `optuna-dashboard`.
-
-    The file has one study per search, with the trials of its present space. mlcl never reads it.
-
-    Raises:
-        UserError: The file exists already, or the ledger has no search.
-    """
-    if not ledger.searches:
-        raise UserError("has no search", key="--study", found=ledger.folder.name)
-    if file.exists():
-        raise UserError("is there already", key="--study", found=file, allowed="a new file")
-    with new_file(file) as work:
-        storage = JournalStorage(JournalFileBackend(str(work)))
-        for scope in ledger.searches:
-            version, name = ledger.versions(scope)[-1], scoped(scope, ledger.head["id"])
-            build_study(version, ledger.trials(version.number, scope), name, storage=storage)

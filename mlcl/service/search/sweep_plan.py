@@ -64,6 +64,7 @@ class SweepPlan:
             `with_scores`.
         warm_start: The name or id of another sweep. The first search of the swept job reuses the trials of
             that sweep's first search.
+        try_first: Settings that each search tries after the job as written, as values by key of the space.
         fresh: Whether to begin a new sweep even if one of this name exists.
     """
 
@@ -81,6 +82,7 @@ class SweepPlan:
     redraws: bool = False
     knn_races: bool = False
     warm_start: str | None = None
+    try_first: Sequence[Mapping[str, Any]] = ()
     fresh: bool = False
 
     @property

@@ -1,5 +1,6 @@
 """The study that is built from a ledger's entries, the draws that it gives, and its copy."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from sweeps import World
 
-from mlcl.config import Goal, SearchConfig
+from mlcl.config import Goal, SearchConfig, flatten
 from mlcl.config.space.domains import Choice, Float, Int
 from mlcl.config.space.keys import Term
 from mlcl.config.space.space import Parameter, Space
@@ -21,7 +22,8 @@ from mlcl.errors import UserError
 from mlcl.service.engine.entries import EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sampling import distributions
-from mlcl.service.search.study import build_study, draw_trial, write_studies
+from mlcl.service.search.study import build_study, draw_trial
+from mlcl.service.search.study_copy import write_studies
 from mlcl.tracking import State
 
 ACCURACY, LOSS = Goal("val/accuracy", "max"), Goal("val/loss", "min")
@@ -220,6 +222,38 @@ def test_a_copy_of_all_studies_is_written_once_and_read_by_optuna(tmp_path, monk
     with pytest.raises(UserError, match=r"--study.*is there already"):
         write_studies(ledger, file)
     assert (file.read_bytes(), sorted(tmp_path.glob("*study*"))) == (before, [file])
+
+
+VALUES_OF_A_JOB = """
+space:
+  encoder.width: {choice: [4, 8, 16]}
+  train.optimizer: {choice: [adamw, sgd]}
+  train.clip_norm: {choice: [null, 1.0]}
+  objective.heads.topic.projection: {choice: [{dim: 8}, {dim: 4}]}
+  objective.heads.*.weight: {simplex: {total: [0.2, 0.6]}}
+  train.lr: {log_float: [0.001, 0.1]}
+  train.momentum: {float: [0.5, 0.99], when: {train.optimizer: sgd}}
+search: {scheduler: none, startup: 4}
+"""
+
+
+def test_a_copy_has_the_values_that_were_trained(tmp_path, monkeypatch, tiny):
+    world, file = World(tmp_path / "home", monkeypatch), tmp_path / "study.log"
+    world.run(world.plan(tiny_job(tiny), VALUES_OF_A_JOB, trials=5))
+    world.run(world.plan(tiny_job(tiny), VALUES_OF_A_JOB.replace("0.1]", "0.2]"), trials=5))
+    write_studies(world.ledger, file)
+    study = optuna.load_study(study_name=None, storage=JournalStorage(JournalFileBackend(str(file))))
+    trials = world.ledger.trials()
+    assert len(study.trials) == len(trials) == 10  # those of the space before are taken over
+    for copy, trial in zip(study.trials, trials, strict=True):
+        expected = flatten(trial.settings)
+        sections = {key: expected.pop(key) for key in list(expected) if ".projection." in key}
+        found = dict(copy.params)
+        assert json.loads(found.pop("objective.heads.topic.projection"))["dim"] in sections.values()
+        assert found == pytest.approx(expected)
+        assert copy.params["encoder.width"] in (4, 8, 16)
+    assert study.best_params["train.optimizer"] in ("adamw", "sgd")
+    assert study.best_value == max(trial.score for trial in trials)
 
 
 def test_what_has_no_search_has_no_study(tmp_path):

@@ -1,0 +1,109 @@
+"""Copies of a search's study with the values of the job, for `optuna-dashboard`. mlcl never reads them.
+
+A search draws the index of a choice, since a value may have any type, and the parts of a stick for weights.
+In a copy a choice has its values, those of lists and sections as JSON, and each weight is a parameter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    distribution_to_json,
+    json_to_distribution,
+)
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from mlcl.config.space.domains import Simplex
+from mlcl.errors import UserError
+from mlcl.files import new_file
+from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.study import build_study
+
+
+def write_studies(ledger: Ledger, file: Path) -> None:
+    """Writes copies of the studies of a sweep or table to a new Optuna journal file.
+
+    The file has one study per search, with the trials of its present space.
+
+    Raises:
+        UserError: The file exists already, or the ledger has no search.
+    """
+    if not ledger.searches:
+        raise UserError("has no search", key="--study", found=ledger.folder.name)
+    if file.exists():
+        raise UserError("is there already", key="--study", found=file, allowed="a new file")
+    with new_file(file) as work:
+        storage = JournalStorage(JournalFileBackend(str(work)))
+        for scope in ledger.searches:
+            version, name = ledger.versions(scope)[-1], scoped(scope, ledger.head["id"])
+            build_study(*_with_values(version, ledger.trials(version.number, scope)), name, storage=storage)
+
+
+def _with_values(version: SpaceVersion, trials: Sequence[Entry]) -> tuple[SpaceVersion, list[Entry]]:
+    """Returns a version and its trials with the values of the job in place of those that Optuna drew."""
+    drawn = {name: json_to_distribution(text) for name, text in version.distributions.items()}
+    known = {key: its for each in version.parameters for key, its in _distributions(each, drawn)}
+
+    def values(params: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: value for each in version.parameters for key, value in _values(each, params)}
+
+    kept = {key: replace(each, params=values(each.params)) for key, each in version.kept.items()}
+    texts = {name: distribution_to_json(each) for name, each in known.items()}
+    shown = [replace(each, params=values(each.params)) for each in trials]
+    return replace(version, distributions=texts, kept=kept), shown
+
+
+def _distributions(
+    parameter: Mapping[str, Any], drawn: Mapping[str, BaseDistribution]
+) -> Iterator[tuple[str, BaseDistribution]]:
+    """Yields the distribution of each value of a parameter."""
+    name = parameter["name"]
+    if parameter["kind"] == "choice":
+        yield name, CategoricalDistribution([_plain(value) for value in parameter["values"]])
+    elif parameter["kind"] == "simplex":
+        for key, _ in _weights(_simplex(parameter).ends(name)[0]):
+            yield key, FloatDistribution(0.0, parameter["high"])
+    else:
+        yield name, drawn[name]
+
+
+def _values(parameter: Mapping[str, Any], params: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the values of a parameter at a point; none if the parameter was not drawn."""
+    name = parameter["name"]
+    if parameter["kind"] == "simplex":
+        simplex = _simplex(parameter)
+        if simplex.dimensions(name).keys() <= params.keys():
+            for key, weight in _weights(simplex.settings_at(name, params)):
+                yield key, min(weight, simplex.high)  # a sum may be too large by its last digit
+    elif name in params:
+        index = params[name]
+        yield name, _plain(parameter["values"][index]) if parameter["kind"] == "choice" else index
+
+
+def _simplex(parameter: Mapping[str, Any]) -> Simplex:
+    keys, count = tuple(parameter["keys"]), parameter["weights"]
+    return Simplex(keys, parameter["low"], parameter["high"], count if count > len(keys) else None)
+
+
+def _weights(settings: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yields the weights of a simplex by key; the items of a list by key and index."""
+    for key, value in settings.items():
+        if isinstance(value, list):
+            yield from ((f"{key}.{index}", weight) for index, weight in enumerate(value))
+        else:
+            yield key, value
+
+
+def _plain(value: Any) -> str | float | bool | None:
+    """Returns a value of a choice as Optuna can store it."""
+    return value if isinstance(value, (str, int, float, bool, type(None))) else json.dumps(value)

@@ -1,0 +1,149 @@
+"""Settings that the user asks for: checked before the start, tried after the job as written, and once."""
+
+import pytest
+from builders import tiny_job
+
+from mlcl.errors import UserError
+from mlcl.service.dry_run import plan_sweep
+from mlcl.service.search.control import control_job
+from mlcl.tracking import State
+
+DETAIL = "objective.heads.detail.temperature"
+SPACE = """
+space:
+  objective.heads.*.temperature: {log_float: [0.05, 1.0]}
+  train.lr: {log_float: [0.001, 0.1]}
+  train.optimizer: {choice: [adamw, sgd]}
+  encoder.width: {int: [4, 16]}
+  train.momentum: {float: [0.5, 0.99], when: {train.optimizer: sgd}}
+search: {scheduler: none, startup: 2}
+"""
+ONE = {DETAIL: 0.2, "train.lr": 0.03}
+TWO = {"train.optimizer": "sgd", "train.momentum": 0.7, "encoder.width": 12}
+
+
+def origins(world, scope=""):
+    return [trial.origin for trial in world.ledger.trials(scope=scope)]
+
+
+@pytest.fixture
+def plan(world, tiny):
+    def of(trials=5, text=SPACE, **how):
+        return world.plan(tiny_job(tiny), text, trials=trials, **how)
+
+    return of
+
+
+def test_they_are_tried_after_the_job_as_written_with_its_other_values(world, plan):
+    report = world.run(plan(try_first=[ONE, TWO]))
+    assert origins(world) == ["as written", "asked for", "asked for", "drawn", "drawn"]
+    written, first, second, *_ = world.ledger.trials()
+    assert first.settings == {**written.settings, **ONE}
+    assert second.settings == {**written.settings, **TWO}
+    assert first.job["train"]["lr"] == 0.03
+    assert [trial.origin for trial in report.trials] == origins(world)
+    asked = world.study.trials[1].user_attrs
+    assert asked["settings"] == first.settings
+
+
+def test_a_prior_comes_after_them(world, plan, tmp_path):
+    prior = tmp_path / "prior.yaml"
+    prior.write_text(f"{{about: a test, points: [{{train.lr: 0.02}}, {{{DETAIL}: 0.2, train.lr: 0.03}}]}}")
+    text = SPACE.replace("search: {", f"search: {{prior: {prior}, ")
+    world.run(plan(text=text, try_first=[ONE]))
+    assert origins(world) == ["as written", "asked for", "prior", "drawn", "drawn"]
+
+
+def test_a_command_that_goes_on_trains_none_twice_and_takes_new_ones(world, plan):
+    its = plan(4, try_first=[ONE, TWO])
+    world.stop_when(lambda _job, epoch: (len(world.ledger.trials()), epoch) == (2, 2))
+    assert world.run(its).state is State.STOPPED
+    assert origins(world) == ["as written", "asked for"]
+    assert world.run(its).state is State.COMPLETE
+    assert origins(world) == ["as written", "asked for", "asked for", "drawn"]
+    trained = list(world.formula.trained)
+    world.run(its)
+    assert world.formula.trained == trained
+    # A setting that is asked for later is trained, too, although the trials are used up.
+    world.run(plan(4, try_first=[TWO, {"train.lr": 0.05}]))
+    assert origins(world) == ["as written", "asked for", "asked for", "drawn", "asked for"]
+    assert {key for key, _ in world.formula.trained[len(trained) :]} == {"trial-0004"}
+    world.run(plan(6))
+    assert origins(world)[5:] == ["drawn"]
+
+
+def test_killed_anywhere_they_are_those_of_an_unbroken_sweep(world, plan):
+    for trials in (1, 2, 3):
+        world.kill_when(lambda _job, epoch, at=trials: (len(world.ledger.trials()), epoch) == (at, 1))
+        assert world.killed(plan(try_first=[ONE, TWO]))
+    world.run(plan(try_first=[ONE, TWO]))
+    assert origins(world) == ["as written", "asked for", "asked for", "drawn", "drawn"]
+    assert len({key for key, _ in world.formula.trained}) == 5
+
+
+def test_a_changed_space_keeps_what_was_trained(world, plan):
+    world.run(plan(3, try_first=[ONE]))
+    world.run(plan(3, SPACE.replace("[4, 16]", "[4, 24]"), try_first=[ONE, {"encoder.width": 20}]))
+    assert origins(world)[:3] == ["as written", "asked for", "drawn"]
+    assert origins(world)[3] == "asked for"
+    assert world.ledger.trials()[3].settings["encoder.width"] == 20
+    assert [trial.settings.get("train.lr") for trial in world.ledger.trials()].count(0.03) == 1
+
+
+def test_every_search_of_every_arm_tries_what_it_has_of_them(world, plan, tiny):
+    world.run(plan(6, seeds=2, searches=2, control=control_job(tiny_job(tiny)), try_first=[ONE]))
+    assert len(world.ledger.searches) == 4
+    for scope in world.ledger.searches:
+        (asked,) = (each for each in world.ledger.trials(scope=scope) if each.origin == "asked for")
+        its = {"train.lr": 0.03} if scope.startswith("control") else ONE
+        assert {key: asked.settings.get(key) for key in ONE} == {DETAIL: None, **its}
+
+
+def test_a_grid_has_them_first_and_each_point_once(world, plan):
+    text = """
+    space: {train.optimizer: {choice: [adamw, sgd]}, encoder.width: {choice: [4, 8, 16]}}
+    search: {sampler: brute_force, scheduler: none}
+    """
+    world.run(plan(20, text, try_first=[{"train.optimizer": "sgd", "encoder.width": 16}]))
+    trials = world.ledger.trials()
+    assert [trial.origin for trial in trials[:2]] == ["as written", "asked for"]
+    assert len({str(trial.params) for trial in trials}) == len(trials) == 6
+
+
+def test_weights_keep_their_digits(world, plan):
+    weights = {"objective.heads.detail.weight": 0.1, "objective.heads.topic.weight": 0.3}
+    text = "space: {objective.heads.*.weight: {simplex: {total: [0.2, 0.6]}}}\nsearch: {scheduler: none}"
+    world.run(plan(2, text, try_first=[weights]))
+    assert world.ledger.trials()[1].settings == weights
+
+
+REFUSED = [
+    (
+        {"train.learning_rate": 0.1},
+        r"^--try: is no key of the space; did you mean .*found: train\.learning_rate",
+    ),
+    ({"train.epochs": 9}, r"--try: is no key of the space.*found: train\.epochs; allowed: .*train\.lr"),
+    ({"evaluation.knn.k": 3}, r"--try evaluation\.knn\.k: is answered after training"),
+    (
+        {"train.lr": 5.0},
+        r"--try: the space does not have this.*train\.lr is 5\.0, the space has 0\.001 to 0\.1",
+    ),
+    ({"train.lr": "fast"}, r"--try train\.lr: input should be a valid number.*found: fast"),
+    ({"train.lr": True}, r"--try train\.lr: needs a number"),
+    ({"encoder.width": 8.5}, r"--try encoder\.width: input should be a valid integer"),
+    ({"train.optimizer": "adam"}, r"train\.optimizer is adam, the space has \['adamw', 'sgd'\]"),
+    (
+        {"train.momentum": 0.6},
+        r"train\.momentum is 0\.6, the swept job has 0\.9; found: train\.momentum=0\.6",
+    ),
+    ({}, "--try: sets no key"),
+]
+
+
+@pytest.mark.parametrize(("setting", "problem"), REFUSED, ids=[str(setting) for setting, _ in REFUSED])
+def test_what_the_space_does_not_have_is_refused_before_anything_starts(world, plan, setting, problem):
+    for command in (world.run, lambda its: plan_sweep(its, world.home)):
+        with pytest.raises(UserError, match=problem.replace("^--try", "key --try")) as caught:
+            command(plan(try_first=[ONE, setting]))
+        assert "\n" not in caught.value.line()
+    assert not list(world.home.glob("sweeps/*"))
