@@ -54,6 +54,8 @@ def write_end(
 
 
 def _log_results(log: RunLog, entry: Entry) -> None:
+    if entry.same_as:  # its process, which there was none of, logs the metrics of a training
+        log.metrics(entry.metrics, step=0)
     if entry.state is State.COMPLETE:
         log.params(log_parameters(entry.chosen))
     if entry.ended and entry.score is not None:

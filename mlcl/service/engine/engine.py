@@ -64,6 +64,8 @@ class Engine:
         self._pruned: set[str] = set()
         self._handed: set[str] = set()
         self._returned: list[Entry] = []
+        self._waiting: dict[str, list[Entry]] = {}
+        """Trainings that wait for the results of one that runs with the same job, by its key."""
         self._exhausted = self._finished = False
         self._unbegun: Counter[str] = Counter()
         self._beat = time.monotonic()
@@ -138,8 +140,10 @@ class Engine:
             if entry is None and not self._exhausted:
                 entry = self._source.next()
             if entry is not None:
-                self._handed.add(entry.key)
                 self._source.store.open(entry)
+                if self._takes_results(self._source, entry):
+                    continue
+                self._handed.add(entry.key)
                 return self._task(self._source, entry)
             self._exhausted = True
             if self._handed:
@@ -147,6 +151,17 @@ class Engine:
             self._advance()
         self._finished = True
         return None
+
+    def _takes_results(self, source: TrainingSource, entry: Entry) -> bool:
+        """Whether a training takes the results of an earlier one with the same job, now or when that ends."""
+        twin = source.twin(entry)
+        if twin is None:
+            return False
+        if twin.ended:
+            self._close(source, entry, twin.results)
+        elif twin.key in self._handed:
+            self._waiting.setdefault(twin.key, []).append(entry)
+        return twin.ended or twin.key in self._handed
 
     def finished(self) -> bool:
         """Whether `next` will return no more trainings."""
@@ -254,10 +269,15 @@ class Engine:
         left = source.left()
         if left is not None:
             ended = [
-                each for each in self._ledger.entries.values() if each.ended and each.confirmation is None
+                each
+                for each in self._ledger.entries.values()
+                if each.ended and each.confirmation is None and not each.same_as
             ]
             self._forecasts.ended(ended, left)
         self.reporter.tell("close", entry)
+        for each in self._waiting.pop(entry.key, []):
+            if entry.ended and not self._takes_results(source, each):
+                self._returned.append(each)
 
 
 def _unfinished(entry: Entry, state: State, reason: str) -> End:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from mlcl.tracking import State
@@ -137,6 +137,7 @@ class Entry(Training):
     chosen: dict[str, Any] = field(default_factory=dict)
     neighbours: dict[str, list[float]] = field(default_factory=dict)
     reason: str = ""
+    same_as: str = ""
     cost: Cost = field(default_factory=Cost)
 
     @property
@@ -150,6 +151,13 @@ class Entry(Training):
         return not self.resumable
 
     @property
+    def results(self) -> End:
+        """The end of another training with this one's job, which takes its results and is not trained."""
+        reason = f"has the values of {self.label}, whose results it takes"
+        taken = {each.name: getattr(self, each.name) for each in fields(End)}
+        return End(**{**taken, "reason": reason, "same_as": self.key})
+
+    @property
     def last_end(self) -> End:
         """The present state and reason as an end without results, to write it to the log once more."""
         return End(self.state, self.reason)
@@ -161,7 +169,8 @@ class End:
 
     `score` is the value of the goal that the pruner compares, and `values` has one number per goal of the
     search. `chosen` holds the post-hoc keys (such as k of the nearest neighbours) with the values that gave
-    them. `metrics` has all metrics, and `blocks` for each test metric its values with one block of test rows
+    them. `same_as` is the key of the training whose results it took; empty if it was trained itself.
+    `metrics` has all metrics, and `blocks` for each test metric its values with one block of test rows
     left out at a time. `neighbours` is the grid of a training in a race, see `read_neighbours`.
     """
 
@@ -173,6 +182,7 @@ class End:
     blocks: Mapping[str, Sequence[float]] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
     neighbours: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    same_as: str = ""
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,7 @@ class Ledger:
         entry.metrics = {name: float(value) for name, value in event["metrics"].items()}
         entry.blocks = {name: tuple(map(float, values)) for name, values in event["blocks"].items()}
         entry.chosen, entry.neighbours = event["chosen"], event.get("neighbours", {})
+        entry.same_as = event.get("same_as", "")
         if entry.ended:
             self.history.append(("close", entry.key, 0))
 

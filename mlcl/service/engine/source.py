@@ -63,6 +63,10 @@ class TrainingSource(ABC):
     def complete(self, entry: Entry, values: list[float]) -> End:
         """Returns the end of a training with these final values of `scores`: FAILED if one is not finite."""
 
+    def twin(self, entry: Entry) -> Entry | None:  # noqa: ARG002
+        """Returns an earlier training with the same job, whose results this one may take; None for none."""
+        return None
+
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002
         """Whether an intermediate value stops the training early."""
         return False

@@ -52,7 +52,8 @@ def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
     If a best trial has the values of the job as written, the two enter the race as one setting.
     """
-    count = entrant_count(search.plan.confirm, len(ranked(trials, search.plan.space.mode)))
+    trained = [trial for trial in trials if not trial.same_as]
+    count = entrant_count(search.plan.confirm, len(ranked(trained, search.plan.space.mode)))
     found = _settings(search, trials, count)
     return [replace(each, key=f"race-{job_hash(each.job)[:12]}") for each in found]
 
@@ -93,6 +94,7 @@ def _settings(search: SearchPlan, trials: Sequence[Entry], count: int) -> list[C
     plan, prefix = search.plan, f"{search.plan.name}, " if search.scope else ""
     if not search.is_searched:
         return [_written(search, plan.name)]
+    trials = [trial for trial in trials if not trial.same_as]  # one setting takes one place
     if plan.space.multi:
         trials = pareto(trials, plan.space.goals)
     found = [_written(search, f"{prefix}{AS_WRITTEN}")]

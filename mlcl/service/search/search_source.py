@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,11 @@ class Search:
             )
         )
 
+    def twin(self, entry: Entry) -> Entry | None:
+        """Returns the first trial before `entry` that has the same job and has not failed; None for none."""
+        earlier = takewhile(lambda its: its.key != entry.key, self._ledger.trials(scope=self.scope))
+        return next((its for its in earlier if its.job == entry.job and its.state is not State.FAILED), None)
+
     def left(self) -> int:
         """Returns the number of trials that have not ended, including those still to draw."""
         return self._room() + sum(trial.resumable for trial in self.trials)
@@ -231,6 +237,10 @@ class SearchSource(TrainingSource):
         """Returns an interrupted trial of any search, or else a newly drawn one; None if none is left."""
         ordered = sorted(self._searches.values(), key=lambda search: search.turn)
         return next((entry for search in ordered if (entry := search.next()) is not None), None)
+
+    def twin(self, entry: Entry) -> Entry | None:
+        """Returns the first trial with the same job: a sampler may draw the values of a small space again."""
+        return self._searches[entry.scope].twin(entry)
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:
         """Returns whether the pruner of the trial's search stops the trial at this epoch."""
