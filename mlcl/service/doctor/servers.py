@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib import metadata
@@ -16,7 +14,7 @@ from packaging.specifiers import SpecifierSet
 
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.process.limits import narrow_limits
-from mlcl.service.ray.address import RAY, ray_address
+from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused, ray_address
 from mlcl.service.ray.folder import default_folder
 from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
@@ -24,8 +22,6 @@ from mlcl.training.context import unusable_gpu
 
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 PACKAGE = "mlcl"
-RAY_SECONDS = 20.0
-"""The number of seconds to wait for the version of a Ray cluster."""
 
 
 def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
@@ -45,7 +41,9 @@ def find_unreachable_servers(scope: Scope) -> Iterator[Finding]:
         why = "refuses this user and password" if mlflow_login() else "asks for a user and a password"
         yield Finding(shown(scope.uri), why, f"set {names}; docs/service.md says where `mlcl up` has them")
     host, port = ray_address()
-    if host and (reason := connection_error(host, port)):
+    if is_dashboard(os.environ.get(RAY, "")):
+        yield Finding(f"{RAY}={os.environ[RAY]}", "the address of a dashboard", f"give {FORMS}")
+    elif host and (reason := connection_error(host, port)):
         cure = f"start it, or unset {RAY} to use a Ray of the command's own"
         yield Finding(f"{RAY}={os.environ[RAY]}", f"no Ray cluster answers ({reason})", cure)
 
@@ -86,25 +84,15 @@ def find_server_versions(scope: Scope) -> Iterator[Finding]:
         version = answer.text.strip() if answer.status == 200 else ""
         yield from _compare("MLflow", version, _installed("mlflow"), parts=2)
     host, port = ray_address()
-    if host and not os.environ[RAY].startswith("ray://") and not connection_error(host, port):
-        version = _ray_version(f"{host}:{port}")
+    if host and "://" not in os.environ[RAY] and not connection_error(host, port):
+        version, reason = ask_cluster(f"{host}:{port}")
         yield from _compare("Ray", version, _installed("ray"), parts=3)
-        if not version:
+        if is_refused(reason):
+            cure = "set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with it"
+            yield Finding(os.environ[RAY], "the Ray cluster refuses the token", cure)
+        elif not version:
             why = "something answers there, but not as a Ray cluster does"
-            yield Finding(os.environ[RAY], why, f"correct {RAY}, or give Ray's token")
-
-
-def _ray_version(address: str) -> str:
-    """Returns the version of a Ray cluster; empty without an answer.
-
-    It is read in a child process, since Ray's client ends its process if it cannot connect.
-    """
-    command = [sys.executable, "-m", "mlcl.service.ray.private", address]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RAY_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return ""
-    return done.stdout.strip()
+            yield Finding(os.environ[RAY], why, f"correct {RAY}")
 
 
 def _compare(server: str, there: str, here: str | None, parts: int) -> Iterator[Finding]:

@@ -1,13 +1,20 @@
-"""Reads the address of a Ray cluster from the environment, without importing Ray."""
+"""Reads the address of a Ray cluster from the environment and asks the cluster, without importing Ray."""
 
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 
 from mlcl.config import JobConfig
 from mlcl.tracking.network import host_and_port
 
 RAY = "RAY_ADDRESS"
+ASK_SECONDS = 15.0
+"""The number of seconds to wait for the version of a Ray cluster."""
+FORMS = "HOST:PORT of the cluster's head, or auto; unset: a Ray of the command's own"
+"""The values of RAY_ADDRESS that a command can use."""
 
 
 def on_cluster() -> bool:
@@ -18,6 +25,30 @@ def on_cluster() -> bool:
 def ray_address() -> tuple[str, int]:
     """Returns host and port of RAY_ADDRESS; an empty host for `auto` and other values without a port."""
     return host_and_port(os.environ.get(RAY, ""))
+
+
+def is_dashboard(address: str) -> bool:
+    """Whether an address is that of a dashboard: it takes submitted jobs, and no command can join it."""
+    return re.match("https?://", address) is not None
+
+
+def ask_cluster(address: str) -> tuple[str, str]:
+    """Returns the version of the Ray cluster at HOST:PORT, and why it gives none; one of them is empty.
+
+    A child process asks, since Ray's client waits silently and ends its process if it cannot connect.
+    """
+    command = [sys.executable, "-m", "mlcl.service.ray.private", address]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "", f"no answer in {ASK_SECONDS:g} seconds"
+    version = done.stdout.strip()
+    return version, "" if version else done.stderr.strip() or "it gives no version"
+
+
+def is_refused(reason: str) -> bool:
+    """Whether the text of an error of Ray says that the token is wrong, or that there is none to give."""
+    return "AuthenticationError" in reason or "AuthenticationTokenLoader" in reason
 
 
 def placed_by_ray(job: JobConfig) -> bool:

@@ -60,6 +60,14 @@ def patched_tune() -> Iterator[None]:
         RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE = task_failed, forwarded
 
 
+def running_heads() -> tuple[set[str], str | None]:
+    """Returns the addresses of the Rays that run on this machine, and that of the last `ray start`."""
+    from ray._private import services
+
+    services.find_gcs_addresses.cache_clear()
+    return set(services.find_gcs_addresses()), services.find_bootstrap_address(None)
+
+
 def cluster_version(address: str) -> str:
     """Returns the Ray version of the cluster at an address. Ray ends the process if no cluster answers."""
     from ray._common.usage.usage_lib import get_cluster_metadata

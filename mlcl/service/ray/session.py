@@ -21,12 +21,15 @@ import ray
 from mlcl.errors import MachineError, UserError
 from mlcl.service.process.limits import hopeless_limits, narrow_limits
 from mlcl.service.process.signals import STOP_SIGNALS
+from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused
 from mlcl.service.ray.folder import check_shared, default_folder, short_folder
-from mlcl.service.ray.private import killed_at_once
+from mlcl.service.ray.private import killed_at_once, running_heads
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
 """Seconds between two checks whether Ray's head answers."""
+SAY_EVERY = 15.0
+"""Seconds between two announcements that a command still waits for a Ray cluster."""
 ATTEMPTS = 2
 """The number of attempts to start Ray, which on a busy machine may exceed Ray's time limit of 30 seconds."""
 HELD = (signal.SIGTERM, signal.SIGHUP)
@@ -58,11 +61,48 @@ def _watch(address: str, announce: Callable[[str], None], over: threading.Event)
             announce((AWAY if away else BACK).format(address))
 
 
-def _reach(address: str) -> None:
-    """Raises UserError if no head listens at the address, where Ray itself would wait silently."""
+@contextmanager
+def _waits_announced(announce: Callable[[str], None], text: str) -> Iterator[None]:
+    """Announces a text every SAY_EVERY seconds from another thread, until the context ends."""
+    over = threading.Event()
+
+    def say() -> None:
+        while not over.wait(SAY_EVERY):
+            announce(text)
+
+    threading.Thread(target=say, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+def _head(address: str) -> str:
+    """Returns the address of the cluster to join, which answers as a Ray cluster does.
+
+    Raises UserError otherwise, where Ray itself would wait silently. For `auto` it is the Ray that was last
+    started with `ray start` on this machine, or the only one that runs there.
+    """
+    if is_dashboard(address):
+        raise UserError("the address of a dashboard", key=RAY, found=address, allowed=FORMS)
+    if address == "auto":
+        running, latest = running_heads()
+        if not running:
+            raise UserError("no Ray runs on this machine", key=RAY, found=address, allowed=FORMS)
+        if latest not in running and len(running) > 1:
+            problem = "several Rays run on this machine"
+            raise UserError(problem, key=RAY, found=address, allowed=sorted(running))
+        address = str(latest if latest in running else next(iter(running)))
     host, port = host_and_port(address)
-    if host and (error := connection_error(host, port)):  # Ray itself finds "auto" and the like
-        raise UserError("no Ray cluster answers", key="RAY_ADDRESS", found=f"{address} ({error})")
+    if not host:
+        raise UserError("not the address of a Ray cluster", key=RAY, found=address, allowed=FORMS)
+    if error := connection_error(host, port):
+        raise UserError("no Ray cluster answers", key=RAY, found=f"{address} ({error})")
+    if "://" not in address:
+        version, reason = ask_cluster(address)
+        if not version:
+            raise _refused(address, reason)
+    return address
 
 
 @contextmanager
@@ -80,22 +120,25 @@ def ray_session(
     if ray.is_initialized():
         yield
         return
-    address = os.environ.get("RAY_ADDRESS")
+    address = os.environ.get(RAY, "local")
     with ExitStack() as stack:
         # Ray prints deaths of its processes to standard output, which is for results; some while it ends.
         stack.enter_context(redirect_stdout(sys.stderr))
         with _own_handlers():
-            stack.enter_context(_cluster(address) if address else local_ray(cpus, announce))
+            own = address in ("", "local")
+            stack.enter_context(local_ray(cpus, announce) if own else _cluster(address, announce))
         stack.enter_context(head_monitored(ray.get_runtime_context().gcs_address, announce))
-        check_shared(home)
+        with _waits_announced(announce, "waiting for the nodes of the Ray cluster"):
+            check_shared(home)
         yield
 
 
 @contextmanager
-def _cluster(address: str) -> Iterator[None]:
-    _reach(address)
+def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
+    address = _head(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        with _waits_announced(announce, f"still joining the Ray cluster at {address}"):
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except ConnectionError as error:
         raise _refused(address, str(error.__cause__)) from None
     try:
@@ -121,7 +164,7 @@ def _own_handlers() -> Iterator[None]:
 
 def _refused(address: str, cause: str) -> UserError:
     """Returns the error for a cluster that refuses the connection, often because of its token."""
-    if "AuthenticationError" in cause:
+    if is_refused(cause):
         return UserError(
             "the Ray cluster refuses the token",
             key="RAY_AUTH_TOKEN_PATH",

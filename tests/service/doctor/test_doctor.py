@@ -114,12 +114,30 @@ def test_servers_that_answer_are_not(home, monkeypatch, ray):
     ],
 )
 def test_a_server_of_another_version_is_named(home, monkeypatch, mlflow, ray, named):
-    monkeypatch.setattr(servers, "_ray_version", lambda _: ray)
+    monkeypatch.setattr(servers, "ask_cluster", lambda _: (ray, ""))
     monkeypatch.setattr(servers, "_installed", {"mlflow": "3.17.2", "ray": "2.60.0"}.get)
     with listening() as port, web({"/version": mlflow} if mlflow else {}) as uri:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
         found = look(home, "server-versions", uri=uri)
     assert [result.what for result in found] == named
+
+
+@pytest.mark.parametrize(
+    ("reason", "why", "cure"),
+    [
+        ("ray.exceptions.AuthenticationError: x", "refuses the token", "RAY_AUTH_TOKEN_PATH"),
+        ("no answer in 15 seconds", "not as a Ray cluster does", "correct RAY_ADDRESS"),
+    ],
+)
+def test_a_cluster_that_gives_no_version_is_named(home, monkeypatch, reason, why, cure):
+    monkeypatch.setattr(servers, "ask_cluster", lambda _: ("", reason))
+    with listening() as port, web({}) as uri:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        (found,) = look(home, "server-versions", uri=uri)
+        assert (why in found.why, cure in found.cure) == (True, True)
+        monkeypatch.setenv("RAY_ADDRESS", f"http://127.0.0.1:{port}")
+        (found,) = look(home, "services", "server-versions", uri=uri)
+    assert (found.why, "HOST:PORT" in found.cure) == ("the address of a dashboard", True)
 
 
 def test_a_server_that_asks_for_a_password_is_given_the_users(home, monkeypatch):

@@ -15,7 +15,8 @@ from patience import until
 from ray._common.utils import get_default_ray_temp_dir
 
 from mlcl.errors import MachineError, UserError
-from mlcl.service.ray import folder, session
+from mlcl.service.ray import address, folder, session
+from mlcl.service.ray.address import ask_cluster
 from mlcl.service.ray.folder import default_folder, enter_workdir, short_folder
 from mlcl.service.ray.session import head_monitored, ray_session
 from mlcl.tracking.network import connection_error
@@ -34,6 +35,7 @@ def test_a_cluster_that_refuses_a_command_is_named(monkeypatch, tmp_path, cause,
         raise ConnectionError("Failed to connect to Ray cluster") from RuntimeError(cause)
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(session, "ask_cluster", lambda _: ("2.60.0", ""))
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/etc/ray.token")
     with socket.create_server(("127.0.0.1", 0)) as head:
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head.getsockname()[1]}")
@@ -42,6 +44,87 @@ def test_a_cluster_that_refuses_a_command_is_named(monkeypatch, tmp_path, cause,
         with pytest.raises(UserError) as error, ray_session(tmp_path):
             pass
     assert [word for word in words if word not in error.value.line()] == []
+
+
+REFUSED = "Traceback\nray.exceptions.AuthenticationError: RPC error: InvalidAuthToken"
+WITHOUT = "_raylet.so(_ZN3ray3rpc25AuthenticationTokenLoader8GetTokenEb+0x420)\n_start"  # it aborts
+SILENT = "Traceback\nray.exceptions.RpcError: Timed out while waiting for GCS to become available."
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (WITHOUT, "refuses the token; found: none; allowed: a file with"),
+        (REFUSED, "refuses the token; found: none; allowed: a file with"),
+        (SILENT, "(ray.exceptions.RpcError: Timed out"),
+    ],
+)
+def test_a_cluster_is_asked_before_it_is_joined(monkeypatch, tmp_path, reason, words):
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("joined"))
+    monkeypatch.setattr(session, "ask_cluster", lambda _: ("", reason))
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head.getsockname()[1]}")
+        with pytest.raises(UserError) as error, ray_session(tmp_path):
+            pass
+    assert words in error.value.line()
+
+
+def test_what_answers_like_no_cluster_is_known_in_seconds(monkeypatch):
+    monkeypatch.setattr(address, "ASK_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        found = ask_cluster(f"127.0.0.1:{head.getsockname()[1]}")
+    assert found == ("", "no answer in 1 seconds")
+
+
+@pytest.mark.parametrize(
+    ("given", "running", "latest", "line"),
+    [
+        ("http://head:8265", (), None, "the address of a dashboard; found: http://head:8265; allowed: HOST"),
+        ("https://head:8265", (), None, "the address of a dashboard"),
+        ("auto", (), None, "no Ray runs on this machine; found: auto; allowed: HOST:PORT"),
+        ("auto", (), "127.0.0.1:6", "no Ray runs on this machine"),  # of one that has ended
+        ("auto", ("127.0.0.1:6", "127.0.0.1:7"), None, "several Rays run on this machine; found: auto"),
+        ("auto", ("127.0.0.1:6", "127.0.0.1:7"), "127.0.0.1:8", "several Rays run on this machine"),
+        ("head", (), None, "not the address of a Ray cluster; found: head; allowed: HOST:PORT"),
+    ],
+)  # fmt: skip
+def test_an_address_that_names_no_one_cluster_is_refused(monkeypatch, tmp_path, given, running, latest, line):
+    monkeypatch.setattr(session, "running_heads", lambda: (set(running), latest))
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("joined"))
+    monkeypatch.setenv("RAY_ADDRESS", given)
+    with pytest.raises(UserError) as error, ray_session(tmp_path):
+        pass
+    assert error.value.line().startswith(f"key RAY_ADDRESS: {line}")
+
+
+@pytest.mark.parametrize("others", [(), ("127.0.0.1:7",)])
+def test_auto_is_the_one_that_runs_or_that_was_started_last(monkeypatch, tmp_path, others):
+    joined = []
+    monkeypatch.setattr(session, "ask_cluster", lambda _: ("2.60.0", ""))
+    monkeypatch.setattr(ray, "init", lambda **how: joined.append(how["address"]))
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    without_cluster(monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        mine = f"127.0.0.1:{head.getsockname()[1]}"
+        heads = ({mine, *others}, mine if others else None)
+        monkeypatch.setattr(session, "running_heads", lambda: heads)
+        with ray_session(tmp_path):
+            pass
+    assert joined == [mine]
+
+
+def test_a_cluster_that_takes_long_to_join_is_announced(monkeypatch, tmp_path):
+    said = []
+    monkeypatch.setattr(session, "SAY_EVERY", 0.01)
+    monkeypatch.setattr(session, "ask_cluster", lambda _: ("2.60.0", ""))
+    monkeypatch.setattr(ray, "init", lambda **_: until(lambda: len(said) >= 2))
+    without_cluster(monkeypatch)
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{head.getsockname()[1]}")
+        with ray_session(tmp_path, announce=said.append):
+            pass
+    assert said[0].startswith("still joining the Ray cluster at 127.0.0.1:")
 
 
 def without_cluster(monkeypatch):
