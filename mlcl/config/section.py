@@ -61,7 +61,7 @@ class Section(BaseModel):
         found = handler(value)
         if isinstance(value, Mapping):
             for name, field in cls.__pydantic_fields__.items():
-                key = field.alias if field.alias in value else name
+                key = field.alias if field.alias and field.alias in value else name
                 # pydantic accepts True as the number 1
                 if _is_counted(value.get(key), getattr(found, name)):
                     error = PydanticCustomError("bool_number", "needs a number, and true and false are none")
