@@ -99,6 +99,7 @@ def sweep(
 
     if control is not None and no_control:
         raise UserError("excludes --no-control", key="--control", found=control)
+    numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     plan = sweep_plan(
         checked,
         space,
@@ -108,10 +109,7 @@ def sweep(
         control=False if no_control else control,
         baselines=baseline or [],
         fitted=not no_baselines,
-        seeds=seeds,
-        trials=trials,
-        confirm=confirm,
-        searches=searches,
+        **numbers,
         resources=resources_of(cpus, gpus, parallel, budget),
         warm_start=warm_start,
         try_first=[_setting(text) for text in try_ or []],
