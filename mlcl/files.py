@@ -6,6 +6,7 @@ A file or folder NAME is written as `.NAME.HEX.partial` beside NAME, and renamed
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -13,9 +14,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 LOOK_EVERY = 0.05
 """Seconds between two tries to get a lock."""
+BLOCK = 1 << 20
+"""The number of bytes that are hashed at once."""
+
+
+def sha256_of(stream: BinaryIO) -> str:
+    """Returns the SHA-256 hash, in hexadecimal digits, of the rest of an open file."""
+    found = hashlib.sha256()  # hashlib.file_digest needs Python 3.11
+    while block := stream.read(BLOCK):
+        found.update(block)
+    return found.hexdigest()
 
 
 def _partial(final: Path) -> Path:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import yaml
+from typing_extensions import Unpack
 
 from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line
 from mlcl.config import JobConfig, load_job, load_space

@@ -6,7 +6,7 @@ import asyncio
 import shlex
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -234,12 +234,12 @@ def job_tree(view: JobView) -> dict[str, Any]:
 
 
 def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+    return "-" if seconds is None else f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 def _took(view: JobView) -> str:
     if view.started is None:
         return "-"
-    end = view.ended or datetime.now(UTC).timestamp()
+    end = view.ended or datetime.now(timezone.utc).timestamp()
     minutes, seconds = divmod(round(end - view.started), 60)
     return f"{minutes}m{seconds:02d}s"

@@ -7,13 +7,13 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Self
 
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import Self
 
 from mlcl.api.progress import TrainingLines, TrainingText, event_text, outlook, plain_lines
 from mlcl.cli.output import errors, is_interactive, say

@@ -6,7 +6,7 @@ import json as text_json
 import webbrowser
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,8 +59,8 @@ class LocalRun:
     @property
     def age(self) -> str:
         """The time since the start as text: `5m`, `3h`, `12d`."""
-        began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
-        minutes = max(0, int((datetime.now(UTC) - began).total_seconds() // 60))
+        began = datetime.strptime(self.created[:15], "%Y%m%d-%H%M%S").replace(tzinfo=timezone.utc)
+        minutes = max(0, int((datetime.now(timezone.utc) - began).total_seconds() // 60))
         days, hours = minutes // 1440, minutes // 60
         return f"{days}d" if days else f"{hours}h" if hours else f"{minutes}m"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
 
+from mlcl.backports import chdir
 from mlcl.cli.options import is_typed
 from mlcl.cli.run import baseline_job
 from mlcl.config import JobConfig, load_job, load_space, read_job

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Self
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
 
 from mlcl.config.safe_yaml import read_yaml
 from mlcl.config.section import Positive, Section, validate

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from typing_extensions import Self
 
 from mlcl.config.cluster import Reference, check_url
 from mlcl.config.encoder_section import EncoderSection

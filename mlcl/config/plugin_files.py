@@ -16,9 +16,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from mlcl.config.section import Section
 from mlcl.errors import UserError

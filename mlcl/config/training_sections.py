@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
+from typing_extensions import Self
 
 from mlcl.config.section import Fraction, Name, NonNegative, PluginName, Positive, Section
 from mlcl.plugins import registry

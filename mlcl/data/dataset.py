@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from mlcl.data.columns import ShardReader
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
 from mlcl.data.split import Split, SplitRows
 from mlcl.errors import UserError
+from mlcl.files import sha256_of
 
 
 def locate(place: str | Path) -> tuple[Any, str]:
@@ -143,7 +143,7 @@ class Dataset:
 
 
 def _check_hash(stream: Any, shard: Shard, file: str) -> None:
-    found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = sha256_of(stream)
     if found != shard.sha256:
         raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
 

@@ -12,10 +12,11 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import pyarrow as pa
 from pydantic import Field, PrivateAttr, model_validator
+from typing_extensions import Self
 
 from mlcl.config.section import Section
 from mlcl.errors import UserError, did_you_mean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +17,7 @@ from mlcl.data.columns import to_arrow, vectors_to_arrow
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, LabelSpace, Modality, Shard, SplitName, columns
 from mlcl.errors import UserError
-from mlcl.files import new_folder
+from mlcl.files import new_folder, sha256_of
 
 GROUP_ROWS = {"text": 16_384, "image": 1_024, "vectors": 16_384}
 """The number of rows of a Parquet row group, which is read from a shard at once, by modality."""
@@ -73,7 +72,7 @@ class SplitWriter:
             self._writer.close()
             path = self._path()
             with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                digest = sha256_of(file)
             self._shards.append(Shard(file=path.name, rows=self._written, sha256=digest))
             self._writer, self._written = None, 0
 

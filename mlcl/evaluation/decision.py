@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
+from typing_extensions import Self
 
 from mlcl.evaluation.metric import METRICS, Metric
 from mlcl.evaluation.predictions import Counts

@@ -23,9 +23,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
+from typing_extensions import Self
 
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import Counts

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from mlcl.losses import tiling
 from mlcl.losses.dense import Similarity
 from mlcl.losses.weights.base import BatchRanks, Number
+from mlcl.torch_versions import cpu_capabilities, exchange_precision, multiplies_into_float32
 
 FloatProducts = Literal["exact", "tf32"]
 """The precision of products of float32 rows: float32 (`exact`), or TF32 with ten bits of mantissa on GPUs."""
@@ -44,31 +45,28 @@ def matmul_precision(products: Products, device: torch.device) -> Iterator[None]
     Hardware that lacks the wanted precision computes in float32. For `bf16` a GPU multiplies bfloat16
     matrices themselves (see `Operand`), and the remaining float32 matrices in TF32; a processor needs AMX.
     """
-    backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-    matmul = backend.matmul
     wanted = "ieee" if products == "exact" else "tf32"
     if device.type != "cuda":
         # Without AMX the setting would choose slower float32 kernels.
         wanted = "bf16" if products == "bf16" and has_amx() else "ieee"
-    before = matmul.fp32_precision
-    matmul.fp32_precision = wanted
+    before = exchange_precision(device, wanted)
     try:
         yield
     finally:
-        matmul.fp32_precision = before
+        exchange_precision(device, before)
 
 
 class Operand:
     """Rows `z` (B, D) that are multiplied with each other and with weights; sums have the rows' dtype.
 
     With `bf16`, float32 rows are rounded to bfloat16. The weights are rounded, too, if the device multiplies
-    bfloat16 matrices (`is_native`).
+    bfloat16 matrices (`multiplies_into_float32`).
     """
 
     def __init__(self, z_BD: Tensor, products: Products) -> None:
         rounded = z_BD.bfloat16() if products == "bf16" and z_BD.dtype == torch.float32 else None
         self.z = z_BD if rounded is None else rounded.float()
-        self._half = rounded if is_native(z_BD.device) else None
+        self._half = rounded if multiplies_into_float32(z_BD.device) else None
 
     def dots(self, rows: slice, cols: slice, out_IJ: Tensor) -> None:
         """Writes z_i . z_j of a tile into `out_IJ`."""
@@ -92,12 +90,7 @@ class Operand:
 @functools.cache
 def has_amx() -> bool:
     """Whether the processor has instructions (AMX) that multiply bfloat16 matrices."""
-    return bool(torch.cpu.get_capabilities().get("amx_bf16"))
-
-
-def is_native(device: torch.device) -> bool:
-    """Whether torch multiplies bfloat16 matrices into float32 ones on the device."""
-    return device.type == "cuda"
+    return bool(cpu_capabilities().get("amx_bf16"))
 
 
 @dataclass(frozen=True)

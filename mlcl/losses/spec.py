@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from torch import Tensor
+from typing_extensions import get_type_hints  # Python 3.10's makes a default None Optional
 
 from mlcl.errors import did_you_mean
 from mlcl.losses.dense import Similarity, Weighting, weighting_of

@@ -39,6 +39,8 @@ def model_folder(model: str | Path) -> Path:
 
 def _package_folder(package: str) -> Path:
     try:
+        if not package:
+            raise ValueError("no name")  # Python 3.10 would take any package
         files = metadata.files(package) or []
     except (metadata.PackageNotFoundError, ValueError) as error:
         raise UserError(

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from mlcl.config.section import Positive, Section
 from mlcl.errors import UserError

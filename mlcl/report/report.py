@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
@@ -114,7 +114,7 @@ def make_report(
     """
     group = _reported(runs, word)
     link = partial(run_link, server or pages_address(runs.tracker.uri), str(group.info.experiment_id))
-    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    made = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC"
     folder = report_folder(folder or home / REPORTS / group.data.tags[Tag.ID])
     with embedding_plots(runs, home, announce, embeddings) as draw_embeddings:
         read = {"sweep": _sweep, "table": _table}.get(kind(group), _run)

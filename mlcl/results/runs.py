@@ -7,7 +7,9 @@ from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from typing_extensions import Self
 
 from mlcl.errors import UserError, did_you_mean
 from mlcl.results.provenance import log_start

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any, Literal
 
+from mlcl.backports import StrEnum
 from mlcl.significance.arms import Arm, ArmSummary, Difference, Pairing, difference_of
 from mlcl.significance.deciders import Decider, cheapest_decider
 from mlcl.significance.paired_tests import LEVEL

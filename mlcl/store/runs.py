@@ -6,10 +6,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import StrEnum
+from datetime import datetime, timezone
 from pathlib import Path
 
+from mlcl.backports import StrEnum
 from mlcl.files import is_locked, locked
 from mlcl.store.database import KINDS as KINDS
 from mlcl.store.database import Database
@@ -34,7 +34,7 @@ RESUMABLE = (State.RUNNING, State.STOPPED, State.BUDGET)
 
 def new_id() -> str:
     """Returns a new id of the form `mlcl-<UTC time>-<random>`; ids sort by time."""
-    return f"mlcl-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+    return f"mlcl-{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class RunFolder:
         }
         with database.transaction() as write:
             if before is None:
-                created = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
+                created = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S-%f}"
                 fixed = {"kind": self.path.parent.name, "id": self.path.name, "created": created}
                 write.add_run({**fixed, **fields})
             else:

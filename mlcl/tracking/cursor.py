@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+
+from typing_extensions import Self
 
 from mlcl.files import is_locked, replace_text
 from mlcl.tracking.jsonl import first_entry, read_lines

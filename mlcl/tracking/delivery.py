@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
+from typing_extensions import Self
 
 from mlcl.files import LOOK_EVERY, locked
 from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from mlcl.errors import UserError
 from mlcl.files import remove_partial, replace_text

@@ -1,4 +1,4 @@
-"""All uses of MLflow's private interfaces, written for MLflow 3.17: check them when MLflow is upgraded.
+"""All uses of MLflow's private interfaces, tested with the versions `TESTED`: check them with other ones.
 
 Two other modules also depend on MLflow's version: `shared_view.py`, which writes views of MLflow's pages, and
 `mlcl/results/stores.py`, which reads MLflow's SQLite file without MLflow.
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
+TESTED = ">=3.10,<3.18"
+"""The versions of MLflow that the tests ran with; `mlcl doctor` notes any other one."""
 COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
+from mlcl.backports import StrEnum
 from mlcl.store import State
 
 MAX_PARAM = 6000

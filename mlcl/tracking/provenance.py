@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from mlcl.files import sha256_of
 from mlcl.tracking.names import VERSION_TAG, Tag
 
 LIBRARIES = ("torch", "ray", "optuna", "mlflow-skinny", "numpy", "faiss-cpu", "transformers")
@@ -66,7 +67,7 @@ def _untracked(folder: Path) -> Iterator[bytes]:
         yield f"\0{name}\0".encode()
         # One that is gone or may not be read cannot be imported either.
         with suppress(OSError), (folder / name).open("rb") as file:
-            yield hashlib.file_digest(file, "sha256").digest()
+            yield bytes.fromhex(sha256_of(file))
 
 
 def provenance(*folders: Path) -> Provenance:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Self
+
+from typing_extensions import Self
 
 # Set before MLflow reads them. A request is tried once: the sender decides when to try again, and a repeated
 # request to create a run would create two.

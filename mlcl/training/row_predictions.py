@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
+from typing_extensions import Self
 
 from mlcl.data.row_groups import row_groups
 from mlcl.evaluation import Decision, LabelFacts, Targets, Task, metric_names

@@ -5,11 +5,11 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
+from project import PROJECT
 
 
 def tool(name):
@@ -98,7 +98,7 @@ def test_the_image_is_built_for_cpu_and_gpu_and_runs_as_a_user(dockerfile):
 
 
 def test_the_image_gets_what_exists(root, dockerfile):
-    extras = set(tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    extras = set(PROJECT["optional-dependencies"])
     asked = [set(text.split(",")) for text in re.findall(r'"\.\[([a-z0-9,]+)\]"', dockerfile)]
     assert len(asked) == 1
     assert asked[0] <= extras

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import ledgers
 import psutil
 import yaml
 from builders import HEADS_SPACE, job_tree
 from patience import until
+from typing_extensions import Self
 
 Target = Literal["worker", "driver", "ray", "mlflow"]
 TARGETS: tuple[Target, ...] = ("worker", "driver", "ray", "mlflow")

@@ -1,5 +1,6 @@
 """A device for tests on the CPU: its tensors have no values, so that a read of one is an error."""
 
+import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves
@@ -15,6 +16,8 @@ class Device(FakeTensorMode):
     """
 
     def __init__(self):
+        if torch.__version__.startswith("2.4."):
+            pytest.skip("PyTorch 2.4 looks for a real device")
         super().__init__(allow_non_fake_inputs=True)
         self.waits = []
 

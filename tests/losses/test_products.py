@@ -69,7 +69,7 @@ def test_bf16_rows_give_the_loss_of_rounded_rows(case, native, rows, monkeypatch
     how = {"temperature": TAU, "engine": "tiled", **options}
     exact = build_loss(name, **how)(rounded, rows.labels(name), rows.sample_ids())
     gradient = solved(case, rows, rows.z.bfloat16().double())[1]
-    monkeypatch.setattr(similarities, "is_native", lambda _device: native)
+    monkeypatch.setattr(similarities, "multiplies_into_float32", lambda _device: native)
     with bf16_into_float32() if native else contextlib.nullcontext():
         found = solved(case, rows, rows.z.bfloat16())
     assert found[0].item() == pytest.approx(exact.item(), rel=1e-6)
@@ -109,11 +109,12 @@ def test_tf32_is_what_is_set_while_the_engine_runs(rows, monkeypatch):
 )
 def test_the_precision_holds_within_and_not_after(products_, device, amx, precision, monkeypatch):
     monkeypatch.setattr(similarities, "has_amx", lambda: amx)
-    matmul = torch.backends.cuda.matmul if device == "cuda" else torch.backends.mkldnn.matmul
-    before = matmul.fp32_precision
-    with similarities.matmul_precision(products_, torch.device(device)):
-        assert matmul.fp32_precision == precision
-    assert matmul.fp32_precision == before
+    set_to = []
+    monkeypatch.setattr(similarities, "exchange_precision", lambda *args: set_to.append(args) or "before")
+    device = torch.device(device)
+    with similarities.matmul_precision(products_, device):
+        assert set_to == [(device, precision)]
+    assert set_to == [(device, precision), (device, "before")]
 
 
 @by_labels

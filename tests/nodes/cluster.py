@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
 from nodes.hosts import RANGE, Host, Network
 from patience import until
+from typing_extensions import Self
 
 CLONE = Path(__file__).resolve().parents[2]
 PORT = 6379

@@ -13,7 +13,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
+
+from typing_extensions import Self
 
 PROGRAMS = ("ip", "nsenter", "unshare", "setpriv", "bash")
 KINDS = ("--net", "--pid", "--mount", "--uts")

@@ -13,7 +13,6 @@ MLCL trains on CIFAR-100 (Table 1) and transfers to CIFAR-10.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import shutil
 import urllib.error
@@ -36,7 +35,7 @@ from mlcl.data.sources.common.distribution import Distribution, compare_counts
 from mlcl.data.split_assignment import assign_validation
 from mlcl.data.writer import ROWS_AT_ONCE
 from mlcl.errors import UserError
-from mlcl.files import new_file
+from mlcl.files import new_file, sha256_of
 
 SIDE = 32
 PIXELS = 3 * SIDE * SIDE
@@ -169,7 +168,7 @@ def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
             with new_file(target) as work:
                 _download(url, work)
                 with work.open("rb") as file:
-                    found = hashlib.file_digest(file, "sha256").hexdigest()
+                    found = sha256_of(file)
                 if found != sha256:
                     raise UserError("not the file that was published", file=url, found=found, allowed=sha256)
             return target

@@ -6,7 +6,7 @@ import fnmatch
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from typing_extensions import Self
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.format import RESERVED, Modality, SpaceName

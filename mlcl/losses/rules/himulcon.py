@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.labels import sent
@@ -92,7 +91,7 @@ def himulcon_closed(
     weight_HB = safe_divide(share_H1, count_HB.to(dtype))
     if exclusive:
         # P_l lacks the next level's rows, so a pair's weights telescope to the weight of its level.
-        weight_HB = weight_HB - F.pad(weight_HB[:-1], (0, 0, 1, 0))
+        weight_HB[1:] -= weight_HB[:-1].clone()
     counted_HB = count_HB * (share_H1 > 0)
     positives_B = counted_HB.sum(0) if exclusive else counted_HB.amax(0)
     row_sums_B = (share_H1 * (count_HB > 0)).sum(0).to(dtype)

@@ -16,12 +16,16 @@ from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.process.limits import narrow_limits
 from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused, ray_address
 from mlcl.service.ray.folder import default_folder
+from mlcl.service.ray.private import TESTED as TESTED_RAY
+from mlcl.tracking.mlflow_private import TESTED as TESTED_MLFLOW
 from mlcl.tracking.network import basic_auth, connection_error, get, host_and_port, unreachable_reason
 from mlcl.tracking.uri import shown, without_login
 from mlcl.training.context import unusable_gpu
 
 LOGIN = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 PACKAGE = "mlcl"
+TESTED = {"ray": TESTED_RAY, "mlflow": TESTED_MLFLOW}
+"""The tested versions of packages of which mlcl uses private parts."""
 
 
 def find_narrow_limits(_scope: Scope) -> Iterator[Finding]:
@@ -55,19 +59,30 @@ def mlflow_login() -> dict[str, str]:
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """Yields findings for a Python and for installed packages with versions that mlcl does not allow."""
+    """Yields findings for a Python and for packages with versions that mlcl does not allow, or is not tested with.
+
+    A package of an extra may be missing.
+    """
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
         yield Finding(f"Python {platform.python_version()}", f"{PACKAGE} needs {python}", "use such a Python")
     for line in metadata.requires(PACKAGE) or []:
         needed = Requirement(line)
-        if needed.marker is not None and not needed.marker.evaluate({"extra": ""}):
-            continue
         found = _installed(needed.name)
+        is_optional = needed.marker is not None and not needed.marker.evaluate({"extra": ""})
+        if needed.name == PACKAGE or (is_optional and found is None):
+            continue
         if found is None or not needed.specifier.contains(found, prereleases=True):
             what = f"{needed.name} {found or 'is not installed'}"
             wanted = f"{needed.name}{needed.specifier}"
             yield Finding(what, f"{PACKAGE} needs {wanted}", f"pip install '{wanted}'")
+    for name, tested in TESTED.items():
+        found = _installed(name)
+        if found is not None and not SpecifierSet(tested).contains(found, prereleases=True):
+            cure = f"if something fails, pip install '{name}{tested}'"
+            yield Finding(
+                f"{name} {found}", f"{PACKAGE} uses parts of {tested} that may change", cure, note=True
+            )
 
 
 def find_unusable_gpu(_scope: Scope) -> Iterator[Finding]:

@@ -11,11 +11,11 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mlcl.backports import StrEnum
 from mlcl.config.cluster import ClusterConfig
 from mlcl.errors import UserError
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -112,7 +112,7 @@ class RunningServer:
 
     processes: Annotated[tuple[Process, ...], Field(min_length=1)]
     scratch: str = ""
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    started: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
 
     def lives(self) -> bool:
         """Whether the server runs. Only its first process is checked, which ends if another one fails."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from mlcl.backports import add_note
 from mlcl.errors import UserError
 
 FILE = "stderr.log"
@@ -64,7 +65,7 @@ def stderr_to_file() -> Iterator[Callable[[Path], None]]:
         except Exception as error:
             if path and path[-1].exists():  # the folder may have been removed with its command
                 traceback.print_exc(file=sys.stderr)
-                error.add_note(f"more in {path[-1]}")
+                add_note(error, f"more in {path[-1]}")
             raise
         finally:
             _terminals.pop()

@@ -1,4 +1,4 @@
-"""All uses of private parts of Ray, written for Ray 2.60: look here first when Ray is upgraded.
+"""All uses of private parts of Ray, tested with the versions `TESTED`: look here first when Ray is upgraded.
 
 `python -m mlcl.service.ray.private HOST:PORT` prints the version of the cluster at that address.
 """
@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ray.exceptions import OutOfMemoryError, RayActorError
+
+TESTED = ">=2.54,<2.61"
+"""The versions of Ray that the tests ran with; `mlcl doctor` notes any other one."""
 
 
 @contextmanager

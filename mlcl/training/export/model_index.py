@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import Self
 
 from mlcl.config.section import Section, validate
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision, Setting, Task
+from mlcl.files import sha256_of
 from mlcl.training.features.inputs import FEATURES
 from mlcl.training.run_files import JOB, TOKENIZER
 
@@ -159,4 +160,4 @@ def _check(file: Path, expected: str) -> None:
 
 def _sha256(file: Path) -> str:
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256_of(stream)

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from mlcl.models.encoders.features import ColumnInput
+from mlcl.torch_versions import cpu_capabilities
 
 Matrix = Any
 """Rows (N, F) float32, as a NumPy array or a `scipy.sparse.csr_array` with sorted int32 indices."""
@@ -73,7 +74,7 @@ def precision(device: torch.device) -> Precision:
     """Returns bf16 if the device supports it natively, which halves the time, else float32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    able = torch.cpu.get_capabilities()
+    able = cpu_capabilities()
     return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
 
 

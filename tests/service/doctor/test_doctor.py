@@ -163,9 +163,27 @@ def test_packages_outside_of_their_ranges_are_named(home, monkeypatch):
     monkeypatch.setattr(servers.metadata, "metadata", lambda _: {"Requires-Python": ">=4"})
     monkeypatch.setattr(servers, "_installed", there.get)
     found = look(home, "versions", fix=True)
-    assert [result.what for result in found][1:] == ["ray 2.61.0", "absent is not installed"]
+    assert [result.what for result in found][1:] == ["ray 2.61.0", "absent is not installed", "ray 2.61.0"]
     assert found[0].what.startswith("Python ")
-    assert set(statuses(found)) == {"LEFT"}
+    assert set(statuses(found)) == {"LEFT", "NOTE"}
+
+
+def test_packages_of_extras_are_looked_at_where_they_are_installed(home, monkeypatch):
+    lines = ["pandas>=2.2; extra == 'train'", "boto3>=1; extra == 'service'", "mlcl[train]; extra == 'sweep'"]
+    monkeypatch.setattr(servers.metadata, "requires", lambda _: lines)
+    monkeypatch.setattr(servers, "_installed", {"pandas": "1.5.3"}.get)
+    (found,) = look(home, "versions")
+    assert (found.what, found.why) == ("pandas 1.5.3", "mlcl needs pandas>=2.2")
+
+
+@pytest.mark.parametrize(("name", "version"), [("ray", "2.61.1"), ("mlflow", "3.9.0"), ("mlflow", "4.0.0")])
+def test_a_version_whose_private_parts_are_untested_is_a_note(home, monkeypatch, name, version):
+    monkeypatch.setattr(servers.metadata, "requires", lambda _: [])
+    monkeypatch.setattr(servers, "_installed", {name: version}.get)
+    found = look(home, "versions", fix=True)
+    assert [(result.status, result.what) for result in found] == [("NOTE", f"{name} {version}")]
+    assert servers.TESTED[name] in found[0].why
+    assert healthy(found)
 
 
 @pytest.mark.parametrize(

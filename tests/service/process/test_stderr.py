@@ -85,7 +85,7 @@ import sys
 from mlcl.cli import main
 def app():
     error = RuntimeError("a long\\nstory")
-    error.add_note("more in FILE")
+    error.__notes__ = ["more in FILE"]
     raise error
 main.app = app
 main.main()

@@ -35,7 +35,7 @@ from mlcl.data.writer import in_batches
 from mlcl.errors import UserError
 
 LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
-WORD = re.compile(r"\b[\d_]*+[^\W\d_]\w*")
+WORD = re.compile(r"\b[\d_]*[^\W\d_]\w*")
 """A run of letters, digits and underscores with a letter in it: 250mg is one, 500 and ___ are not."""
 PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
 """Fractions of the patients in the splits of MIMIC-IV-ICD, which `splits: seeded` uses as well."""

@@ -21,9 +21,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Self, cast
+from typing import IO, Any, cast
 
 from pydantic import Field
+from typing_extensions import Self
 
 from mlcl.config.section import Section, UserPath
 from mlcl.data.source import distinct
