@@ -59,9 +59,9 @@ def mlflow_login() -> dict[str, str]:
 
 
 def find_other_versions(_scope: Scope) -> Iterator[Finding]:
-    """Yields findings for a Python and for packages with versions that mlcl does not allow, or is not tested with.
+    """Yields findings for a Python and for packages with versions that mlcl does not allow.
 
-    A package of an extra may be missing.
+    A package of an extra may be missing. Versions that mlcl was not tested with are notes.
     """
     python = metadata.metadata(PACKAGE)["Requires-Python"] or ""
     if platform.python_version() not in SpecifierSet(python, prereleases=True):
