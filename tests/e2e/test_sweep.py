@@ -15,7 +15,7 @@ import pytest
 import yaml
 from builders import HEADS_SPACE
 from patience import PATIENCE, until
-from ray._common.utils import get_default_ray_temp_dir
+from ray_folder import rays_own_folder
 
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.study import build_study
@@ -203,7 +203,7 @@ def stop(mlcl, command, number):
     assert psutil.wait_procs(processes, timeout=PATIENCE)[1] == []
     left = [path.name for path in mlcl.home.glob("sweeps/*/*")]
     assert not [name for name in left if name.startswith(("ray-", "STOP"))]
-    assert not list(Path(get_default_ray_temp_dir()).glob(f"session_*_{process.pid}"))
+    assert not list(Path(rays_own_folder()).glob(f"session_*_{process.pid}"))
     stopped = answer.json
     assert stopped["state"] == "STOPPED"
     assert {trial["state"] for trial in stopped["trials"]} == {"STOPPED"}

@@ -174,5 +174,5 @@ def test_transformers_and_lora_train_a_language_model(install, tmp_path, extra, 
 
 def test_each_extra_is_declared_once():
     declared = (ROOT / "pyproject.toml").read_text()
-    assert all(f"\n{extra} = [" in declared for extra in (*EXTRAS, "minilm", "all"))
+    assert all(f"\n{extra} = [" in declared for extra in (*EXTRAS, "minilm", "words", "all"))
     assert all(f'"mlcl[{base}]"' in declared for base in INCLUDED.values())

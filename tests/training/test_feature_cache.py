@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ import torch
 from mlcl.data import Dataset, decode_all, normalise
 from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
-from mlcl.models.encoders.features import ColumnInput, ImageInput, TfidfInput, TransformerInput
+from mlcl.models.encoders.features import ColumnInput, ImageInput, TfidfInput, TransformerInput, WordsInput
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.features import cache as feature_cache
+from mlcl.training.features import words
 from mlcl.training.features.cache import EXTRACTORS, FeatureCache
 
 CPU = torch.device("cpu")
+with_words = pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the package wordllama")
 
 
 @pytest.fixture
@@ -66,9 +69,12 @@ def test_tfidf_is_its_equation_with_the_weights_of_the_training_rows(data, tmp_p
     np.testing.assert_allclose(rows.toarray(), slow_tfidf(train.texts(), test.texts()), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["tfidf", "transformer", "image", "column"])
+@pytest.mark.parametrize(
+    "kind", ["tfidf", pytest.param("words", marks=with_words), "transformer", "image", "column"]
+)
 def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
     sections = {"tfidf": TfidfInput(), "image": ImageInput(image_size=4), "column": ColumnInput()}
+    sections["words"] = WordsInput()
     section = sections.get(kind) or request.getfixturevalue("bert")
     declared = EXTRACTORS[kind]
     split = data(section.modality).split("train")
@@ -92,6 +98,32 @@ def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
     together = exact(texts)
     for row, text in enumerate(texts):
         np.testing.assert_allclose(exact([text])[0], together[row], rtol=1e-6, atol=1e-7)
+
+
+@with_words
+def test_words_are_means_of_vectors_of_tokens():
+    extract = EXTRACTORS["words"].fit(WordsInput(max_length=3), None, CPU)
+    texts = ["ball", "vote law run of a long text", ""]
+    rows = extract(texts)
+    assert rows.shape == (3, 256)
+    for row, text in zip(rows, texts, strict=True):
+        ids = extract.tokenizer.encode(text, add_special_tokens=False).ids[:3] or [0]
+        np.testing.assert_allclose(row, extract.vector_VD[ids].double().mean(0), rtol=1e-5, atol=1e-6)
+
+
+@with_words
+def test_words_of_like_meaning_are_near():
+    extract = EXTRACTORS["words"].fit(WordsInput(), None, CPU)
+    rows = torch.from_numpy(extract(["fractured femur", "broken thigh bone", "stock market crash"]))
+    near, far, _ = torch.nn.functional.cosine_similarity(rows[[0, 0, 1]], rows[[1, 2, 2]]).tolist()
+    assert near > far + 0.2
+
+
+def test_words_without_the_package_name_its_extra(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(words, "PACKAGE", "no_such_package")
+    cache = FeatureCache(tmp_path / "cache", data("text").split("train"))
+    with pytest.raises(UserError, match=r"needs the files of the package no_such_package.*mlcl\[words\]"):
+        cache.extractor("words", WordsInput())
 
 
 def test_pixels_are_normalised_and_flat(data, tmp_path):

@@ -39,6 +39,14 @@ class TfidfInput(FeatureInput):
     max_features: int = Field(20_000, ge=1, description="most frequent sequences that are kept")
 
 
+class WordsInput(FeatureInput):
+    """The mean of fixed vectors of a text's tokens, from the package wordllama."""
+
+    modality = "text"
+
+    max_length: int = Field(512, ge=1, description="tokens of a text that are read")
+
+
 class TransformerInput(FeatureInput):
     """The mean token state of a frozen Hugging Face model."""
 
@@ -76,6 +84,7 @@ class FeaturesConfig(EncoderConfig):
     name: Literal["features"]
     inputs: tuple[InputName, ...] = Field(min_length=1, description="what it reads, all of one modality")
     tfidf: TfidfInput = TfidfInput()
+    words: WordsInput | None = Field(None, description="its defaults where it is not given")
     transformer: TransformerInput | None = Field(None, description="needed where it is an input")
     image: ImageInput = ImageInput()
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="sizes of the layers before out")
@@ -106,6 +115,7 @@ def frozen_inputs(section: EncoderConfig) -> dict[InputName, FeatureInput]:
     given = cast(FeaturesConfig, section)
     sections: dict[InputName, FeatureInput | None] = {
         "tfidf": given.tfidf,
+        "words": given.words or WordsInput(),
         "transformer": given.transformer,
         "image": given.image,
         "column": ColumnInput(),

@@ -32,9 +32,11 @@ from mlcl.training.features.extractor import COLUMN, Extractor, Kind, Matrix, pr
 from mlcl.training.features.image import IMAGE
 from mlcl.training.features.tfidf import TFIDF
 from mlcl.training.features.transformer import TRANSFORMER
+from mlcl.training.features.words import WORDS
 
 EXTRACTORS: Mapping[InputName, Kind] = {
     "tfidf": TFIDF,
+    "words": WORDS,
     "transformer": TRANSFORMER,
     "image": IMAGE,
     "column": COLUMN,

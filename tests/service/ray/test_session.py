@@ -12,7 +12,7 @@ import psutil
 import pytest
 import ray
 from patience import until
-from ray._common.utils import get_default_ray_temp_dir
+from ray_folder import rays_own_folder
 
 from mlcl.errors import MachineError, UserError
 from mlcl.service.ray import address, folder, session
@@ -209,7 +209,7 @@ def test_a_machine_that_is_too_busy_is_one_line(busy, tmp_path):
 def test_a_folder_that_is_too_long_for_sockets_is_replaced_or_refused(tmp_path, monkeypatch, variable):
     monkeypatch.delenv("RAY_TMPDIR", raising=False)
     monkeypatch.setenv(variable, "/t")
-    assert default_folder() == get_default_ray_temp_dir() == "/t/ray"
+    assert default_folder() == rays_own_folder() == "/t/ray"
     assert short_folder(default_folder(), pytest.fail) is None
     monkeypatch.setenv(variable, "/" + 60 * "t")
     monkeypatch.setattr(folder, "SHORT", tmp_path / "ray")
