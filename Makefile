@@ -1,8 +1,11 @@
 # make demo: set up, run the main job on real input, show the table.  make test: set up, pass every test
 # but the slow ones.  make test-quick: those without Ray, servers and other processes, in a minute and a half.
+# make test-lowest: the quick tests with the oldest Python and the lowest version of every package.
 PYTHON ?= python3
+LOWEST_PYTHON ?= python3.10
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 READY := $(VENV)/.ready
 SITE := $(BIN)/sphinx-build -q -W --keep-going -c docs/site -d .sphinx . site
 TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -10,7 +13,7 @@ TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # A command is many processes, each of which would compile mlcl again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test-quick test test-slow soak check format docs bench gpu clean
+.PHONY: setup demo test-quick test test-slow test-lowest soak check format docs bench gpu clean
 
 setup: $(READY)
 
@@ -33,6 +36,13 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+test-lowest: setup
+	$(BIN)/python tools/lowest.py > .lowest.txt
+	$(LOWEST_PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --no-cache-dir --constraint .lowest.txt --editable '.[all,minilm,words]' \
+	  pytest pytest-timeout pytest-xdist hypothesis
+	$(LOWEST)/bin/python -m pytest -m quick $(TWO_FILES_AT_ONCE)
 
 soak: setup
 	$(BIN)/python tests/soak/soak.py --minutes 30
@@ -73,4 +83,4 @@ gpu: setup
 	$(BIN)/python benchmarks/gpu.py
 
 clean:
-	rm -rf $(VENV) outputs site .sphinx .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) $(LOWEST) .lowest.txt outputs site .sphinx .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

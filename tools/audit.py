@@ -1,4 +1,4 @@
-"""Package audit: consistent installation, pins that our oldest Python can install, no known vulnerability.
+"""Package audit: consistent installation, pins that their oldest Python can install, no known vulnerability.
 
 The first three need no network. The last asks the vulnerability service; where it does not answer, or does
 not know a package, the audit says so in a line and goes on.
@@ -13,12 +13,13 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-import tomllib
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parent.parent
 ACCEPTED: dict[str, str] = {}
 """Advisory id -> why it does not concern us. Empty is best."""
+OLDEST = "3.11.0"
+"""The oldest Python that constraints.txt is for; `make test-lowest` has older versions for an older one."""
 NOT_OURS = {"mlcl", "pip", "setuptools", "wheel"}
 
 
@@ -44,13 +45,11 @@ def pinned() -> list[str]:
 
 
 def too_new() -> list[str]:
-    """Installed packages that need a newer Python than the oldest one that pyproject.toml allows."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    oldest = project["requires-python"].removeprefix(">=") + ".0"
+    """Installed packages that need a newer Python than the oldest one of constraints.txt."""
     return [
-        f"{found.metadata['Name']} {found.version}: needs Python {needed}, pyproject.toml allows {oldest}"
+        f"{found.metadata['Name']} {found.version}: needs Python {needed}, constraints.txt is for {OLDEST}"
         for found in metadata.distributions()
-        if (needed := found.metadata["Requires-Python"]) and not SpecifierSet(needed).contains(oldest)
+        if (needed := found.metadata["Requires-Python"]) and not SpecifierSet(needed).contains(OLDEST)
     ]
 
 

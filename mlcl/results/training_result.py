@@ -18,7 +18,7 @@ Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is Non
 RoleField = Annotated[
     Role,
     PlainValidator(lambda names: names if isinstance(names, Role) else Role.named(names)),
-    PlainSerializer(lambda role: [each.name.lower() for each in Role if each in role]),
+    PlainSerializer(lambda role: role.names),
 ]
 """The roles of a setting or an arm, as a list of names in JSON."""
 RunId = Annotated[str | None, Field(alias="mlflow_run_id")]

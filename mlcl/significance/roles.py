@@ -22,6 +22,11 @@ class Role(Flag):
             role |= cls[name.upper()]
         return role
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lower-case names of the roles in this union."""
+        return tuple(str(role.name).lower() for role in Role if role in self)
+
 
 def figure_name(score: str, metrics: Container[str]) -> str:
     """Returns the name of the score in a run's metrics: without the `knn` prefix if the run lacks it.

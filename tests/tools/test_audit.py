@@ -85,4 +85,4 @@ def test_a_package_that_the_oldest_python_cannot_install_is_named(audit, monkeyp
         for name, needed in needs.items()
     ]
     monkeypatch.setattr(audit.module.metadata, "distributions", lambda: installed)
-    assert audit.module.too_new() == ["patch 1: needs Python >=3.11.5, pyproject.toml allows 3.11.0"]
+    assert audit.module.too_new() == ["patch 1: needs Python >=3.11.5, constraints.txt is for 3.11.0"]

@@ -162,5 +162,4 @@ def _with_labels(confirmation: Confirmation, candidate: Candidate | None) -> Con
     """Returns the confirmation with the candidate's labels and roles; without labels for None."""
     if candidate is None:
         return replace(confirmation, labels=())
-    roles = tuple(str(role.name).lower() for role in candidate.role)
-    return replace(confirmation, labels=candidate.labels, roles=roles, trial=candidate.trial)
+    return replace(confirmation, labels=candidate.labels, roles=candidate.role.names, trial=candidate.trial)
