@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from enum import IntEnum
+from typing import Any
 
 if sys.version_info >= (3, 11):
     from contextlib import chdir
@@ -30,9 +32,38 @@ else:
             os.chdir(before)
 
 
+class SqliteCode(IntEnum):
+    """Primary error codes of SQLite."""
+
+    BUSY = 5
+    LOCKED = 6
+    READONLY = 8
+    IOERR = 10
+    FULL = 13
+    CANTOPEN = 14
+
+
+SQLITE_MESSAGES = {
+    "database is locked": SqliteCode.BUSY,
+    "database table is locked": SqliteCode.LOCKED,
+    "attempt to write a readonly database": SqliteCode.READONLY,
+    "disk I/O error": SqliteCode.IOERR,
+    "database or disk is full": SqliteCode.FULL,
+    "unable to open database file": SqliteCode.CANTOPEN,
+}
+"""SQLite's codes by its messages."""
+
+
+def sqlite_code(error: Exception) -> int:
+    """Returns SQLite's primary code of an error, 0 where there is none. Python 3.10 has the message alone."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return SQLITE_MESSAGES.get(str(error), 0) if code is None else code & 0xFF
+
+
 def add_note(error: BaseException, note: str) -> None:
     """Adds a note to an exception. Python 3.10 prints no notes, but the command line does."""
-    error.__notes__ = [*getattr(error, "__notes__", ()), note]
+    noted: Any = error
+    noted.__notes__ = [*getattr(error, "__notes__", ()), note]
 
 
-__all__ = ["StrEnum", "add_note", "chdir"]
+__all__ = ["SqliteCode", "StrEnum", "add_note", "chdir", "sqlite_code"]

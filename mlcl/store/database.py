@@ -26,6 +26,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from mlcl.backports import SqliteCode, sqlite_code
 from mlcl.errors import MachineError, UserError
 from mlcl.files import new_file
 
@@ -208,12 +209,12 @@ class Database:
             raise self._readable(error) from None
 
     def _readable(self, error: Exception) -> Exception:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        code = sqlite_code(error)
+        if code in (SqliteCode.BUSY, SqliteCode.LOCKED):
             return MachineError(f"{self.file}: other commands have kept it locked for {PATIENCE:.0f} s")
-        if code == sqlite3.SQLITE_FULL:
+        if code == SqliteCode.FULL:
             return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.file))
-        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
+        if code in (SqliteCode.CANTOPEN, SqliteCode.READONLY, SqliteCode.IOERR):
             return OSError(errno.EIO, f"{error}", str(self.file))
         return self._damaged(error)
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
+from mlcl.backports import SqliteCode, sqlite_code
 from mlcl.errors import UserError
 from mlcl.files import is_locked, locked, new_file
 from mlcl.service.doctor.checks import Finding, Scope
@@ -61,8 +62,7 @@ def _unusable(file: Path) -> str:
             connection.execute("BEGIN IMMEDIATE")  # checks the right to write without writing
             connection.rollback()
     except sqlite3.Error as error:
-        busy = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-        return "" if busy else str(error)
+        return "" if sqlite_code(error) == SqliteCode.BUSY else str(error)
     return ""
 
 
