@@ -123,7 +123,8 @@ class Database:
         return False
 
     def _left_folder(self) -> Path | None:
-        return next((path for kind in KINDS for path in (self.home / kind).glob("mlcl-*/")), None)
+        paths = (path for kind in KINDS for path in (self.home / kind).glob("mlcl-*"))
+        return next((path for path in paths if path.is_dir()), None)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:

@@ -107,7 +107,7 @@ def test_the_shell_completes_names_keys_and_metrics(lab, monkeypatch, root):
 def test_the_report_is_opened_where_there_is_one(home, monkeypatch):
     opened = []
     monkeypatch.setattr(webbrowser, "open", lambda page: opened.append(page) or True)
-    (sweep,) = (home / "sweeps").glob("*/")
+    (sweep,) = (each for each in (home / "sweeps").iterdir() if each.is_dir())
     page = home / "reports" / sweep.name / "report.html"
     page.parent.mkdir(parents=True)
     page.touch()

@@ -185,7 +185,8 @@ def hold_locks(*locks: Path) -> Iterator[bool]:
 
 def all_folders(home: Path) -> list[RunFolder]:
     """Returns the folders of all runs, sweeps and tables, including those without a record."""
-    return [RunFolder(path) for kind in KINDS for path in sorted((home / kind).glob("*/"))]
+    paths = [path for kind in KINDS for path in sorted((home / kind).glob("*"))]
+    return [RunFolder(path) for path in paths if path.is_dir()]
 
 
 def log_locks(home: Path, id: str) -> list[Path]:

@@ -176,7 +176,7 @@ def test_packages_of_extras_are_looked_at_where_they_are_installed(home, monkeyp
     assert (found.what, found.why) == ("pandas 1.5.3", "mlcl needs pandas>=2.2")
 
 
-@pytest.mark.parametrize(("name", "version"), [("ray", "2.61.1"), ("mlflow", "3.9.0"), ("mlflow", "4.0.0")])
+@pytest.mark.parametrize(("name", "version"), [("ray", "2.61.1"), ("mlflow", "3.15.2"), ("mlflow", "4.0.0")])
 def test_a_version_whose_private_parts_are_untested_is_a_note(home, monkeypatch, name, version):
     monkeypatch.setattr(servers.metadata, "requires", lambda _: [])
     monkeypatch.setattr(servers, "_installed", {name: version}.get)
