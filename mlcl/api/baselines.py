@@ -24,11 +24,12 @@ def baseline(
     """Fits baselines to data, as `mlcl baseline` does: C, threshold and k are chosen on validation.
 
     Args:
-        data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
+        data: A path, a DataFrame, a Dataset of Hugging Face, a mapping of column names to values, or a list
+            of texts, images or vectors, as for `mlcl.prepare`.
         names: Names of `mlcl baselines`. Default: all that can be fitted to the data.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: A function that is called with each line of progress; None prints nothing.
-        columns: The roles of the columns, see `mlcl.compare`.
+        columns: The roles of the columns, see `mlcl.prepare`.
 
     Returns:
         A row for each baseline, the best on validation first: its state, id and metrics. `frame.attrs` has

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, dump_job, load_job
+from mlcl.config import JobConfig, dump_job, load_job, read_job
 from mlcl.errors import UserError
 
 JobSource = str | Path | Mapping[str, Any] | JobConfig
@@ -34,6 +34,30 @@ def home_of(home: str | Path | None) -> Path:
     if found.is_file():
         raise UserError("is a file", key="home", found=found, allowed="a folder, which need not be there")
     return found
+
+
+def with_encoder(
+    encoder: Any,
+    tokenizer: Any,
+    source: JobSource,
+    overrides: Overrides,
+    home: Path,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Returns the overrides with a caller's module as the encoder, built once as the job would.
+
+    `say` gets lines on its limitations. Raises UserError for a module that cannot be the encoder.
+    """
+    from mlcl.api.caller_encoder import caller_encoder_of
+
+    given, its = dict(overrides or {}), caller_encoder_of(encoder, tokenizer, home)
+    if its is None:
+        return given
+    written = read_job(dump_job(source) if isinstance(source, JobConfig) else source).with_overrides(given)
+    ours = its.overrides(written.with_plugins(written.tree))
+    changed = {"encoder": ours["encoder"], **given, "plugins": ours["plugins"]}
+    its.check(job_of(source, changed), say)
+    return changed
 
 
 def job_of(source: JobSource, overrides: Overrides = None) -> JobConfig:

@@ -6,17 +6,18 @@ The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl r
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mlcl.api.common import Say, home_of, print_line
+from mlcl.api.common import Say, home_of, print_line, silent
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from mlcl.api.answer import Answer
+    from mlcl.service.starter.first_job import FirstJob
     from mlcl.service.starter.user_data import UserData
 
 FOLDER = "comparisons"
@@ -34,9 +35,13 @@ def prepare(data: Any, *, home: str | Path | None = None, **columns: Any) -> Pat
     """Prepares a data set, and returns its folder, the `data.path` of a job.
 
     Args:
-        data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
+        data: A path, a DataFrame, a Dataset of Hugging Face, a mapping of column names to values, or a list
+            of texts, images of Pillow or vectors, whose `labels` are values. A column may have images, too.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
-        columns: The roles of the columns, see `compare`.
+        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or several), `kind`
+            (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; others are recognised.
+            For a list, `labels` has a value (a label, a set of labels, a row of 0 and 1) for each entry, or
+            is a mapping or frame of such columns; `id`, `split` and `group` may have values, too.
 
     Raises:
         UserError: The data cannot be read, or the role of a column is ambiguous.
@@ -53,6 +58,8 @@ def compare(
     name: str | None = None,
     baselines: bool = True,
     overrides: Mapping[str, Any] | None = None,
+    encoder: Any = None,
+    tokenizer: Any = None,
     home: str | Path | None = None,
     progress: Say = print_line,
     **columns: Any,
@@ -66,17 +73,20 @@ def compare(
     A call with the same data, trials and seeds continues a comparison that was stopped.
 
     Args:
-        data: A path, a DataFrame, a Dataset of Hugging Face, or a mapping of column names to values.
+        data: A path, a frame, a mapping of columns, or a list of contents, as for `mlcl.prepare`.
         losses: A contrastive loss or several, see `mlcl losses`; `asl` replaces the classifier's loss.
         trials: Search trials of each loss, 3 or more.
         seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
+        encoder: A `torch.nn.Module` whose `forward(pixels)` or `forward(input_ids, attention_mask)` returns
+            embeddings (B, D), from whose weights all trainings start; or a class, or a `functools.partial` of
+            one, which each training calls with its own seed. Default: by the data.
+        tokenizer: A fast one of Hugging Face, or a `tokenizers.Tokenizer`. Default: the words of training.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
-        columns: The roles of the columns: `text` or `image` (a column), `labels` (one or several), `kind`
-            (`single`, `multi_label`, `path`), `id`, `split`, `group`, `separator`; others are recognised.
+        columns: The roles of the columns, see `prepare`.
 
     Raises:
         UserError: The data, a loss or a column cannot be used. It is raised before anything is trained.
@@ -93,22 +103,41 @@ def compare(
 
     folder = home_of(home)
     its = user_data(data, columns, folder)
-    description = its.description()
-    prepared = columns.get("labels") if not its.options else None
-    made = its.first_job(prepared if isinstance(prepared, str) else None, description)
-    title = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
-    job = {**made.job, "experiment": title}
-    file = folder / FOLDER / f"{title}.yaml"
-    named = [losses] if isinstance(losses, str) else losses
-    table = comparison_table(title, job, made.space, named, its, trials, seeds, baselines=baselines)
-    _write(file, job, table)
+    made = _first_job(
+        its, columns.get("labels"), (encoder, tokenizer), overrides or {}, folder, progress or silent
+    )
+    made.job["experiment"] = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
+    table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
+    file = _written(folder, made.job, table)
     plan = TablePlan(load_table(file), file, overrides=overrides or {})
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
+def _first_job(
+    data: UserData,
+    labels: Any,
+    module: tuple[Any, Any],
+    overrides: Mapping[str, Any],
+    home: Path,
+    say: Callable[[str], None],
+) -> FirstJob:
+    """The first job on the data, with a caller's module and its tokenizer where they are given."""
+    from mlcl.api.caller_encoder import caller_encoder_of
+    from mlcl.config import load_job
+
+    its = caller_encoder_of(*module, home)
+    section = None if its is None else its.section
+    space = labels if isinstance(labels, str) and not data.options else None  # that of a prepared data set
+    made = data.first_job(space, data.description(), section)
+    if its is not None:
+        made.job["plugins"] = [dict(its.plugin)]
+        its.check(load_job(made.job, overrides), say)
+    return made
+
+
 def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
     """Prepares data, and returns them with the roles of their columns. Raises UserError for unusable data."""
-    from mlcl.api.user_frames import data_paths
+    from mlcl.api.user_frames import data_paths, in_columns
     from mlcl.service.starter.table_options import UserOptions
     from mlcl.service.starter.user_data import prepare_user_data
 
@@ -116,18 +145,18 @@ def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
     for key in columns:
         if key not in known:
             raise UserError(f"no such option{did_you_mean(key, known)}", key=key, allowed=sorted(known))
-    lists = {key: columns[key] for key in ("text", "labels", "classes") if key in columns}
-    tuples = {key: (value,) if isinstance(value, str) else tuple(value) for key, value in lists.items()}
-    given = UserOptions(**{**columns, **tuples})
+    data, options = in_columns(data, columns)
+    lists = {key: options[key] for key in ("text", "labels", "classes") if key in options}
+    options |= {key: (value,) if isinstance(value, str) else tuple(value) for key, value in lists.items()}
+    given = UserOptions(**options)
     paths = [path.absolute() for path in data_paths(data, home)]
     return prepare_user_data(paths, home, given)
 
 
 def comparison_table(
-    title: str,
     job: Mapping[str, Any],
     space: Mapping[str, Any],
-    losses: Sequence[str],
+    losses: str | Sequence[str],
     data: UserData,
     trials: int,
     seeds: int,
@@ -138,7 +167,7 @@ def comparison_table(
     from mlcl.config import load_job
     from mlcl.training.baselines.jobs import fitting_baselines
 
-    control = str(job["objective"]["classifier"]["loss"])
+    title, control = str(job["experiment"]), str(job["objective"]["classifier"]["loss"])
     if trials < SEARCHES or seeds < SEARCHES:
         problem, allowed = "each search needs one at least", f"{SEARCHES} or more of both"
         raise UserError(problem, key="trials, seeds", found=[trials, seeds], allowed=allowed)
@@ -150,12 +179,13 @@ def comparison_table(
     tune = alone | {"control": control, "hold": [key for key in HOLD if key in drawn]}
     tune["start"] = [key for key in drawn if key not in HOLD]
     rows: dict[str, Any] = {control: {"set": {"objective.heads": {}, "train.views": 2}, "tune": alone}}
-    for loss in dict.fromkeys(losses):
+    named = [losses] if isinstance(losses, str) else list(losses)
+    for loss in dict.fromkeys(named):
         if loss != control:
             rows[loss] = _row(loss, job, data, space, tune)
     if len(rows) < 2:
         problem = f"nothing to compare with {control}"
-        raise UserError(problem, key="losses", found=list(losses), allowed="see `mlcl losses`")
+        raise UserError(problem, key="losses", found=named, allowed="see `mlcl losses`")
     names, _ = fitting_baselines(load_job(job), data.info) if baselines else ([], {})
     metrics = _metrics(several=control == "bce")
     fitted = {figure: its.replace("knn/", "") for figure, its in metrics.items()}
@@ -225,10 +255,12 @@ def _metrics(*, several: bool) -> dict[str, str]:
     }
 
 
-def _write(file: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> None:
-    """Writes the table and its job."""
+def _written(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> Path:
+    """Writes the table and its job, and returns the file of the table."""
     from mlcl.files import replace_text
 
+    file = home / FOLDER / f"{job['experiment']}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    for target, tree in ((file.with_name(f"{file.stem}-job.yaml"), job), (file, table)):
+    for target, tree in ((file.with_name(str(table["job"])), job), (file, table)):
         replace_text(target, yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, width=110))
+    return file

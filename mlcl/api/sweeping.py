@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import yaml
 from typing_extensions import Unpack
 
-from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line
+from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent, with_encoder
 from mlcl.config import JobConfig, load_job, load_space
 from mlcl.config.packaged import find_file
 from mlcl.config.section import LONGEST_NAME
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mlcl.api.answer import Answer
     from mlcl.service.search.sweep_plan import SweepPlan
 
-SHARED = ("train.", "data.", "encoder.", "evaluation.")
+SHARED = ("train.", "data.", "encoder", "evaluation.", "plugins")
 """Overrides of these keys hold for control and baselines, too: all share epochs, batch size and data."""
 
 
@@ -40,6 +40,8 @@ class SweepOptions(TypedDict, total=False):
         gpus: The number of GPUs of each training, which may be a fraction; default: 1 if there are GPUs.
         parallel: The number of trainings that run at once; default: as many as fit.
         budget: The time after which the sweep stops: `2h`, `30cpu-h` or `8gpu-h`.
+        encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
+        tokenizer: The tokenizer of a module that reads texts; see `mlcl.compare`.
     """
 
     control: JobSource | Literal[False] | None
@@ -52,6 +54,8 @@ class SweepOptions(TypedDict, total=False):
     gpus: float | None
     parallel: int | None
     budget: str | None
+    encoder: Any
+    tokenizer: Any
 
 
 def sweep(
@@ -103,7 +107,9 @@ def sweep(
     folder = home_of(home)
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     named = name or _default_name(job, space)
-    plan = _plan(job_of(job, overrides), space, overrides or {}, named, folder, options, numbers)
+    module = options.get("encoder"), options.get("tokenizer")
+    overrides = with_encoder(*module, job, overrides, folder, progress or silent)
+    plan = _plan(job_of(job, overrides), space, overrides, named, folder, options, numbers)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
 

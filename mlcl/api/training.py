@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent
+from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent, with_encoder
 
 if TYPE_CHECKING:
     from mlcl.service.run_job import RunReport
@@ -20,6 +20,8 @@ def run(
     cpus: float = 1,
     gpus: float | None = None,
     progress: Say = print_line,
+    encoder: Any = None,
+    tokenizer: Any = None,
 ) -> RunReport:
     """Runs one experiment, as `mlcl run` does: trains, evaluates, logs to MLflow.
 
@@ -34,6 +36,8 @@ def run(
         cpus: The number of CPUs of each worker, if Ray places the training.
         gpus: The number of GPUs of each worker, if Ray places the training; default: 1 if there are GPUs.
         progress: A function that is called with each line of progress; None prints nothing.
+        encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
+        tokenizer: The tokenizer of a module that reads texts; see `mlcl.compare`.
 
     Returns:
         The run's id, state, folder, and final metrics by name.
@@ -48,9 +52,10 @@ def run(
     from mlcl.service.run_job import run_job
 
     say = progress or silent
+    folder = home_of(home)
     return run_job(
-        job_of(job, overrides),
-        home=home_of(home),
+        job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say)),
+        home=folder,
         listener=TrainingLines(say),
         fresh=fresh,
         announce=say,

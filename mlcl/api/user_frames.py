@@ -1,9 +1,9 @@
-"""Writes tables in memory to files of a home: pandas frames, Hugging Face data sets, mappings of columns."""
+"""Writes tables in memory to files of a home: frames, Hugging Face data sets, columns, lists of contents."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +16,85 @@ FRAMES = "frames"
 """The folder of tables from memory, under the home."""
 SPLIT = "split"
 """The column with the split of each row, for a mapping of splits to data sets."""
-ALLOWED = "a path, a DataFrame, a Dataset, or a mapping of column names to values"
+LABEL = "label"
+"""The column of the labels of a list of contents."""
+OF_ROWS = (SPLIT, "group", "id")
+"""Options that may be values in place of a column's name, beside a list of contents."""
+ALLOWED = (
+    "a path, a DataFrame, a Dataset, a mapping of column names to values, or a list of texts, images or "
+    "vectors with labels=VALUES"
+)
+
+
+def in_columns(data: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Returns a list of texts, images or vectors as a mapping of columns, and what these columns are.
+
+    Args:
+        data: Data of a user. All but a list of contents are returned as they are.
+        columns: What the columns are. Beside a list of contents, `labels` has values, one for each row, or is
+            a mapping or frame of columns of values; `split`, `group` and `id` may have values, too.
+
+    Raises:
+        UserError: For a list of contents without values of labels.
+    """
+    kind = _contents(data)
+    if kind is None:
+        return data, dict(columns)
+    labels = columns.get("labels")
+    if labels is None or isinstance(labels, str):
+        problem = f"a list of {kind}s needs the values of its labels"
+        allowed = f"{len(data)} values, or a mapping of column names to {len(data)} values each"
+        raise UserError(problem, key="labels", found=labels or "none", allowed=allowed)
+    several = isinstance(labels, Mapping) or hasattr(labels, "columns")
+    spaces = {str(name): its for name, its in labels.items()} if several else {LABEL: labels}
+    rows = {key: columns[key] for key in OF_ROWS if not isinstance(columns.get(key), str | None)}
+    if taken := sorted(spaces.keys() & {kind, *rows}):
+        raise UserError("another column has this name", key="labels", found=taken)
+    names = {**dict.fromkeys(rows), "labels": list(spaces)} | {key: key for key in rows}
+    named = {} if kind == "vector" else {kind: kind}
+    return {kind: data, **spaces, **rows}, {**columns, **names, **named}
+
+
+def _contents(data: Any) -> str | None:
+    """Tells whether data is a list of texts, images or vectors: what one is, else None."""
+    if isinstance(data, (str, Mapping)) or not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        return None
+    if hasattr(data, "columns") or hasattr(data, "to_pandas") or not len(data):
+        return None
+    first = next((each for each in data if each is not None), None)
+    if _is_image(first):
+        return "image"
+    if isinstance(first, str):
+        return None if _exists(first) or _is_table(first) else "text"
+    numbers = isinstance(first, (list, tuple)) and all(isinstance(each, (int, float)) for each in first)
+    return "vector" if numbers or getattr(first, "ndim", 0) == 1 else None
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a text that is too long for a name
+        return False
+
+
+def _is_table(name: str) -> bool:
+    from mlcl.service.starter.table_options import SOURCES
+
+    return Path(name).suffix.lower() in SOURCES
+
+
+def _is_image(value: Any) -> bool:
+    from PIL import Image
+
+    return isinstance(value, Image.Image)
 
 
 def data_paths(data: Any, home: Path) -> list[Path]:
     """Returns the files or the folder of a user's data.
 
     Args:
-        data: A path or several; a pandas DataFrame; a Dataset or DatasetDict of Hugging Face; or a mapping of
-            column names to values.
+        data: A path or several; a pandas DataFrame; a Dataset or DatasetDict of Hugging Face; a mapping of
+            column names to values; or a list of mappings, one a row. Images may be those of Pillow.
         home: The folder of results. A table from memory is written to it, under a name by its content, so
             that equal tables give the same runs.
 
@@ -48,11 +118,30 @@ def _frame(data: Any) -> pd.DataFrame:
     if isinstance(data, Mapping):
         if data and all(hasattr(each, "to_pandas") for each in data.values()):
             return pd.concat([_frame(its).assign(**{SPLIT: name}) for name, its in data.items()])
-        try:
-            return pd.DataFrame({name: list(values) for name, values in data.items()})
-        except ValueError as error:
-            raise UserError("columns of different lengths", key="data", found=error) from None
+        return pd.DataFrame(_columns(data))
+    if isinstance(data, (list, tuple)) and all(isinstance(each, Mapping) for each in data):
+        return pd.DataFrame(list(data))
     raise UserError("no data", key="data", found=type(data).__name__, allowed=ALLOWED)
+
+
+def _columns(data: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values of each column as a list. Raises UserError for columns of different lengths."""
+    found: dict[str, list[Any]] = {}
+    for name, values in data.items():
+        if isinstance(values, str) or not hasattr(values, "__iter__"):
+            problem, allowed = "no values of a column", "a list, array or tensor with a value for each row"
+            raise UserError(problem, key=f"data.{name}", found=repr(values)[:60], allowed=allowed)
+        found[name] = list(values.numpy(force=True) if _is_tensor(values) else values)
+    lengths = {name: len(values) for name, values in found.items()}
+    if len({*lengths.values()}) > 1:
+        raise UserError("columns of different lengths", key="data", found=lengths)
+    return found
+
+
+def _is_tensor(values: Any) -> bool:
+    import torch
+
+    return isinstance(values, torch.Tensor)
 
 
 def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
@@ -65,10 +154,42 @@ def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def _plain(value: Any) -> Any:
-    """Converts a cell to a value that Parquet can hold: a set or a tuple becomes a list."""
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with cells as Parquet has them; images become PNG. Raises UserError for a broken image."""
+    from mlcl.data.images import encode_images
+
+    found = frame.reset_index(drop=True).map(_plain_cell)
+    for at, column in enumerate(found.columns):
+        cells = found.iloc[:, at].tolist()
+        places = [row for row, value in enumerate(cells) if _is_image(value)]
+
+        def refuse(
+            image: int, problem: str, places: Sequence[int] = places, key: str = str(column)
+        ) -> UserError:
+            return UserError(f"no image that can be read at row {places[image]}", key=key, found=problem)
+
+        if places:
+            other = [row for row, value in enumerate(cells) if isinstance(value, (str, list))]
+            if other:
+                problem = f"no image at row {other[0]}, beside images of Pillow"
+                raise UserError(problem, key=str(column), found=repr(cells[other[0]])[:60])
+            encoded = dict(zip(places, encode_images([cells[row] for row in places], refuse), strict=True))
+            found.isetitem(at, [encoded.get(row, value) for row, value in enumerate(cells)])
+    return found
+
+
+def _plain_cell(value: Any) -> Any:
+    """A cell: a set or tuple as a list, the path of an image in full, since the table lies elsewhere."""
+    from mlcl.data.tables.roles import IMAGE
+
     if isinstance(value, (set, frozenset)):
         return sorted(value)
+    if isinstance(value, str):
+        return str(Path(value).absolute()) if IMAGE.search(value[-6:]) and _exists(value) else value
+    if isinstance(value, Path):
+        return str(value.absolute())
+    if _is_tensor(value):
+        return value.tolist()
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -81,7 +202,7 @@ def _written(frame: pd.DataFrame, home: Path) -> Path:
     if frame.empty:
         raise UserError("no rows", key="data", allowed=ALLOWED)
     try:
-        content = frame.reset_index(drop=True).map(_plain).to_parquet(index=False)
+        content = _plain(frame).to_parquet(index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
         raise UserError("cannot be a Parquet table", key="data", found=error) from None
     file = home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet"

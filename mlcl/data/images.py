@@ -105,9 +105,9 @@ def decode_split(split: Split, size: int) -> Iterator[Pixels]:
 
 
 def decode_images(
-    images: Sequence[str | bytes | Path], size: int, refuse: Callable[[int, str], UserError]
+    images: Sequence[str | bytes | Path | Image.Image], size: int, refuse: Callable[[int, str], UserError]
 ) -> Iterator[Pixels]:
-    """Yields every image, given as encoded bytes or a path, in order, as (3, size, size) uint8.
+    """Yields every image (encoded bytes, a path, or Pillow's), in order, as (3, size, size) uint8.
 
     `refuse` creates the error that is raised for an image that cannot be decoded, from its row and the
     reason.
@@ -129,12 +129,12 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
             yield from pool.map(function, images[first : first + DECODED_AT_ONCE])
 
 
-def decode(data: bytes, size: int) -> Pixels:
+def decode(data: bytes | Image.Image, size: int) -> Pixels:
     """Decodes an image to (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
 
     Raises ValueError for the images that `load_upright` refuses.
     """
-    image = load_upright(data, size)
+    image = load_upright(data, size) if isinstance(data, bytes) else _upright(data)
     if image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     # Contiguous: a convolution of another memory order differs in its last bits.
@@ -150,22 +150,47 @@ def load_upright(data: bytes, side: int | None = None) -> Image.Image:
     """
     try:
         with Image.open(io.BytesIO(data)) as image:
-            if image.width * image.height > MAX_PIXELS:
-                raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
-            if image.mode.startswith(WIDE):
-                raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
-            if side is not None:
-                image.draft("RGB", (2 * side, 2 * side))
-            return ImageOps.exif_transpose(image).convert("RGB")
+            return _upright(image, side)
     except UnidentifiedImageError:
         raise ValueError("no form of image that Pillow knows") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         raise ValueError(str(error)) from None
 
 
-def _try_decode(image: str | bytes | Path, size: int) -> Pixels | str:
+def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
+    if image.width * image.height > MAX_PIXELS:
+        raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS}")
+    if image.mode.startswith(WIDE):
+        raise ValueError(f"mode {image.mode}: more than 8 bits a channel")
+    if side is not None:
+        image.draft("RGB", (2 * side, 2 * side))
+    return ImageOps.exif_transpose(image).convert("RGB")
+
+
+def encode_images(images: Sequence[Image.Image], refuse: Callable[[int, str], UserError]) -> Iterator[bytes]:
+    """Yields every image of Pillow as PNG, upright and in RGB; equal pixels give equal bytes.
+
+    `refuse` creates the error that is raised for an image that cannot be read, as for `decode_images`.
+    """
+    for row, result in enumerate(in_threads(_try_encode, images)):
+        if isinstance(result, str):
+            raise refuse(row, result)
+        yield result
+
+
+def _try_encode(image: Image.Image) -> bytes | str:
     try:
-        return decode(image if isinstance(image, bytes) else Path(image).read_bytes(), size)
+        upright, file = _upright(image), io.BytesIO()
+        upright.info.clear()
+        upright.save(file, "png", compress_level=1)
+        return file.getvalue()
+    except Exception as error:  # as in `_try_decode`
+        return f"{type(error).__name__}: {error}"
+
+
+def _try_decode(image: str | bytes | Path | Image.Image, size: int) -> Pixels | str:
+    try:
+        return decode(Path(image).read_bytes() if isinstance(image, (str, Path)) else image, size)
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
         return f"{type(error).__name__}: {error}"
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,6 +76,11 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
         raise UserError("no tokenizer there", key="encoder.model", found=error) from None
     if not getattr(loaded, "is_fast", False):
         raise UserError("this tokenizer has no fast form", key="encoder.model", found=name_or_folder)
+    return padded_tokenizer(loaded)
+
+
+def padded_tokenizer(loaded: Any) -> Tokenizer:
+    """Returns the tokenizer in a fast one of Hugging Face, with its padding id."""
     tokenizer: Tokenizer = loaded.backend_tokenizer
     # Decoders such as Llama have no padding token; the mask hides whichever id stands there.
     known = (loaded.pad_token_id, loaded.eos_token_id, 0)

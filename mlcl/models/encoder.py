@@ -17,9 +17,9 @@ from mlcl.models.pretrained import PretrainedKeys, build_network
 
 SIZES = {"text": "max_length", "image": "image_size"}
 """The key of the input's size, keyed by modality: the tokens read of a text, or an image's side in pixels."""
-TOKENIZERS = {"words": "vocabulary", "pretrained": "model"}
+TOKENIZERS = {"words": "vocabulary", "pretrained": "model", "file": "tokenizer"}
 """The key in a job that a tokenizer is built from, keyed by the kind of tokenizer: the number of words that
-it keeps, or the model that it belongs to."""
+it keeps, the model that it belongs to, or its tokenizer.json."""
 Reads = Literal["text", "image", "vectors"]
 """The modality of a data set that an encoder reads."""
 GIVEN = {
@@ -67,7 +67,8 @@ class Encoder:
         modality: `text` or `image`; None with `frozen`.
         frozen: Returns the frozen inputs that a section names, keyed by name. Such an encoder has no
             modality, no tokenizer and no key of SIZES.
-        tokenizer: `words` for a vocabulary of the training texts, `pretrained` for the model's own.
+        tokenizer: `words` for a vocabulary of the training texts, `pretrained` for the model's own,
+            `file` for a given one.
         label_wise: Whether the module's own logits replace a classifier; otherwise they are added to the
             classifier's logits.
         files: Keys of the section whose values name a file. The file must exist before anything starts; for
@@ -97,7 +98,7 @@ class Encoder:
     build: Callable[..., nn.Module]
     modality: Literal["text", "image"] | None = None
     frozen: Callable[[EncoderConfig], Mapping[InputName, FeatureInput]] | None = None
-    tokenizer: Literal["words", "pretrained"] | None = None
+    tokenizer: Literal["words", "pretrained", "file"] | None = None
     label_wise: bool = False
     files: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+from PIL import Image
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
@@ -19,8 +20,8 @@ from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 
-Content = str | bytes | Path | Sequence[float]
-"""The content of a row: a text, an image as encoded bytes or as the path of a file, or a vector."""
+Content = str | bytes | Path | Image.Image | Sequence[float]
+"""The content of a row: a text, a vector, or an image: encoded bytes, the path of a file, or of Pillow."""
 
 
 @dataclass(frozen=True)
@@ -81,5 +82,5 @@ def decode_contents(images: Sequence[Content], places: Sequence[str], size: int)
     def refuse(row: int, found: str) -> UserError:
         return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
 
-    pixels = list(decode_images(cast("Sequence[str | bytes | Path]", images), size, refuse))
+    pixels = list(decode_images(cast("Sequence[str | bytes | Path | Image.Image]", images), size, refuse))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)

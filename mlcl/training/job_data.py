@@ -196,7 +196,10 @@ def _tokenizer(job: JobConfig, train: Split) -> Tokenizer | None:
     if encoder.tokenizer == "words":
         # The vocabulary is learnt, too, so it comes from the training rows alone.
         return load_tokenizer(train_word_tokenizer(train.texts(), origin).to_str())
-    tokenizer = hugging_face_tokenizer(str(model_folder(origin)))
+    if encoder.tokenizer == "file":
+        tokenizer = load_tokenizer(Path(origin).read_text(encoding="utf-8"))
+    else:
+        tokenizer = hugging_face_tokenizer(str(model_folder(origin)))
     _check_room(tokenizer, encoder.size(section))
     return tokenizer
 

@@ -9,6 +9,7 @@ from builders import job_tree, text_dataset
 from commands import mlcl as command
 from reproduced import Tables
 from sweeps import World
+from torch import nn
 
 import mlcl
 from mlcl.config import job_hash, load_job
@@ -145,6 +146,30 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     assert epochs <= {e.job["train"]["epochs"] for e in entries if e.scope.startswith("cross-entropy")}
 
 
+class Bag(nn.Module):
+    def __init__(self, vocabulary_size):
+        super().__init__()
+        self.table = nn.Embedding(vocabulary_size, 4)
+
+    def forward(self, input_ids, attention_mask):
+        return (self.table(input_ids) * attention_mask[..., None]).sum(1)
+
+
+def test_a_comparison_with_a_module_of_the_callers(tables, monkeypatch):
+    monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
+    answer = compared(tables, losses=["supcon"], encoder=Bag)
+    assert answer.state == "COMPLETE"
+    (file,) = tables.home.glob("encoders/Bag_*.py")
+    jobs = [entry.job for entry in Ledger(answer.result.folder).entries.values()]
+    assert {job["encoder"]["name"] for job in jobs} == {file.stem}
+    assert {job["plugins"][0]["source"] for job in jobs} == {file.read_text()}
+    trained = len(tables.formula.trained)
+    assert compared(tables, losses=["supcon"], encoder=Bag).result.id == answer.result.id
+    assert len(tables.formula.trained) == trained
+    with pytest.raises(UserError, match="needs its tokenizer"):
+        compared(tables, encoder=Bag(9))
+
+
 @pytest.mark.parametrize(
     ("how", "problem"),
     [
@@ -179,7 +204,7 @@ def test_losses_have_the_heads_that_they_read(tmp_path):
     data = user_data(many, {"text": "text", "labels": ("area", "topic")}, tmp_path)
     made = data.first_job(None, data.description())
     losses = ["supcon", "himulcon", "knn", "simclr"]
-    table = comparison_table("t", made.job, made.space, losses, data, 6, 3, baselines=True)
+    table = comparison_table(made.job, made.space, losses, data, 6, 3, baselines=True)
     heads = {row: its["set"].get("objective.heads") for row, its in table["rows"].items()}
     assert heads["cross_entropy"] == {}
     assert {head: its["labels"] for head, its in heads["supcon"].items()} == {

@@ -1,11 +1,18 @@
 """Tables in memory become files of the home, by their content."""
 
+import io
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
+from PIL import Image
 
-from mlcl.api.user_frames import data_paths
+import mlcl
+from mlcl.api.user_frames import data_paths, in_columns
+from mlcl.data import Dataset
+from mlcl.data.images import decode
 from mlcl.errors import UserError
 
 COLUMNS = {"text": ["one", "two", "three"], "topics": [["a"], ["a", "b"], []]}
@@ -50,6 +57,115 @@ def test_classes_of_a_hugging_face_data_set_are_named_and_its_splits_are_a_colum
 def test_paths_stay(tmp_path):
     assert data_paths("a.csv", tmp_path) == data_paths([tmp_path.__class__("a.csv")], tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+TOPICS = ["red", "green", "blue"]
+
+
+def picture(row, mode="RGB", size=(10, 8)):
+    pixels = np.full((*reversed(size), 3), row, dtype=np.uint8)
+    pixels[..., row % 3] += 150
+    return Image.fromarray(pixels).convert(mode)
+
+
+PICTURES = [picture(row) for row in range(30)]
+ROWS = [TOPICS[row % 3] for row in range(30)]
+
+
+def prepared(tmp_path, data, **columns):
+    dataset = Dataset.open(mlcl.prepare(data, home=tmp_path, **columns))
+    kinds = {name: its.kind for name, its in dataset.info.label_spaces.items()}
+    return dataset, kinds
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"image": PICTURES, "label": ROWS},
+        pd.DataFrame({"image": PICTURES, "label": ROWS}),
+        [{"image": image, "label": label} for image, label in zip(PICTURES, ROWS, strict=True)],
+    ],
+)
+def test_images_of_pillow_are_a_column(tmp_path, data):
+    dataset, kinds = prepared(tmp_path, data)
+    assert (dataset.info.modality, kinds) == ("image", {"label": "single"})
+    train = dataset.split("train")
+    for row, its in zip(train.ids, train.images(), strict=True):
+        assert np.array_equal(decode(its, 8), decode(PICTURES[int(row)], 8))
+
+
+@pytest.mark.parametrize(
+    "contents", [PICTURES, [f"a text {row} of {topic}" for row, topic in enumerate(ROWS)]]
+)
+def test_a_list_has_the_values_of_its_labels_beside_it(tmp_path, contents):
+    hot = np.eye(3, dtype=int)[[row % 3 for row in range(30)]]
+    hot[::2, 0] = 1
+    levels = {"area": ["warm" if its == "red" else "cold" for its in ROWS], "topic": ROWS}
+    for labels, expected in (
+        (ROWS, {"label": "single"}),
+        ([{its, "red"} for its in ROWS], {"label": "multi_label"}),
+        (torch.tensor(hot), {"label": "multi_label"}),
+        (pd.DataFrame(levels), {"area": "single", "topic": "single", "path": "hierarchy"}),
+        (levels, {"area": "single", "topic": "single", "path": "hierarchy"}),
+    ):
+        assert prepared(tmp_path, contents, labels=labels)[1] == expected
+    split = ["train"] * 20 + ["val"] * 5 + ["test"] * 5
+    dataset, _ = prepared(tmp_path, contents, labels=ROWS, split=split)
+    assert dataset.info.rows == {"train": 20, "validation": 5, "test": 5}
+
+
+def test_images_of_every_size_and_mode_are_upright_rgb_in_one_file_by_their_pixels(tmp_path):
+    modes = ["RGB", "L", "RGBA", "P", "CMYK", "1", "LA"]
+    images = [picture(row, mode, (5 + row, 9)) for row, mode in enumerate(modes)]
+    images[0].getexif()[0x0112] = 6  # a camera on its side
+    data = {"image": [*images, None], "label": [*"abcdefg", "h"]}
+    file, frame = read(data, tmp_path)
+    assert frame["image"].isna().sum() == 1
+    for image, its in zip(images, frame["image"], strict=False):
+        assert np.array_equal(decode(its, 8), decode(image, 8))
+    assert Image.open(io.BytesIO(frame["image"][0])).size == (9, 5)
+    again = {**data, "image": [images[0], *(image.copy() for image in images[1:]), None]}
+    assert read(again, tmp_path)[0] == file
+
+
+def test_a_path_of_an_image_is_from_the_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    PICTURES[0].save("a.png")
+    _, frame = read({"image": ["a.png", tmp_path / "b.png", "no.png"], "label": ["x", "y", "z"]}, tmp_path)
+    assert frame["image"].tolist() == [str(tmp_path / "a.png"), str(tmp_path / "b.png"), "no.png"]
+
+
+@pytest.mark.parametrize(
+    ("data", "columns", "problem"),
+    [
+        (PICTURES, {}, "key labels: a list of images needs the values of its labels; found: none"),
+        (PICTURES, {"labels": "topic"}, "a list of images needs .*; found: topic; allowed: 30 values"),
+        (["a text"], {}, "a list of texts needs the values"),
+        (PICTURES, {"labels": ROWS[:9]}, "different lengths; found: {'image': 30, 'label': 9}"),
+        (PICTURES, {"labels": {"image": ROWS}}, "another column has this name; found: image"),
+        (
+            [*PICTURES, "x"],
+            {"labels": [*ROWS, "red"]},
+            "key image: no image at row 30, beside .*; found: 'x'",
+        ),
+        (
+            [PICTURES[0], Image.new("F", (4, 4))],
+            {"labels": ["a", "b"]},
+            "at row 1; found: ValueError: mode F",
+        ),
+        ([], {"labels": []}, "no rows"),
+        ({"image": PICTURES, "label": "red"}, {}, "key data.label: no values of a column; found: 'red'"),
+    ],
+)
+def test_lists_that_cannot_be_read_are_refused(tmp_path, data, columns, problem):
+    with pytest.raises(UserError, match=problem):
+        mlcl.prepare(data, home=tmp_path, **columns)
+    assert not list(tmp_path.glob("data/*"))
+
+
+def test_a_list_of_files_stays_one(tmp_path):
+    for files in (["a.csv", "b.csv"], [str(tmp_path)]):
+        assert in_columns(files, {"labels": ["x", "y"]}) == (files, {"labels": ["x", "y"]})
 
 
 @pytest.mark.parametrize(

@@ -33,12 +33,18 @@ class FirstJob:
 
 
 def first_job(
-    info: DatasetInfo, description: Description, labels: str | None, data: dict[str, Any], *, gpu: bool
+    info: DatasetInfo,
+    description: Description,
+    labels: str | None,
+    data: dict[str, Any],
+    *,
+    gpu: bool,
+    encoder: Mapping[str, Any] | None = None,
 ) -> FirstJob:
     """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
 
-    `data` becomes the section `data` of the job. Raises UserError for too few rows, and for an unknown label
-    space.
+    `data` becomes the section `data` of the job, and `encoder`, if it is given, its section `encoder`. Raises
+    UserError for too few rows, and for an unknown label space.
     """
     for split, least in FEWEST.items():
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]
@@ -49,17 +55,17 @@ def first_job(
         found = info.space(target).classes
         raise UserError("one class alone: nothing to learn", key="labels", found=found, allowed="2 or more")
     several, train = info.space(target).kind == "multi_label", info.rows["train"]
-    encoder, rule = _encoder(info, description, gpu=gpu)
+    chosen, rule = _encoder(info, description, encoder, gpu=gpu)
     heads = _heads(info, target)
     loss = {"loss": "bce", "reduction": "sum_labels"} if several else {"loss": "cross_entropy"}
-    small = encoder["name"] == "features"
+    small = chosen["name"] == "features"
     batch = max(8, min(256, 2 ** ((train // 8).bit_length() - 1)))
     metric = "val/micro_f1" if several else "val/accuracy"
     neighbours = [k for k in (3, 5, 10, 20, 50) if k < train]
     job: dict[str, Any] = {
         "experiment": re.sub(r"[^A-Za-z0-9.-]+", "_", info.name).strip("._-") or "first",
         "data": data,
-        "encoder": encoder,
+        "encoder": chosen,
         "objective": {"heads": heads, "classifier": {"loss": "", "labels": target, "weight": 1.0, **loss}},
         "train": {
             "epochs": 30,
@@ -111,13 +117,18 @@ def _target(info: DatasetInfo, description: Description, labels: str | None) -> 
     return (most or tree.levels[-1:])[-1]
 
 
-def _encoder(info: DatasetInfo, description: Description, *, gpu: bool) -> tuple[dict[str, Any], str]:
+def _encoder(
+    info: DatasetInfo, description: Description, given: Mapping[str, Any] | None, *, gpu: bool
+) -> tuple[dict[str, Any], str]:
     """Returns the section `encoder`, and a line with the rule by which it was chosen."""
+    if given is not None:
+        sides = {"image_size": _image_size(description)} if info.modality == "image" else {}
+        return sides | dict(given), "as given"
     rows, content = sum(info.rows.values()), description.content
     if info.modality == "vectors":
         return {"name": "features", "inputs": ["column"]}, "a small network on the given vectors"
     if info.modality == "image":
-        size = 64 if content["width_q50"] > 48 else 32
+        size = _image_size(description)
         name, what = ("resnet18", "resnet18") if gpu else ("cnn_image", "a few convolutions")
         why = "on the GPU" if gpu else "as no GPU is here"
         return {"name": name, "image_size": size}, f"{what} at {size} pixels, {why}"
@@ -132,6 +143,10 @@ def _encoder(info: DatasetInfo, description: Description, *, gpu: bool) -> tuple
     length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
     encoder |= {"inputs": ["tfidf", "transformer"], "transformer": {"model": MODEL, "max_length": length}}
     return encoder, f"a small network on TF-IDF and a frozen MiniLM that reads {length} tokens"
+
+
+def _image_size(description: Description) -> int:
+    return 64 if description.content["width_q50"] > 48 else 32
 
 
 def _heads(info: DatasetInfo, target: str) -> dict[str, Any]:

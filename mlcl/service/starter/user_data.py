@@ -41,9 +41,12 @@ class UserData:
         """Returns statistics of contents and labels, see `describe`; reads the training rows."""
         return describe(self.folder)
 
-    def first_job(self, labels: str | None, description: Description) -> FirstJob:
+    def first_job(
+        self, labels: str | None, description: Description, encoder: Mapping[str, Any] | None = None
+    ) -> FirstJob:
         """Returns the first job on the data, see `first_job`."""
-        return first_job(self.info, description, labels, dict(self.section), gpu=torch.cuda.is_available())
+        data, gpu = dict(self.section), torch.cuda.is_available()
+        return first_job(self.info, description, labels, data, gpu=gpu, encoder=encoder)
 
 
 def prepare_user_data(

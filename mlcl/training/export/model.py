@@ -105,7 +105,7 @@ class ExportedModel:
         """Predicts labels.
 
         Args:
-            inputs: Texts, images (encoded bytes, or paths of files) or vectors.
+            inputs: Texts, images (encoded bytes, paths of files, or of Pillow) or vectors.
             predictor: The predictor, one of `index.predictors`; by default the best on validation.
             threshold: The least probability at which a label is predicted, for a model that predicts several
                 labels; by default what was chosen on validation.

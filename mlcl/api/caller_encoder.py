@@ -1,0 +1,216 @@
+"""A caller's `torch.nn.Module` as the encoder of a job: a plugin file in the home, and the job's section."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from safetensors.torch import save
+from torch import nn
+
+from mlcl.api.identity import Identity, identity_of
+from mlcl.config import JobConfig
+from mlcl.config.plugin_files import PluginFile
+from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
+from mlcl.errors import UserError
+from mlcl.files import new_file
+from mlcl.models import build_encoder
+from mlcl.models.caller_module import PYTHON, Reads, pack, takes, without_weights
+from mlcl.models.encoder import SIZES
+
+FOLDER = "encoders"
+"""The folder of the plugin files, weights and tokenizers of callers' modules, under the home."""
+NAMED = 3
+"""The most classes that the line on limitations names."""
+ALLOWED = "a torch.nn.Module, a class of them, or a functools.partial of it; a job names built-in ones"
+TEXT = '''"""The encoder {title}, which a caller of mlcl has given as a torch.nn.Module."""
+
+from mlcl.models.caller_module import caller_encoder
+
+ENCODER = caller_encoder(
+    {name!r},
+    {title!r},
+    {reads!r},
+    weights={weights!r},
+    tokenizer={tokenizer!r},
+    python={python!r},
+    pickled=(
+{pickled}
+    ),
+)
+'''
+
+
+@dataclass(frozen=True)
+class CallerEncoder:
+    """An encoder of a caller: the section of a job, the plugin that declares it, a line on limitations."""
+
+    section: Mapping[str, Any]
+    plugin: Mapping[str, Any]
+    reads: Reads
+    note: str
+
+    def overrides(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the keys that give the job of a tree this encoder, with the size that the tree reads."""
+        old, plugins, size = tree.get("encoder") or {}, tree.get("plugins") or [], SIZES[self.reads]
+        kept = {size: old[size]} if size in old else {}
+        return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
+
+    def check(self, job: JobConfig, say: Callable[[str], None]) -> None:
+        """Builds the encoder of a job once, and says its limitations.
+
+        Raises UserError for a module that cannot be an encoder.
+        """
+        build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
+        if self.note:
+            say(self.note)
+
+
+def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path) -> CallerEncoder | None:
+    """Writes a module, or the class of one, to the home, and returns it as the encoder of a job.
+
+    Args:
+        encoder: A module, whose weights each training starts from; or a class, or a partial of one, which
+            each training calls for a module of its own.
+        tokenizer: That of a module of texts: of Hugging Face, or a `tokenizers.Tokenizer`. None for images,
+            and for a class whose module learns the words of the training texts.
+        home: The folder of results.
+
+    Raises:
+        UserError: For an object that is no module, cannot be pickled, or lacks a tokenizer.
+
+    Returns:
+        The encoder; None where neither is given.
+    """
+    if encoder is None and tokenizer is None:
+        return None
+    if not isinstance(encoder, nn.Module) and not callable(encoder):
+        raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
+    reads, words = _reads(encoder, tokenizer), _tokenizer(tokenizer)
+    short = re.sub(r"\W", "_", _title(encoder))
+    _check_tokenizer(encoder, reads, words)
+    identity = _identity([encoder, reads, words])
+    base = home.absolute() / FOLDER / f"{short}_{identity.digest[:12]}"
+    kept, weights = _without_weights(encoder) if isinstance(encoder, nn.Module) else (encoder, None)
+    section = {"name": base.name}
+    for key, suffix, content in (("weights", ".safetensors", weights), ("tokenizer", ".json", words)):
+        if content is not None:
+            section[key] = str(_keep(base.with_suffix(suffix), content))
+    file = base.with_suffix(".py")
+    modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
+    if not file.exists():  # else an earlier call wrote it: a pickle of the same module may differ
+        packed = pack(kept, [sys.modules[each] for each in modules - {"__main__"} if each in sys.modules])
+        text = TEXT.format(
+            name=base.name,
+            title=f"{short} of a caller",
+            reads=reads,
+            weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
+            tokenizer=None if reads == "image" else "file" if words else "words",
+            python=PYTHON if identity.own else None,
+            pickled="\n".join(f"        {line!r}" for line in re.findall(".{1,90}", packed)),
+        )
+        _keep(file, text.encode())
+    source = file.read_text(encoding="utf-8")
+    sha256 = hashlib.sha256(source.encode()).hexdigest()
+    plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})
+    return CallerEncoder(section, plugin, reads, _note(short, identity, section.get("weights")))
+
+
+def _identity(value: Any) -> Identity:
+    try:
+        return identity_of(value)
+    except Exception as error:  # attributes may be anything
+        found = f"{type(error).__name__}: {error}"
+        problem, allowed = "cannot be read as a whole", f"{ALLOWED}; not compiled, lazy or on meta"
+        raise UserError(problem, key="encoder", found=found, allowed=allowed) from error
+
+
+def _keep(file: Path, content: bytes) -> Path:
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(file) as work:
+            work.write_bytes(content)
+    return file
+
+
+def _vocabulary(job: JobConfig) -> int:
+    file = getattr(job.encoder, "tokenizer", None)
+    if file is None:
+        return int(getattr(job.encoder, "vocabulary", 8))
+    return int(load_tokenizer(Path(file).read_text(encoding="utf-8")).get_vocab_size())
+
+
+def _title(encoder: Any) -> str:
+    while isinstance(encoder, partial):
+        encoder = encoder.func
+    return str(getattr(encoder, "__name__", type(encoder).__name__)).strip("<>")
+
+
+def _reads(encoder: Any, tokenizer: Any) -> Reads:
+    """What a module reads: texts where it has a tokenizer, or its forward takes `input_ids`."""
+    maker = encoder
+    while isinstance(maker, partial):
+        maker = maker.func
+    forward = getattr(maker, "forward", None)
+    takes_ids = forward is not None and "input_ids" in inspect.signature(forward).parameters
+    return "text" if tokenizer is not None or takes_ids else "image"
+
+
+def _tokenizer(tokenizer: Any) -> bytes | None:
+    """The content of a tokenizer's file."""
+    if tokenizer is None:
+        return None
+    if getattr(tokenizer, "is_fast", False):
+        tokenizer = padded_tokenizer(tokenizer)
+    if not isinstance(tokenizer, Tokenizer):
+        allowed = "a fast tokenizer of Hugging Face, or a tokenizers.Tokenizer"
+        found = type(tokenizer).__name__
+        raise UserError("no tokenizer that a file can hold", key="tokenizer", found=found, allowed=allowed)
+    return tokenizer.to_str().encode()
+
+
+def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
+    """Raises UserError for a module of texts whose tokens nothing decides."""
+    if (
+        reads == "text"
+        and words is None
+        and (isinstance(encoder, nn.Module) or not takes(encoder, "vocabulary_size"))
+    ):
+        allowed = "tokenizer=TOKENIZER, or a class with the argument vocabulary_size"
+        raise UserError(
+            "a module of texts needs its tokenizer", key="tokenizer", found="none", allowed=allowed
+        )
+
+
+def _without_weights(module: Any) -> tuple[Any, bytes]:
+    """A copy of a module without its weights, and the content of their file."""
+    try:
+        copy = deepcopy(module).cpu()
+    except Exception as error:  # tensors with a history, and foreign code, may raise anything
+        found = f"{type(error).__name__}: {error}"
+        raise UserError("cannot be copied", key="encoder", found=found, allowed=ALLOWED) from error
+    return copy, save(without_weights(copy))
+
+
+def _note(name: str, identity: Identity, weights: str | None) -> str:
+    """A line on what must be there where a job runs, or its model is opened."""
+    classes = [its.__qualname__ for its in identity.own if isinstance(its, type)]
+    names = classes or [its.__qualname__ for its in identity.own if isinstance(its, FunctionType)]
+    parts = []
+    if names:
+        more = ", ..." if len(names) > NAMED else ""
+        parts.append(f"the code of {', '.join(names[:NAMED])}{more} is pickled, for Python {PYTHON} alone")
+    if identity.packages:
+        parts.append(f"its jobs and exported models need {', '.join(identity.packages)} to be installed")
+    if weights is not None:
+        parts.append(f"trainings start from {weights}, which another machine lacks")
+    return f"encoder {name}: {'; '.join(parts)}" if parts else ""

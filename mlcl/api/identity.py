@@ -1,0 +1,187 @@
+"""A digest of a Python object: of its values, its tensors, and the code of its classes and functions.
+
+A pickle would not do: that of a class in a notebook differs each time. Code of installed packages counts by
+its name alone; code that a caller may edit counts by its instructions, with the functions that it calls.
+"""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from importlib.metadata import PackageNotFoundError, distribution
+from inspect import getclosurevars
+from pathlib import Path
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+from weakref import ReferenceType
+
+import torch
+from torch import Tensor, nn
+
+Code = type | FunctionType | ModuleType
+ALWAYS = ("mlcl", "torch", "numpy", "builtins")
+"""Packages that are there wherever mlcl is."""
+INSTALLED = {"site-packages", "dist-packages"}
+"""Names of the folders that hold installed packages."""
+PLAIN = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    type(...),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    Path,
+)
+OF_CLASS = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__module__", "__static_attributes__")
+"""Members of a class that say nothing of what it does."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The identity of an object.
+
+    Attributes:
+        digest: A SHA-256 that is equal for equal objects in any process of the same Python version.
+        code: The classes, functions and modules of its code.
+    """
+
+    digest: str
+    code: tuple[Code, ...]
+
+    @property
+    def packages(self) -> list[str]:
+        """The names of installed packages that its code is imported from, but those of mlcl itself."""
+        found = {str(_module(its)).partition(".")[0] for its in self.code if is_imported(_module(its))}
+        return sorted(found - {*sys.stdlib_module_names, *ALWAYS})
+
+    @property
+    def own(self) -> list[Code]:
+        """The code that no installed package has."""
+        return [its for its in self.code if not is_imported(_module(its))]
+
+
+def identity_of(value: Any) -> Identity:
+    """Returns the identity of an object. What cannot be read raises anything."""
+    digest, seen = hashlib.sha256(), dict[int, Any]()
+    for part in _parts(value, seen):
+        digest.update(part if isinstance(part, bytes) else part.encode())
+        digest.update(b"\0")
+    code = tuple(its for its in seen.values() if isinstance(its, Code))
+    return Identity(digest.hexdigest(), code)
+
+
+def is_imported(name: str | None) -> bool:
+    """Whether a module belongs to an installed package, maybe one that is edited where it lies."""
+    return is_installed(name) or _is_distribution((name or "").partition(".")[0])
+
+
+@cache
+def _is_distribution(name: str) -> bool:
+    try:
+        return bool(distribution(name))
+    except (PackageNotFoundError, ValueError):
+        return False
+
+
+def _module(code: Code) -> str | None:
+    name: str | None = code.__name__ if isinstance(code, ModuleType) else code.__module__
+    return name
+
+
+def is_installed(name: str | None) -> bool:
+    """Whether a module is of Python, of mlcl, or lies in a folder of installed packages."""
+    top = (name or "__main__").partition(".")[0]
+    if top == "__main__":
+        return False
+    if top in sys.stdlib_module_names or top in ("builtins", "mlcl"):
+        return True
+    file = getattr(sys.modules.get(name or ""), "__file__", None)
+    return file is not None and bool(INSTALLED & set(Path(file).parts))
+
+
+def _parts(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
+    if isinstance(value, PLAIN):
+        yield f"{type(value).__name__} {value!r}"
+        return
+    if not isinstance(value, (tuple, frozenset, CodeType)):  # equal ones may be one object, or not
+        if id(value) in seen:
+            yield f"as {list(seen).index(id(value))}"
+            return
+        seen[id(value)] = value  # kept, so that no other object takes its id
+    if isinstance(value, Tensor):
+        yield f"tensor {value.dtype} {tuple(value.shape)} {value.requires_grad}"
+        yield value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    elif hasattr(value, "tobytes") and hasattr(value, "dtype"):
+        yield from (f"array {value.dtype} {value.shape}", value.tobytes())
+    elif isinstance(value, Mapping):
+        yield "mapping"
+        for key, its in value.items():
+            yield from _parts(key, seen)
+            yield from _parts(its, seen)
+    elif isinstance(value, (set, frozenset)):
+        yield from ("set", *sorted(map(repr, value)))
+    elif isinstance(value, (list, tuple)):
+        yield f"{type(value).__name__} {len(value)}"
+        for its in value:
+            yield from _parts(its, seen)
+    else:
+        yield from _parts_of_code(value, seen)
+
+
+def _parts_of_code(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
+    name = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+    if isinstance(value, (type, FunctionType)) and is_installed(value.__module__):
+        yield name
+    elif isinstance(value, type):
+        yield f"class {name}"
+        yield from _parts(value.__bases__, seen)
+        yield from _parts({key: its for key, its in vars(value).items() if key not in OF_CLASS}, seen)
+    elif isinstance(value, FunctionType):
+        yield f"function {value.__qualname__}"
+        yield from _parts((value.__defaults__, value.__kwdefaults__, value.__code__), seen)
+        yield from _parts(getclosurevars(value).nonlocals, seen)
+        yield from _parts({key: value.__globals__.get(key) for key in _globals(value.__code__)}, seen)
+    elif isinstance(value, CodeType):
+        yield value.co_code
+        yield from _parts((value.co_names, value.co_varnames, value.co_consts), seen)
+    elif isinstance(value, ModuleType):
+        yield f"module {value.__name__}"
+        if not is_installed(value.__name__) and getattr(value, "__file__", None) is not None:
+            yield Path(str(value.__file__)).read_bytes()
+    elif isinstance(value, BuiltinFunctionType):
+        yield f"builtin {value.__name__}"
+    elif isinstance(value, ReferenceType):
+        yield from _parts(value(), seen)
+    elif isinstance(value, MethodType):
+        yield from _parts((value.__func__, value.__self__), seen)
+    elif isinstance(value, (property, classmethod, staticmethod)):
+        yield from _parts([getattr(value, key, None) for key in ("fget", "fset", "__func__")], seen)
+    elif isinstance(value, partial):
+        yield from _parts((value.func, value.args, value.keywords), seen)
+    else:
+        yield f"object {name}"
+        yield from _parts(type(value), seen)
+        yield from _parts(_state(value), seen)
+
+
+def _state(value: Any) -> Any:
+    """What an object holds: its attributes, else what a pickle of it would have."""
+    if isinstance(value, nn.Module) or hasattr(value, "__dict__"):
+        return {key: its for key, its in vars(value).items() if key != "training"}
+    return [list(its) if isinstance(its, Iterator) else its for its in value.__reduce_ex__(4)[1:]]
+
+
+def _globals(code: CodeType) -> list[str]:
+    """The names of the globals that code reads, with those of the functions in it."""
+    names = [its.argval for its in dis.get_instructions(code) if its.opname == "LOAD_GLOBAL"]
+    inner = [its for its in code.co_consts if isinstance(its, CodeType)]
+    return list(dict.fromkeys([*names, *(name for its in inner for name in _globals(its))]))

@@ -1,0 +1,279 @@
+"""A `torch.nn.Module` of a caller as an encoder: how a job holds it, and how it is built again.
+
+The module is in the job as the text of a plugin file, which `mlcl.api.caller_encoder` writes: a pickle of its
+class, or of the module itself without its weights, which are a file beside it.
+
+Shapes: B rows of a batch, T tokens, D embedding, H = W pixels.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import pickle
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import torch
+from pydantic import Field, create_model
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mlcl.config.encoder_section import EncoderConfig
+from mlcl.errors import UserError
+from mlcl.models.encoder import Encoder
+
+KEY = "encoder"
+IMAGE_SIZE, MAX_LENGTH, VOCABULARY = 64, 256, 50_000
+FORMS = {
+    "image": "forward(pixels), with pixels (B, 3, H, W) float32",
+    "text": "forward(input_ids, attention_mask), with input_ids (B, T) int64 and attention_mask (B, T) bool",
+}
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+MOST_TEXT = 1 << 20
+"""The longest text of a pickle: it is in every job."""
+Reads = Literal["image", "text"]
+Maker = Callable[..., nn.Module]
+
+
+class CallerModule(nn.Module):
+    """A caller's module with `dim`, the size D of its embeddings.
+
+    Raises UserError if its forward fails on a batch of two rows, or returns no embeddings (2, D).
+    """
+
+    def __init__(self, module: nn.Module, example: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.module, self._by_name = module, "input_ids" in example
+        self.dim = self._checked(example)
+
+    def forward(self, **inputs: Tensor) -> Tensor:
+        """Maps `pixels`, or `input_ids` and `attention_mask`, to embeddings (B, D)."""
+        h_BD: Tensor = self.module(**inputs) if self._by_name else self.module(inputs["pixels"])
+        return h_BD
+
+    def _checked(self, example: Mapping[str, Tensor]) -> int:
+        name, (reads, rows) = type(self.module).__name__, next(iter(example.items()))
+        allowed = f"{FORMS['text' if self._by_name else 'image']}, that returns embeddings (B, D) float32"
+        was_training = self.module.training
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=()):
+                output = self.eval()(**example)
+        except Exception as error:  # foreign code may raise anything
+            problem = f"forward of {name} fails with {reads} {tuple(rows.shape)}"
+            raise UserError(
+                problem, key=KEY, found=f"{type(error).__name__}: {error}", allowed=allowed
+            ) from error
+        self.train(was_training)
+        its = isinstance(output, Tensor)
+        if (
+            not its
+            or output.dtype != torch.float32
+            or output.ndim != 2
+            or len(output) != 2
+            or not output.numel()
+        ):
+            found = f"{output.dtype} {tuple(output.shape)}" if its else type(output).__name__
+            problem = f"forward of {name} returns no embeddings of two rows"
+            raise UserError(problem, key=KEY, found=found, allowed=allowed)
+        halves = [
+            key
+            for key, its in self.module.named_parameters()
+            if its.requires_grad and its.dtype != torch.float32
+        ]
+        if halves:
+            raise UserError(f"trained weights of {name}", key=KEY, found=halves[:3], allowed="float32")
+        return int(output.shape[1])
+
+
+def example_of(reads: Reads, size: int, vocabulary: int = 8) -> dict[str, Tensor]:
+    """Returns a batch of two rows: gray images, or token ids the second of which are padded."""
+    if reads == "image":
+        return {"pixels": torch.zeros(2, 3, size, size)}
+    length = min(4, size)
+    mask_BT = torch.ones(2, length, dtype=torch.bool)
+    mask_BT[1, 1:] = False
+    ids_BT = (torch.arange(2 * length) % vocabulary).view(2, length) * mask_BT
+    return {"input_ids": ids_BT, "attention_mask": mask_BT}
+
+
+def caller_encoder(
+    name: str,
+    title: str,
+    reads: Reads,
+    pickled: str,
+    *,
+    weights: str | None = None,
+    tokenizer: Literal["words", "file"] | None = None,
+    python: str | None = None,
+) -> Encoder:
+    """Declares the encoder of a caller's module.
+
+    Args:
+        name: The name in a job.
+        title: One line that describes it.
+        reads: What its forward takes, see `FORMS`.
+        pickled: The text of `pack`: a callable that makes the module, or the module without its weights.
+        weights: The SHA-256 of the file of weights; None for a callable.
+        tokenizer: Whether the tokenizer is made of the training texts or is a file; None for images.
+        python: The version of Python that code in the pickle is for; None for a pickle without code.
+    """
+    fields: dict[str, Any] = {"name": (Literal[name], ...)}
+    if reads == "image":
+        description = "side in pixels that images are resized to"
+        fields["image_size"] = (int, Field(IMAGE_SIZE, ge=1, description=description))
+    else:
+        fields["max_length"] = (int, Field(MAX_LENGTH, ge=1, description="tokens that are read of a text"))
+    if tokenizer == "words":
+        fields["vocabulary"] = (int, Field(VOCABULARY, ge=3, description="most frequent words that are kept"))
+    if tokenizer == "file":
+        fields["tokenizer"] = (str, Field(description="tokenizer.json of the tokenizer"))
+    if weights is not None:
+        fields["weights"] = (str, Field(description="safetensors file of the weights to start from"))
+    made = partial(_made, name, pickled, weights, python)
+
+    def of_images(image_size: int, weights: str | None = None) -> nn.Module:
+        return CallerModule(made(weights), example_of("image", image_size))
+
+    def of_texts(vocabulary_size: int, max_length: int, weights: str | None = None) -> nn.Module:
+        module = made(weights, vocabulary_size=vocabulary_size)
+        return CallerModule(module, example_of("text", max_length, vocabulary_size))
+
+    return Encoder(
+        name=name,
+        title=title,
+        section=create_model(f"{name}Config", __base__=EncoderConfig, **fields),
+        build=of_images if reads == "image" else of_texts,
+        modality=reads,
+        tokenizer=tokenizer,
+        files=tuple(key for key in ("weights", "tokenizer") if key in fields),
+        packages=("cloudpickle",),
+    )
+
+
+def pack(made_of: Any, by_value: Iterable[ModuleType] = ()) -> str:
+    """Pickles a callable or a module by cloudpickle, with the code of the modules `by_value`.
+
+    Raises UserError if it cannot be pickled.
+    """
+    try:
+        import cloudpickle
+    except ImportError:
+        raise UserError("needs cloudpickle: pip install cloudpickle", key=KEY) from None
+    registered = [its for its in by_value if its.__name__ not in cloudpickle.list_registry_pickle_by_value()]
+    try:
+        for its in registered:
+            cloudpickle.register_pickle_by_value(its)
+        text = base64.b85encode(zlib.compress(cloudpickle.dumps(made_of), 9)).decode()
+    except Exception as error:  # an attribute may refuse with anything
+        found = f"{type(error).__name__}: {error}"
+        raise UserError(
+            "cannot be pickled", key=KEY, found=found, allowed="a class, or a partial of it"
+        ) from error
+    finally:
+        for its in registered:
+            cloudpickle.unregister_pickle_by_value(its)
+    if len(text) > MOST_TEXT:
+        found, allowed = (
+            f"{len(text):,} characters, compressed",
+            f"{MOST_TEXT:,}; register tensors as buffers",
+        )
+        raise UserError("too large beside its weights", key=KEY, found=found, allowed=allowed)
+    return text
+
+
+def without_weights(module: nn.Module) -> dict[str, Tensor]:
+    """Takes the weights out of a module, whose tensors then need no memory, and returns them by name.
+
+    Raises UserError for a state that is no tensor.
+    """
+    state = module.state_dict(keep_vars=True)
+    if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
+        raise UserError("a state that is no tensor", key=KEY, found=other[:3], allowed="buffers")
+    weights = {key: its.detach().clone(memory_format=torch.contiguous_format) for key, its in state.items()}
+    for tensor in state.values():
+        tensor.data = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+    return weights
+
+
+def takes(call: Callable[..., Any], name: str) -> bool:
+    """Whether a callable has a parameter of this name, or takes any."""
+    try:
+        its = inspect.signature(call).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(each.name == name or each.kind is each.VAR_KEYWORD for each in its)
+
+
+def _made(
+    name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **given: Any
+) -> nn.Module:
+    """Makes the module; without the file of weights these are zero, and are loaded later."""
+    if python not in (None, PYTHON):
+        raise UserError(
+            f"the module {name} has code of another Python", key=KEY, found=PYTHON, allowed=python
+        )
+    try:
+        with _own_classes():
+            made_of = pickle.loads(zlib.decompress(base64.b85decode(pickled)))
+        if digest is None:
+            module = made_of(**{key: its for key, its in given.items() if takes(made_of, key)})
+    except Exception as error:  # foreign code may raise anything
+        found = f"{type(error).__name__}: {error}"
+        raise UserError(f"the module {name} cannot be made here", key=KEY, found=found) from error
+    if digest is None:
+        return _is_module(name, module)
+    for tensor in made_of.state_dict(keep_vars=True).values():
+        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
+    if weights is not None:
+        made_of.load_state_dict(_read(Path(weights), digest))
+    return _is_module(name, made_of)
+
+
+@contextmanager
+def _own_classes() -> Iterator[None]:
+    """A context in which unpickled code becomes classes of its own.
+
+    Otherwise cloudpickle finds a class that this process has pickled, and overwrites the methods of the
+    caller's class by copies, which no longer see the caller's globals.
+    """
+    from cloudpickle import cloudpickle
+
+    names = {
+        "_DYNAMIC_CLASS_TRACKER_BY_CLASS": WeakKeyDictionary,
+        "_DYNAMIC_CLASS_TRACKER_BY_ID": WeakValueDictionary,
+    }
+    held = {name: getattr(cloudpickle, name) for name in names}
+    try:
+        for name, empty in names.items():
+            setattr(cloudpickle, name, empty())
+        yield
+    finally:
+        for name, its in held.items():
+            setattr(cloudpickle, name, its)
+
+
+def _is_module(name: str, module: Any) -> nn.Module:
+    if not isinstance(module, nn.Module):
+        found = type(module).__name__
+        raise UserError(f"{name} makes no torch.nn.Module", key=KEY, found=found)
+    return module
+
+
+def _read(file: Path, digest: str) -> dict[str, Tensor]:
+    try:
+        if hashlib.sha256(file.read_bytes()).hexdigest() == digest:
+            weights: dict[str, Tensor] = load_file(file)
+            return weights
+    except (OSError, SafetensorError) as error:
+        raise UserError("cannot be read", file=file, key="encoder.weights", found=error) from None
+    raise UserError("weights of another module", file=file, key="encoder.weights")

@@ -1,0 +1,236 @@
+"""Modules of a caller as encoders: what a job holds, what is refused, and models that open elsewhere."""
+
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+import yaml
+from builders import job_tree, shades, text_dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
+
+import mlcl
+from mlcl.api.caller_encoder import caller_encoder_of
+from mlcl.api.common import with_encoder
+from mlcl.api.identity import identity_of
+from mlcl.config import job_hash, load_job
+from mlcl.errors import UserError
+from mlcl.models import build_encoder
+from mlcl.service.export_run import export_run
+from mlcl.tracking import Tracker
+
+
+def squash(x):
+    return torch.tanh(x)
+
+
+class Shade(nn.Module):
+    """Reads the mean shade; has every kind of state that a module may have."""
+
+    def __init__(self, width=4, power=1.0):
+        super().__init__()
+        self.power = power
+        self.first = nn.Linear(3, width)
+        self.second = nn.Linear(width, width)
+        self.second.weight = nn.Parameter(torch.eye(width))
+        self.tied = self.second
+        self.register_buffer("scale", torch.full((1,), 2.0))
+        self.register_buffer("shift", torch.full((1,), 3.0), persistent=False)
+
+    def forward(self, pixels):
+        h = self.first(pixels.mean((2, 3)) ** self.power) * self.scale + self.shift
+        return squash(self.tied(self.second(h)))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, vocabulary_size=6):
+        super().__init__()
+        self.table, self.states = nn.Embedding(vocabulary_size, 4), nn.LSTM(4, 5, batch_first=True)
+
+    def forward(self, input_ids, attention_mask):
+        return (self.states(self.table(input_ids))[0] * attention_mask[..., None]).sum(1)
+
+
+@pytest.fixture
+def images(tmp_path):
+    return image_tree(shades(tmp_path / "data"))
+
+
+def image_tree(folder):
+    tree = job_tree(folder)
+    tree["objective"] = {"heads": {}, "classifier": {"loss": "cross_entropy", "labels": "kind"}}
+    tree["train"] |= {"epochs": 1, "batch_size": 8}
+    return tree | {"encoder": {"name": "cnn_image", "image_size": 8}}
+
+
+def words():
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "ball": 1, "vote": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def job_with(tree, encoder, home, tokenizer=None, say=lambda _line: None):
+    return load_job(tree, with_encoder(encoder, tokenizer, tree, {"train.seed": 3}, home, say))
+
+
+def test_a_module_starts_from_its_weights_and_a_class_from_those_of_the_seed(images, tmp_path):
+    module = Shade()
+    job = job_with(images, module, tmp_path)
+    assert (job.encoder.image_size, job.train.seed) == (8, 3)
+    made = build_encoder(job.encoder)
+    pixels = torch.rand(5, 3, 8, 8)
+    assert torch.equal(made(pixels=pixels), module(pixels))
+    assert (made.dim, made.module.tied) == (4, made.module.second)
+    job = job_with(images, partial(Shade, width=6), tmp_path)
+    torch.manual_seed(1)
+    one = build_encoder(job.encoder)(pixels=pixels)
+    assert one.shape == (5, 6)
+    assert not torch.equal(build_encoder(job.encoder)(pixels=pixels), one)
+    torch.manual_seed(1)
+    assert torch.equal(build_encoder(job.encoder)(pixels=pixels), one)
+
+
+def test_a_module_of_texts_reads_its_own_tokens_or_the_words_of_the_training_texts(tmp_path):
+    tree = job_tree(text_dataset(tmp_path / "data")) | {"encoder": {"name": "cnn_text", "max_length": 7}}
+    for encoder, tokenizer in ((Recurrent(), words()), (Recurrent, None)):
+        job = job_with(tree, encoder, tmp_path, tokenizer)
+        assert job.encoder.max_length == 7
+        report = mlcl.run(tree, home=tmp_path, encoder=encoder, tokenizer=tokenizer, progress=None)
+        assert report.state == "COMPLETE"
+
+
+def test_the_hash_of_a_job_tells_modules_apart(images, tmp_path, monkeypatch):
+    def hash_of(encoder):
+        return job_hash(job_with(images, encoder, tmp_path))
+
+    torch.manual_seed(0)
+    module = Shade()
+    first = hash_of(module)
+    torch.manual_seed(0)
+    assert hash_of(Shade()) == first == hash_of(module.eval())
+    others = [Shade(), Shade, partial(Shade, width=5), partial(Shade, power=2.0)]
+    module.power = 2.0
+    others += [module, nn.Sequential(module), lambda: Shade(), lambda: Shade(7)]
+    hashes = [first, *map(hash_of, others)]
+    before = hash_of(Shade)
+    monkeypatch.setitem(globals(), "squash", torch.relu)
+    assert len({*hashes, hash_of(Shade)}) == len(others) + 2
+    monkeypatch.undo()
+    assert hash_of(Shade) == before
+
+
+def test_a_class_of_a_script_has_one_identity_in_all_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, helpers\nfrom torch import nn\nfrom mlcl.api.identity import identity_of\n"
+        "class Mine(nn.Module):\n    kinds = {'a', 'b', 'c'}\n    def forward(self, x):\n"
+        "        return [helpers.f(y) for y in x if str(y) in {'p', 'q'}]\n"
+        "torch.manual_seed(0)\nprint(identity_of([Mine(), Mine, nn.LSTM(2, 3)]).digest)\n"
+    )
+
+    def digest(seed, helper="def f(x): return x"):
+        (tmp_path / "helpers.py").write_text(helper)
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
+        command = [sys.executable, script]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert len({digest("1"), digest("2"), digest("3")}) == 1
+    assert digest("1", "def f(x): return -x") != digest("1")
+
+
+def test_limitations_are_said_in_one_line_before_the_start(images, tmp_path):
+    lines = []
+    module = Shade()
+    job_with(images, module, tmp_path, say=lines.append)
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    code = f"encoder Shade: the code of Shade is pickled, for Python {python} alone"
+    (file,) = tmp_path.glob("encoders/*.safetensors")
+    assert lines == [f"{code}; trainings start from {file}, which another machine lacks"]
+    job_with(images, Shade, tmp_path, say=lines.append)
+    assert lines[1:] == [code]
+    job_with(
+        images, partial(nn.Sequential, nn.AdaptiveAvgPool2d(1), nn.Flatten()), tmp_path, say=lines.append
+    )
+    assert lines[2:] == []
+
+
+class Halved(Shade):
+    def forward(self, pixels):
+        return super().forward(pixels).half()
+
+
+class Broken(Shade):
+    def forward(self, pixels):
+        raise RuntimeError("mat1 and mat2")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "problem"),
+    [
+        (
+            nn.Conv2d(3, 4, 3),
+            r"forward of Conv2d returns no embeddings .*float32 \(2, 4, 6, 6\); allowed: .*B, D",
+        ),
+        (Halved, r"returns no embeddings of two rows; found: torch.float16 \(2, 4\)"),
+        (nn.LSTM(8, 4), "forward of LSTM"),
+        (Broken, r"forward of Broken fails with pixels \(2, 3, 8, 8\); found: RuntimeError: mat1"),
+        (partial(Shade, witdh=3), "cannot be made here; found: TypeError: .*witdh"),
+        (dict, "makes no torch.nn.Module; found: dict"),
+        ("resnet19", "no encoder; found: 'resnet19'; allowed: a torch.nn.Module"),
+        (nn.LazyLinear(3), "cannot be read as a whole"),
+        (Recurrent(), "a module of texts needs its tokenizer"),
+        (Shade().double(), "forward of Shade fails"),
+    ],
+)
+def test_a_module_that_is_no_encoder_is_refused_before_anything_starts(images, tmp_path, encoder, problem):
+    with pytest.raises(UserError, match=problem):
+        mlcl.run(images, home=tmp_path / "home", encoder=encoder, progress=None)
+    assert not (tmp_path / "home" / "runs").exists()
+
+
+def test_other_tokenizers_and_tokenizers_alone_are_refused(tmp_path):
+    with pytest.raises(UserError, match="no tokenizer that a file can hold; found: function"):
+        caller_encoder_of(Recurrent(), squash, tmp_path)
+    with pytest.raises(UserError, match="no encoder; found: None"):
+        caller_encoder_of(None, words(), tmp_path)
+
+
+def test_weights_of_another_module_and_code_of_another_python_are_refused(images, tmp_path, monkeypatch):
+    job = job_with(images, Shade(), tmp_path)
+    (file,) = tmp_path.glob("encoders/*.safetensors")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match="weights of another module"):
+        build_encoder(job.encoder)
+    monkeypatch.setattr("mlcl.models.caller_module.PYTHON", "3.99")
+    with pytest.raises(UserError, match=r"code of another Python; found: 3\.99"):
+        build_encoder(job.encoder)
+
+
+def test_what_cannot_be_read_has_no_identity():
+    with pytest.raises(TypeError, match="cannot pickle"):
+        identity_of([sys._getframe()])
+
+
+def test_an_exported_model_opens_without_the_callers_file_and_weights(images, tmp_path):
+    source = (
+        "import torch\nfrom torch import nn\nSIDE = 2\n"
+        "class Own(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(3, 4)\n    def forward(self, x):\n"
+        "        return self.layer(x.mean((SIDE, SIDE + 1)))\n"
+    )
+    (tmp_path / "own_encoders.py").write_text(source)
+    home, job = tmp_path / "home", tmp_path / "job.yaml"
+    job.write_text(yaml.safe_dump(images))
+    run = f"mlcl.run({str(job)!r}, home={str(home)!r}, encoder=own_encoders.Own())"
+    train = f"import mlcl, own_encoders\nprint({run}.id)"
+    command = [sys.executable, "-c", train]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    (tmp_path / "own_encoders.py").unlink()
+    export_run(Tracker.existing(home), done.stdout.strip(), tmp_path / "model")
+    for file in home.glob("encoders/*"):
+        file.unlink()
+    open_model = f"import mlcl\nprint(len(mlcl.load_model({str(tmp_path / 'model')!r}).classes_))"
+    done = subprocess.run([sys.executable, "-c", open_model], capture_output=True, text=True, check=True)
+    assert done.stdout == "2\n"
