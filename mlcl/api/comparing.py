@@ -6,13 +6,13 @@ The comparison is a table of tuned cells, written to `HOME/comparisons`; `mlcl r
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from mlcl.api.common import Say, home_of, print_line, silent
+from mlcl.api.common import Overrides, Say, home_of, print_line, silent
 from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -103,9 +103,7 @@ def compare(
 
     folder = home_of(home)
     its = user_data(data, columns, folder)
-    made = _first_job(
-        its, columns.get("labels"), (encoder, tokenizer), overrides or {}, folder, progress or silent
-    )
+    made = _first_job(its, columns.get("labels"), (encoder, tokenizer), overrides, folder, progress)
     made.job["experiment"] = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
     table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
     file = _written(folder, made.job, table)
@@ -117,9 +115,9 @@ def _first_job(
     data: UserData,
     labels: Any,
     module: tuple[Any, Any],
-    overrides: Mapping[str, Any],
+    overrides: Overrides,
     home: Path,
-    say: Callable[[str], None],
+    progress: Say,
 ) -> FirstJob:
     """The first job on the data, with a caller's module and its tokenizer where they are given."""
     from mlcl.api.caller_encoder import caller_encoder_of
@@ -131,7 +129,7 @@ def _first_job(
     made = data.first_job(space, data.description(), section)
     if its is not None:
         made.job["plugins"] = [dict(its.plugin)]
-        its.check(load_job(made.job, overrides), say)
+        its.check(load_job(made.job, overrides or {}), progress or silent)
     return made
 
 
