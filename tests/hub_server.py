@@ -129,7 +129,9 @@ class Handler(BaseHTTPRequestHandler):
             url = f"{self.hub.address}/{name}"
             self._answer({"error": "You already created this model repo", "url": url}, 409)
         else:
-            self.hub.repositories[name] = Repository(wanted["visibility"] == "private")
+            self.hub.repositories[name] = Repository(
+                wanted.get("visibility") == "private" or wanted.get("private", False)
+            )
             self._answer({"url": f"{self.hub.address}/{name}", "name": name})
 
     def _place(self, its: dict[str, Any]) -> dict[str, Any]:

@@ -7,21 +7,23 @@ from pathlib import Path
 
 import tomllib
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def lowest(lines: Iterable[str]) -> list[str]:
     """Returns `NAME==FLOOR` for every requirement but mlcl's own. Raises ValueError if one has no floor."""
-    found = set()
+    found: dict[str, Version] = {}
     for requirement in map(Requirement, lines):
         if requirement.name == "mlcl":
             continue
         floors = [each.version for each in requirement.specifier if each.operator == ">="]
         if len(floors) != 1:
             raise ValueError(f"{requirement}: pyproject.toml gives no lowest version")
-        found.add(f"{requirement.name}=={floors[0]}")
-    return sorted(found)
+        floor = Version(floors[0])
+        found[requirement.name] = min(floor, found.get(requirement.name, floor))
+    return [f"{name}=={floor}" for name, floor in sorted(found.items())]
 
 
 def main() -> None:
