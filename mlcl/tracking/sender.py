@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,49 +58,47 @@ class Sender:
         there: the cursor keeps its offset, and the rest of the log is sent. Raises any other error.
         """
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
-            try:
-                self._send(entries)
-            except Exception as error:
-                reason = refusal(error)
-                if reason is None or not self._has_run():
-                    raise
-                self.cursor.refuse(self._tracker.safe(reason))
+            entry, kind = entries[0], entries[0].get("kind")
+            with self._refusals():
+                if kind != "start" and self.cursor.run_id is None:
+                    raise Refused("the log does not say where it belongs")
+                match kind:
+                    case "start":
+                        self._start(entry)
+                    case "metrics":
+                        self._metrics(entries)
+                    case "params":
+                        self._params(entry["values"])
+                    case "tags":
+                        self._tags(entry["values"])
+                    case "artifact":
+                        self._artifact(self._tracker.home / entry["path"])
+                    case "text":
+                        self._text(entry["file"], entry["name"])
+                    case "view":
+                        self._view(entry["key"], entry["view"])
+                    case "state":
+                        self._state(State(entry["state"]), entry.get("reason"), entry["time"])
             self.cursor.offset = end
-            self.cursor.ended = self._ends(entries[0])
+            self.cursor.ended = kind == "state" and entry["state"] != State.RUNNING
             self.cursor.write(self.folder)
             yield
 
-    @staticmethod
-    def _ends(entry: Mapping[str, Any]) -> bool:
-        return entry.get("kind") == "state" and entry["state"] != State.RUNNING
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Records in the cursor what MLflow refuses within, if the run is there. Raises any other error."""
+        try:
+            yield
+        except Exception as error:
+            reason = refusal(error)
+            if reason is None or not self._has_run():
+                raise
+            self.cursor.refuse(self._tracker.safe(reason))
 
     def _has_run(self) -> bool:
         """Whether the log has a run in MLflow that was not deleted. Raises MlflowException in an outage."""
         id = self.cursor.run_id
         return id is not None and self._client.get_run(id).info.lifecycle_stage == LifecycleStage.ACTIVE
-
-    def _send(self, entries: list[Any]) -> None:
-        """Sends consecutive entries of metrics, or one entry of another kind."""
-        entry, kind = entries[0], entries[0].get("kind")
-        if kind != "start" and self.cursor.run_id is None:
-            raise Refused("the log does not say where it belongs")
-        match kind:
-            case "start":
-                self._start(entry)
-            case "metrics":
-                self._metrics(entries)
-            case "params":
-                self._params(entry["values"])
-            case "tags":
-                self._tags(entry["values"])
-            case "artifact":
-                self._artifact(self._tracker.home / entry["path"])
-            case "text":
-                self._text(entry["file"], entry["name"])
-            case "view":
-                self._view(entry["key"], entry["view"])
-            case "state":
-                self._state(State(entry["state"]), entry.get("reason"), entry["time"])
 
     def _start(self, entry: Mapping[str, Any]) -> None:
         if self.cursor.run_id is None:
