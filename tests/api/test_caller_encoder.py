@@ -21,6 +21,8 @@ from mlcl.models import build_encoder
 from mlcl.service.export_run import export_run
 from mlcl.tracking import Tracker
 
+pytestmark = pytest.mark.usefixtures("forgotten_plugin_files")
+
 
 def squash(x):
     return torch.tanh(x)

@@ -155,6 +155,7 @@ class Bag(nn.Module):
         return (self.table(input_ids) * attention_mask[..., None]).sum(1)
 
 
+@pytest.mark.usefixtures("forgotten_plugin_files")
 def test_a_comparison_with_a_module_of_the_callers(tables, monkeypatch):
     monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
     answer = compared(tables, losses=["supcon"], encoder=Bag)

@@ -163,7 +163,7 @@ def test_images_has_the_resnets(install):
     assert "test/micro_f1" in metrics
 
 
-@pytest.mark.parametrize(("extra", "more"), [("transformers", {}), ("lora", {"lora": {"rank": 2}})])
+@pytest.mark.parametrize(("extra", "more"), [("transformers", {}), ("lora", {"lora": {"r": 2}})])
 def test_transformers_and_lora_train_a_language_model(install, tmp_path, extra, more):
     model = {"name": "transformer", "model": str(tiny_model(tmp_path / "bert", "bert")), "max_length": 16}
     small = {"train.epochs": 1, "data.subset": {"per_class": 1}}
