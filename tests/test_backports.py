@@ -1,4 +1,4 @@
-"""What Python 3.10 lacks, whichever Python runs the test."""
+"""The replacements for what Python 3.10 lacks, tested with any Python."""
 
 import sqlite3
 from contextlib import closing

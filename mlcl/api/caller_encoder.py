@@ -156,7 +156,7 @@ def _title(encoder: Any) -> str:
 
 
 def _reads(encoder: Any, tokenizer: Any) -> Reads:
-    """What a module reads: texts where it has a tokenizer, or its forward takes `input_ids`."""
+    """Returns `text` for a module with a tokenizer or whose forward takes `input_ids`, else `image`."""
     maker = encoder
     while isinstance(maker, partial):
         maker = maker.func

@@ -174,7 +174,7 @@ def _parts_of_code(value: Any, seen: dict[int, Any]) -> Iterator[str | bytes]:
 
 
 def _state(value: Any) -> Any:
-    """What an object holds: its attributes, else what a pickle of it would have."""
+    """Returns the attributes of an object, else the state that a pickle of it would have."""
     if isinstance(value, nn.Module) or hasattr(value, "__dict__"):
         return {key: its for key, its in vars(value).items() if key != "training"}
     return [list(its) if isinstance(its, Iterator) else its for its in value.__reduce_ex__(4)[1:]]

@@ -77,7 +77,7 @@ class Delivery:
         """The requested scans for undelivered logs: one item each, True to include refused logs."""
         self._failures, self._failing_since = 0, 0.0
         self._refusals: set[str] = set()
-        """What was announced of refused logs: a reason that many have in common is announced once."""
+        """The announced reasons of refusals. A reason that many logs have in common is announced once."""
         self._wake, self._ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="delivery", daemon=True)
 

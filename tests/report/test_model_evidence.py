@@ -1,4 +1,4 @@
-"""What a model's card says of the sweep or table that the model comes from."""
+"""The part of a model's card on the sweep or table that the model comes from."""
 
 import statistics
 from dataclasses import replace
