@@ -111,7 +111,7 @@ def test_without_an_extra_it_has_losses_samplers_and_the_gradient_cache(install)
         3, "error: mlcl needs the package typer: pip install 'mlcl[sweep]'\n"
     )  # fmt: skip
     refused = "import mlcl\ntry: mlcl.compare\nexcept ImportError as error: print(error)"
-    assert core.python(refused).startswith("mlcl.compare needs the package faiss: pip install 'mlcl[sweep]'")
+    assert core.python(refused).startswith("mlcl.compare needs the package cmaes: pip install 'mlcl[sweep]'")
 
 
 def test_train_trains_exports_and_predicts(install):
