@@ -26,6 +26,7 @@ REFUSED = re.compile("chrom|gcs_server|initdb|mlcl|mlflow|postgres|python|ray|re
 """How the names of programs begin that a quick test may not run; git and bash are quick."""
 FULL = (
     "api/test_caller_encoder.py",
+    "api/test_cluster_calls.py",
     "api/test_interface.py",
     "api/test_tour.py",
     "browser",

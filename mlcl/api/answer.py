@@ -32,6 +32,7 @@ class Answer:
     Args:
         result: The typed result, with everything that the report shows.
         home: The folder of results.
+        uri: The tracking store. Default: MLFLOW_TRACKING_URI, else the SQLite file under `home`.
 
     Example:
         >>> answer = mlcl.load("my-sweep")
@@ -40,8 +41,8 @@ class Answer:
         >>> answer.best.predict(["fracture of the left arm"])
     """
 
-    def __init__(self, result: SweepResult | TableResult, home: Path) -> None:
-        self.result, self.home = result, home
+    def __init__(self, result: SweepResult | TableResult, home: Path, uri: str | None = None) -> None:
+        self.result, self.home, self._uri = result, home, uri
 
     @property
     def name(self) -> str:
@@ -91,7 +92,7 @@ class Answer:
         run_id = self._best_run()
         folder = self.home / MODELS / run_id
         if not folder.exists():
-            export_run(Tracker.existing(self.home), run_id)
+            export_run(self._tracker(), run_id)
         return load_model(folder)
 
     def push_to_hub(self, repo: str, *, also: Sequence[str] = (), public: bool = False) -> str:
@@ -108,9 +109,11 @@ class Answer:
         """
         from mlcl.service.export_run import export_run
 
-        tracker = Tracker.existing(self.home)
-        found = export_run(tracker, self._best_run(), formats=also, push=repo, public=public)
+        found = export_run(self._tracker(), self._best_run(), formats=also, push=repo, public=public)
         return str(found.pushed)
+
+    def _tracker(self) -> Tracker:
+        return Tracker.existing(self.home, self._uri)
 
     def _best_run(self) -> str:
         """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""
@@ -133,7 +136,7 @@ class Answer:
         target = Path(file)
         if target.exists():
             raise UserError("is there already: nothing is replaced", file=target, key="to_job")
-        runs = Runs(Tracker.existing(self.home))
+        runs = Runs(self._tracker())
         run = runs.get(self._best_run())
         assert run is not None
         with TemporaryDirectory(prefix="mlcl-") as scratch:
@@ -146,12 +149,12 @@ class Answer:
         from mlcl.report.report import make_report
         from mlcl.results.runs import Runs
 
-        return make_report(Runs(Tracker.existing(self.home)), self.result.id, self.home).page
+        return make_report(Runs(self._tracker()), self.result.id, self.home).page
 
     @property
     def dashboard(self) -> str:
         """The command or address that opens MLflow's pages."""
-        return dashboard(tracking_uri(self.home))
+        return dashboard(self._uri or tracking_uri(self.home))
 
     def __repr__(self) -> str:
         reason = f" ({self.result.reason})" if self.result.reason else ""
@@ -201,4 +204,4 @@ def load(name: str, *, home: str | Path | None = None, uri: str | None = None) -
     folder = home_of(home)
     runs = Runs(Tracker.existing(folder, uri))
     run = runs.require_group(name)
-    return Answer(read_sweep(runs, run) if kind(run) == "sweep" else read_table(runs, run), folder)
+    return Answer(read_sweep(runs, run) if kind(run) == "sweep" else read_table(runs, run), folder, uri)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -42,6 +42,9 @@ class SweepOptions(TypedDict, total=False):
         budget: The time after which the sweep stops: `2h`, `30cpu-h` or `8gpu-h`.
         encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
         tokenizer: The tokenizer of a module that reads texts; see `mlcl.compare`.
+        on: A cluster file: the sweep is a job there, as with `mlcl submit`. An interrupt leaves the job
+            running, and the same call follows it, or resumes it. CPUs, GPUs and `parallel` are by default
+            those of the file. Default: this machine.
     """
 
     control: JobSource | Literal[False] | None
@@ -56,6 +59,7 @@ class SweepOptions(TypedDict, total=False):
     budget: str | None
     encoder: Any
     tokenizer: Any
+    on: str | Path | None
 
 
 def sweep(
@@ -108,9 +112,31 @@ def sweep(
     numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
     named = name or _default_name(job, space)
     module = options.get("encoder"), options.get("tokenizer")
+    if (on := options.get("on")) is not None:
+        return _sweep_on(on, job, space, overrides, named, folder, options, numbers, progress or silent)
     overrides = with_encoder(*module, job, overrides, folder, progress or silent)
     plan = _plan(job_of(job, overrides), space, overrides, named, folder, options, numbers)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
+
+
+def _sweep_on(
+    on: str | Path,
+    job: JobSource,
+    space: str | Path | Mapping[str, Any],
+    overrides: Overrides,
+    name: str,
+    home: Path,
+    options: SweepOptions,
+    numbers: Mapping[str, int],
+    say: Callable[[str], None],
+) -> Answer:
+    from mlcl.api.cluster_command import Caller, sweep_command
+    from mlcl.api.cluster_job import submitted_sweep
+
+    caller = Caller.of((options.get("encoder"), options.get("tokenizer")), job, overrides, home, say)
+    shared, given = _shared(caller.overrides), {**options}
+    command = sweep_command(caller, job, space, name=name, shared=shared, numbers=numbers, options=given)
+    return submitted_sweep(on, command, home, say)
 
 
 def _plan(
@@ -137,7 +163,7 @@ def _plan(
         space,
         name=name,
         home=home,
-        shared={key: value for key, value in overrides.items() if key.startswith(SHARED)},
+        shared=_shared(overrides),
         control=options.get("control"),
         baselines=options.get("baselines", ()),
         fitted=options.get("fitted", True),
@@ -147,6 +173,10 @@ def _plan(
         fresh=options.get("fresh", False),
         **numbers,
     )
+
+
+def _shared(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in overrides.items() if key.startswith(SHARED)}
 
 
 def _default_name(job: JobSource, space: str | Path | Mapping[str, Any]) -> str:

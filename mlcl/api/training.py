@@ -17,11 +17,12 @@ def run(
     *,
     home: str | Path | None = None,
     fresh: bool = False,
-    cpus: float = 1,
+    cpus: float | None = None,
     gpus: float | None = None,
     progress: Say = print_line,
     encoder: Any = None,
     tokenizer: Any = None,
+    on: str | Path | None = None,
 ) -> RunReport:
     """Runs one experiment, as `mlcl run` does: trains, evaluates, logs to MLflow.
 
@@ -33,11 +34,13 @@ def run(
         overrides: Dotted keys of the job with their values.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         fresh: Whether to start a new run even if an interrupted one exists.
-        cpus: The number of CPUs of each worker, if Ray places the training.
+        cpus: The number of CPUs of each worker, if Ray places the training; default: 1.
         gpus: The number of GPUs of each worker, if Ray places the training; default: 1 if there are GPUs.
         progress: A function that is called with each line of progress; None prints nothing.
         encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
         tokenizer: The tokenizer of a module that reads texts; see `mlcl.compare`.
+        on: A cluster file: the run is a job there, as with `mlcl submit`, and an interrupt leaves it running.
+            CPUs and GPUs are by default those of the file. Default: this machine.
 
     Returns:
         The run's id, state, folder, and final metrics by name.
@@ -51,14 +54,20 @@ def run(
     from mlcl.api.progress import TrainingLines
     from mlcl.service.run_job import run_job
 
-    say = progress or silent
-    folder = home_of(home)
+    say, folder = progress or silent, home_of(home)
+    if on is not None:
+        from mlcl.api.cluster_command import Caller, run_command
+        from mlcl.api.cluster_job import submitted_run
+
+        caller = Caller.of((encoder, tokenizer), job, overrides, folder, say)
+        command = run_command(caller, job, fresh=fresh, options={"cpus": cpus, "gpus": gpus})
+        return submitted_run(on, command, folder, say)
     return run_job(
         job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say)),
         home=folder,
         listener=TrainingLines(say),
         fresh=fresh,
         announce=say,
-        cpus=cpus,
+        cpus=1 if cpus is None else cpus,
         gpus=gpus,
     )

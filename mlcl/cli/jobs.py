@@ -54,8 +54,9 @@ def submit(
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Run a command on a cluster: mlcl submit [OPTIONS] run|baseline|sweep|reproduce ARGUMENTS."""
-    from mlcl.cli.submit_checks import check_words, submission_plan, with_share
+    from mlcl.cli.submit_checks import check_words, submission_plan
     from mlcl.service.jobs import submit as submit_job
+    from mlcl.service.jobs.command_checks import with_share
 
     client = client_of(cluster, home)
     words = context.args

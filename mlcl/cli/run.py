@@ -21,8 +21,7 @@ from mlcl.cli.output import (
     say,
     tell,
 )
-from mlcl.config import JobConfig, default_mode, job_hash, load_job
-from mlcl.errors import UserError
+from mlcl.config import default_mode, job_hash, load_job
 
 if TYPE_CHECKING:
     from mlcl.service.run_baselines import BaselinePlan
@@ -94,26 +93,16 @@ def baseline(
 ) -> None:
     """Fit all suitable or the named baselines on a job's data. Validation chooses C, threshold and k."""
     from mlcl.service.run_baselines import BaselinePlan
+    from mlcl.training.baselines.jobs import job_or_dataset
 
     names = [word for word in words or () if "=" not in word]
-    job = baseline_job(what, [word for word in words or () if "=" in word], labels)
+    job = job_or_dataset(what, [word for word in words or () if "=" in word], labels)
     given = [] if names or job.baseline is None else [job.baseline]
     plan = BaselinePlan.of(job, names or given, home)
     if dry_run:
         print_tree(plan.described(home), as_json=json)
     else:
         _run_baselines(plan, home, as_json=json)
-
-
-def baseline_job(what: Path, overrides: list[str], labels: str | None) -> JobConfig:
-    """Loads a job file, or makes a job of baselines for the folder of a prepared data set."""
-    from mlcl.training.baselines.jobs import dataset_job
-
-    if what.is_dir():
-        return load_job(dataset_job(what, labels), overrides)
-    if labels is not None:
-        raise UserError("goes with the folder of a data set", key="--labels", found=labels)
-    return load_job(what, overrides)
 
 
 def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:

@@ -1,8 +1,7 @@
-"""Checks a command before it is submitted: its options, and the files that it names."""
+"""Parses and checks a command before it is submitted, and describes the submission for `--dry-run`."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,54 +9,31 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-from mlcl.backports import chdir
 from mlcl.cli.options import is_typed
-from mlcl.cli.run import baseline_job
-from mlcl.config import JobConfig, load_job, load_space, read_job
-from mlcl.config.cluster import ClusterConfig, TrialShare
-from mlcl.config.packaged import find_file, is_packaged
-from mlcl.config.table.cells import cells_of
-from mlcl.config.table.schema import find_table, load_table
+from mlcl.config.cluster import ClusterConfig
 from mlcl.errors import UserError
+from mlcl.service.jobs.command_checks import SUBMITTABLE, check_command
 
-SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
-"""The commands that can be submitted."""
 HERE = ("home", "dry_run", "print_config")
 """The options that a submitted command may not have."""
 
 
-def check_words(app: TyperGroup, words: Sequence[str], folder: Path) -> list[Path]:
-    """Checks a command of `app` and its job, space, table and plugin files as `mlcl` would in `folder`.
+def check_words(
+    app: TyperGroup, words: Sequence[str], folder: Path, files: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Checks a command of `app`, its options and its files, see `check_command`.
 
-    Returns the paths of these files as given, without packaged files. Raises UserError if a file is wrong,
-    and a usage error of click for wrong options.
+    Raises UserError if a file is wrong, and a usage error of click for wrong options.
     """
     name = words[0] if words else "none"
-    if name not in SUBMITTABLE:
-        raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
-    context: Any = app.commands[name].make_context(name, list(words[1:]))
-    for option in HERE:
-        if is_typed(context, option):
-            raise UserError("not for a submitted command", key=f"--{option.replace('_', '-')}", found=name)
-    with chdir(folder):
-        files, jobs = _read(name, context.params)
-        plugins = dict.fromkeys(its.path for job in jobs for its in job.plugins if its.path is not None)
-        return [*files, *(Path(os.path.relpath(path)) for path in plugins)]
-
-
-def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
-    """Returns the words of a command with the cluster file's `--cpus`, `--gpus` and `--parallel` added.
-
-    Options that the command has already, or does not accept, are not added.
-    """
-    found = list(words)
-    if words[0] == "baseline":
-        return found
-    parallel = None if words[0] == "run" else share.parallel
-    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", parallel)):
-        if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
-            found += [option, f"{value:g}"]
-    return found
+    context: Any = None
+    if name in SUBMITTABLE:
+        context = app.commands[name].make_context(name, list(words[1:]))
+        for option in HERE:
+            if is_typed(context, option):
+                key = f"--{option.replace('_', '-')}"
+                raise UserError("not for a submitted command", key=key, found=name)
+    return check_command(name, context.params if context else {}, folder, files)
 
 
 def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
@@ -79,30 +55,3 @@ def submission_plan(config: ClusterConfig, words: list[str], needed: list[Path])
             "mib": round(sum((root / name).stat().st_size for name in files) / 2**20, 2),
         },
     }
-
-
-def _read(command: str, given: Mapping[str, Any]) -> tuple[list[Path], list[JobConfig]]:
-    """Returns the files that a command names, and the jobs in them. Raises UserError if one is wrong."""
-    if command == "reproduce":
-        if given["name"] is None:
-            raise UserError("needs a table", key="TABLE")
-        file, only = find_table(given["name"]), given["only"] or ()
-        cells = cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=only)
-        return [] if is_packaged(file) else [file], [job for cell in cells for job in cell.jobs]
-    if command == "baseline":
-        what = given["what"]
-        job = baseline_job(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
-        return [what] if what.is_dir() else _files_of([what]), [job]
-    jobs, sources, spaces = [load_job(given["job"], given["overrides"] or [])], [given["job"]], []
-    if command == "sweep":
-        load_space(given["space"], jobs[0])
-        spaces = [file for file in [find_file("space", given["space"])] if not is_packaged(file)]
-        sources += [*(given["baseline"] or []), *filter(None, [given["control"]])]
-        jobs += [load_job(file) for file in sources[1:]]
-    return [*_files_of(sources), *spaces], jobs
-
-
-def _files_of(jobs: Sequence[Path]) -> list[Path]:
-    """Returns the job files and their bases, without packaged files, which the cluster has already."""
-    files = dict.fromkeys(name for file in jobs for name in read_job(file).files)
-    return [file for file in files if not is_packaged(file)]

@@ -17,7 +17,7 @@ from mlcl.service.ray.address import placed_by_ray
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
-from mlcl.tracking.provenance import submitted_id
+from mlcl.tracking.provenance import submitted_id, submitted_tags
 from mlcl.tracking.tracker import Tracker
 from mlcl.training.checkpoint import CHECKPOINT, UnreadableCheckpointError
 from mlcl.training.context import Context, pick_device
@@ -114,6 +114,8 @@ class _Run:
         state, metrics, reason = State.FAILED, dict[str, float](), ""
         try:
             log.set_state(State.RUNNING)
+            if tags := submitted_tags():
+                log.tags(tags)
             metrics = self._execute(folder, log)
             with self.stop.shielded():
                 log.artifacts(result_files(folder))

@@ -34,6 +34,15 @@ def submitted_id() -> str | None:
     return os.environ.get(SUBMITTED) or None
 
 
+def submitted_tags() -> dict[str, str]:
+    """Returns the tag with the id of the cluster job that runs this command; none outside of one.
+
+    A sweep or run that a later job continues gets the id of that job.
+    """
+    id = submitted_id()
+    return {} if id is None else {Tag.JOB: id}
+
+
 @dataclass(frozen=True)
 class Provenance:
     """The provenance of a run: its tags, the `diff` of uncommitted changes, and the installed `packages`."""
@@ -81,8 +90,7 @@ def provenance(*folders: Path) -> Provenance:
     packages = "".join(f"{name}=={installed[name]}\n" for name in sorted(installed, key=str.lower))
     tags[f"{VERSION_TAG}mlcl"] = installed["mlcl"]
     tags[Tag.LIBRARIES] = " ".join(f"{name}=={installed[name]}" for name in LIBRARIES if name in installed)
-    if os.environ.get(SUBMITTED):
-        tags[Tag.JOB] = os.environ[SUBMITTED]
+    tags |= submitted_tags()
     for folder in folders or (Path.cwd(), Path(__file__).parent):
         commit = _git(folder, "rev-parse", "HEAD")
         if commit is not None:

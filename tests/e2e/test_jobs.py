@@ -1,5 +1,6 @@
 """Jobs for real: `mlcl up`, `submit`, `logs -f`, `stop`, `resume`, `down`, as a user types them."""
 
+import json
 import re
 
 import pytest
@@ -8,7 +9,9 @@ from builders import job_tree
 from mlflow import MlflowClient
 from patience import until
 
+from mlcl import run
 from mlcl.config.cluster import load_cluster
+from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.local.processes import free_port
 from mlcl.store import RunFolders
@@ -121,4 +124,21 @@ def test_a_sweep_goes_on_with_more_trials(mlcl, service, monkeypatch):
     assert [entry.intermediate[: len(before)] for entry, before in zip(entries, kept, strict=False)] == kept
     keys = ["sweep", "trial-0000", "trial-0001", "trial-0002"]
     assert runs_of(mlcl, service, "lab-1", monkeypatch) == [(key, "COMPLETE") for key in keys]
+    assert mlcl("down").status == 0
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_a_call_from_python_waits_for_its_job(mlcl, service, monkeypatch):
+    (mlcl.folder / "fast").touch()
+    monkeypatch.chdir(mlcl.folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    lines, file = [], mlcl.home / "service" / "cluster.yaml"
+    how = {"home": mlcl.folder / "python", "on": file, "progress": lines.append}
+    report = run("job.yaml", {"train.epochs": 3}, **how)
+    assert (report.state, report.folder) == ("COMPLETE", mlcl.home / "runs" / report.id)
+    assert [line for line in lines if line.startswith("epoch 3/3")]
+    assert report.metrics == json.loads((report.folder / "result.json").read_text())
+    with pytest.raises(UserError, match=r"key on: the cluster refuses the command.*not.there"):
+        run("job.yaml", {"data.path": "/not/there"}, **how)
+    assert runs_of(mlcl, service, report.id, monkeypatch) == [("run", "COMPLETE")]
     assert mlcl("down").status == 0

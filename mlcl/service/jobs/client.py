@@ -33,6 +33,8 @@ STATES = {0: "COMPLETE", 2: "REFUSED", 4: "BUDGET", 130: "STOPPED"}
 ACTIVE = ("PENDING", "RUNNING")
 NEAREST = 5
 """The largest number of known jobs that an error names."""
+LINES_EVERY = 2.0
+"""Seconds between two requests for the output of a job that runs."""
 STOP_SECONDS = 90
 """Seconds between Ray's SIGTERM and SIGKILL to a job, in which it writes a checkpoint."""
 
@@ -131,6 +133,22 @@ class JobsClient:
         """Returns an iterator over the output of the latest attempt, until the attempt ends."""
         lines: AsyncIterator[str] = self._call("tail_job_logs", view.attempt)
         return lines
+
+    def lines(self, id: str) -> Iterator[str]:
+        """Yields the lines that the latest attempt of a job prints, until the attempt has ended.
+
+        Unlike `follow` it needs no event loop; a notebook runs one already.
+        """
+        known = 0
+        while True:
+            view = self.get(id)  # before the output, which an ended job has written whole
+            text = self.logs(view)
+            end = text.rfind("\n") + 1 if view.is_active else len(text)
+            yield from text[known:end].splitlines()
+            known = max(known, end)
+            if not view.is_active:
+                return
+            time.sleep(LINES_EVERY)
 
     def stop(self, view: JobView) -> None:
         """Asks a job to write a checkpoint and then to end."""

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,11 +60,14 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
     )
 
 
-def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
+def stage(
+    where: WorkingDir, folder: Path, needed: Sequence[Path] = (), texts: Mapping[str, str] | None = None
+) -> Path:
     """Copies the files to upload into `folder`, and writes the provenance of the code beside them.
 
-    The provenance has the commit and uncommitted changes. `needed` are files that the command names. Raises
-    UserError if one of them is not among the files to upload, or if the files are too large.
+    The provenance has the commit and uncommitted changes. `needed` are files that the command names, `texts`
+    the contents of further files by name. Raises UserError if a needed file is not among the files to upload,
+    or if the files are too large.
     """
     root = where.root
     files = upload_files(root, where.exclude)
@@ -75,6 +78,8 @@ def stage(where: WorkingDir, folder: Path, needed: Sequence[Path] = ()) -> Path:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, target)
+    for text_name, text in (texts or {}).items():
+        (folder / text_name).write_text(text, encoding="utf-8")
     (folder / CARRIED).write_text(json.dumps(asdict(provenance(root))), encoding="utf-8")
     return folder
 

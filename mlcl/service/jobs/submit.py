@@ -6,7 +6,7 @@ import json
 import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,8 @@ The driver resolves the references on the cluster; the variable itself contains 
 """
 
 
-Check = Callable[[Sequence[str], Path], Sequence[Path]]
-"""A function that checks the words of a command, given its working directory.
+Check = Callable[[Sequence[str], Path, Mapping[str, str]], Sequence[Path]]
+"""A function that checks the words of a command, given its working directory and the submission's `files`.
 
 It returns the files that the command names, and raises UserError for a wrong command or file.
 """
@@ -50,7 +50,8 @@ class Submission:
     """A submitted command. It is stored in the home for `resume`, because a new Ray head knows no jobs.
 
     `words` are the words of the command after `mlcl`, `cluster` is the cluster file, `folder` the working
-    directory, and `user` the user who submitted it first.
+    directory, and `user` the user who submitted it first. `files` are texts, by name, that are uploaded with
+    the files of the working directory.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Submission:
     cluster: str
     folder: str
     user: str
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 SUBMISSION = TypeAdapter(Submission)
@@ -70,8 +72,9 @@ def submit(
     home: Path,
     needed: Sequence[Path] = (),
     id: str | None = None,
+    files: Mapping[str, str] | None = None,
 ) -> str:
-    """Submits the command `mlcl WORDS` and returns its id.
+    """Submits the command `mlcl WORDS`, with texts as further `files`, and returns its id.
 
     Raises UserError if the id is taken, and, before the upload, for files that cannot be uploaded.
     """
@@ -80,7 +83,8 @@ def submit(
     if there is not None:
         found = f"{name}: {there.state}, mlcl {shlex.join(there.command)}"
         raise UserError("this id is taken", key="--id", found=found, allowed="another id, or mlcl resume")
-    _send(client, _submission(client, name, words, present_user()), 1, home, needed)
+    submission = _submission(client, name, words, present_user())
+    _send(client, replace(submission, files=files or {}), 1, home, needed)
     return name
 
 
@@ -109,8 +113,37 @@ def resume(
         kept = _submission(client, id, there.command, owner)
     submission = replace(kept, words=(*kept.words, *more), user=owner or present_user())
     number = 1 if there is None else int(there.metadata.get(Metadata.ATTEMPT, "1")) + 1
-    _send(client, submission, number, home, check(submission.words, Path(submission.folder)))
+    needed = check(submission.words, Path(submission.folder), submission.files)
+    _send(client, submission, number, home, needed)
     return attempt_name(id, number)
+
+
+def submit_once(
+    client: JobsClient,
+    words: Sequence[str],
+    *,
+    home: Path,
+    needed: Sequence[Path],
+    files: Mapping[str, str],
+    fresh: bool = False,
+) -> str:
+    """Submits a command, unless this home has submitted it already, and returns its id.
+
+    An equal command that waits or runs is left alone. One that was stopped, failed or was forgotten by the
+    cluster is resumed, except with `fresh`; after a complete one the command is submitted anew.
+
+    Raises UserError as `submit` and `resume` do.
+    """
+    wanted = replace(_submission(client, "", words, ""), files=files)
+    known = [id for id, its in known_submissions(home).items() if replace(its, id="", user="") == wanted]
+    views = {view.id: view for view in client.jobs()}
+    for id in reversed(known):
+        if id in views and views[id].is_active:
+            return id
+    if not known or fresh or (known[-1] in views and views[known[-1]].state == "COMPLETE"):
+        return submit(client, words, home=home, needed=needed, files=files)
+    resume(client, known[-1], (), home=home, check=lambda *_: needed)
+    return known[-1]
 
 
 def read_submission(home: Path, id: str) -> Submission | None:
@@ -151,7 +184,7 @@ def _send(
     cluster = client.cluster
     where = cluster.working_dir.model_copy(update={"path": Path(submission.folder)})
     with tempfile.TemporaryDirectory(prefix="mlcl-") as scratch:
-        folder = stage(where, Path(scratch), needed)
+        folder = stage(where, Path(scratch), needed, submission.files)
         # The record first, so that every job on the cluster can be resumed from here.
         record = _record(home, submission.id)
         record.parent.mkdir(parents=True, exist_ok=True)

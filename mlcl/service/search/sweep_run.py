@@ -29,6 +29,7 @@ from mlcl.tracking.names import (
     count_tag,
     space_file,
 )
+from mlcl.tracking.provenance import submitted_tags
 from mlcl.tracking.shared_view import trials_view
 from mlcl.training.run_files import JOB
 
@@ -73,6 +74,7 @@ class SweepRun:
                 Tag.SWEEP_BUDGET: "" if budget is None else budget.text,
                 Tag.SWEEP_GOALS: json.dumps([(name, goal.mode) for name, goal in goals]),
                 Tag.SWEEP_VERDICT: "",  # until this command has concluded
+                **submitted_tags(),
             }
         )
         self.log.params(plan.shared_params())

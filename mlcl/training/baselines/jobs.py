@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,18 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
     tree["objective"] = {"classifier": {**tree["objective"]["classifier"], "weight": "remainder"}}
     tree["evaluation"] = {**evaluation, "metric": metric, "knn": None, "probe": None, "transfer_to": None}
     return load_job({**tree, "baseline": name})
+
+
+def job_or_dataset(what: Path, overrides: Sequence[str], labels: str | None) -> JobConfig:
+    """Returns the job of a job file, or a job on the prepared data set in a folder, with overrides.
+
+    Raises UserError for `labels` with a job file.
+    """
+    if what.is_dir():
+        return load_job(dataset_job(what, labels), overrides)
+    if labels is not None:
+        raise UserError("goes with the folder of a data set", key="--labels", found=labels)
+    return load_job(what, overrides)
 
 
 def dataset_job(place: Path, labels: str | None = None) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def lab(tmp_path, ray_, monkeypatch):
     client = JobsClient(config, file)
     needed = [Path("job.yaml"), Path("space.yaml")]
 
-    def check(words, folder):
-        assert folder == work
+    def check(words, folder, files):
+        assert (folder, files) == (work, {})
         if "--trialz" in words:
             raise UserError("no such option", key="--trialz")
         return needed

@@ -1,0 +1,194 @@
+"""The command that a call with `on=FILE` submits: its words, and the files that its mappings become."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+import yaml
+from torch import nn
+
+from mlcl.api.common import JobSource, Overrides, with_encoder
+from mlcl.config import JobConfig, dump_job, parse_override, read_job
+from mlcl.errors import UserError
+
+DIGITS = 12
+"""The number of digits of its content's hash in the name of a file."""
+NUMBERS = ("cpus", "gpus", "parallel", "budget")
+"""The options of a sweep on the time and place of its trainings, which are left to the cluster file."""
+
+
+@dataclass(frozen=True)
+class ClusterCommand:
+    """A command to submit.
+
+    Attributes:
+        words: The words of the command after `mlcl`.
+        given: The parameters that the words give the command's function, for `check_command`.
+        files: The texts of jobs and spaces that were given as mappings, by the name of their file.
+        fresh: Whether an earlier submission of the same command is left as it is.
+    """
+
+    words: tuple[str, ...]
+    given: Mapping[str, Any]
+    files: Mapping[str, str]
+    fresh: bool
+
+
+@dataclass
+class Caller:
+    """What a call says of its jobs besides their files: overrides, and an encoder that jobs carry.
+
+    Attributes:
+        overrides: Dotted keys of the job with their values.
+        carried: Whether the overrides have the caller's encoder, which only a job can carry.
+        files: The files that were made so far.
+    """
+
+    overrides: Mapping[str, Any]
+    carried: bool
+    files: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        module: tuple[Any, Any],
+        source: JobSource,
+        overrides: Overrides,
+        home: Path,
+        say: Callable[[str], None],
+    ) -> Caller:
+        """Returns the caller with this encoder and tokenizer.
+
+        Raises UserError for a module with weights, and for a tokenizer: their files are on this machine.
+        """
+        encoder, tokenizer = module
+        if isinstance(encoder, nn.Module) or tokenizer is not None:
+            key = "encoder" if isinstance(encoder, nn.Module) else "tokenizer"
+            raise UserError(
+                "the cluster has no file of it",
+                key=key,
+                found=type(encoder if key == "encoder" else tokenizer).__name__,
+                allowed="a class or a functools.partial of one, which a job carries, or a built-in encoder",
+            )
+        return cls(with_encoder(*module, source, overrides, home, say), encoder is not None)
+
+    def job(self, source: JobSource, overrides: Mapping[str, Any]) -> Path:
+        """Returns the file of a job; with a caller's encoder it is one that has the overrides, too."""
+        its = dump_job(source) if isinstance(source, JobConfig) else source
+        if self.carried:
+            written = read_job(its).with_overrides(overrides)
+            its = written.with_plugins(written.tree)
+            its["plugins"] = [
+                {key: each[key] for key in ("file", "sha256", "source")} for each in its["plugins"]
+            ]
+        return self.file("job", its)
+
+    def file(self, kind: str, source: str | Path | Mapping[str, Any]) -> Path:
+        """Returns the file of a job or space; a mapping becomes a file that is named by its content."""
+        if not isinstance(source, Mapping):
+            return Path(source)
+        text = yaml_text(kind, dict(source))
+        name = f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:DIGITS]}.yaml"
+        self.files[name] = text
+        return Path(name)
+
+    def words(self) -> list[str]:
+        """Returns the overrides as words; none with a caller's encoder, since the job has them."""
+        return [] if self.carried else [override_word(*each) for each in self.overrides.items()]
+
+
+def run_command(caller: Caller, job: JobSource, *, fresh: bool, options: Mapping[str, Any]) -> ClusterCommand:
+    """Returns the command `mlcl run` of a call of `mlcl.run`."""
+    file, overrides = caller.job(job, caller.overrides), caller.words()
+    words = ["run", str(file), *overrides, *(["--fresh"] if fresh else []), *_option_words(options)]
+    return ClusterCommand(tuple(words), {"job": file, "overrides": overrides}, caller.files, fresh)
+
+
+def sweep_command(
+    caller: Caller,
+    job: JobSource,
+    space: str | Path | Mapping[str, Any],
+    *,
+    name: str,
+    shared: Mapping[str, Any],
+    numbers: Mapping[str, int],
+    options: Mapping[str, Any],
+) -> ClusterCommand:
+    """Returns the command `mlcl sweep` of a call of `mlcl.sweep`.
+
+    `shared` are the overrides that hold for the control, too. Raises UserError for baselines beside a
+    caller's encoder, which their files lack.
+    """
+    control, baselines = options.get("control"), [Path(each) for each in options.get("baselines", ())]
+    if caller.carried and baselines:
+        allowed = "no baselines, or a built-in encoder"
+        raise UserError(
+            "their jobs do not carry the encoder", key="baselines", found=baselines, allowed=allowed
+        )
+    files, overrides = (caller.job(job, caller.overrides), caller.file("space", space)), caller.words()
+    words = ["sweep", *map(str, files), *overrides]
+    if name != "-".join(file.stem for file in files):
+        words += ["--name", name]
+    words += _option_words(numbers)
+    given: dict[str, Any] = {
+        "job": files[0],
+        "space": files[1],
+        "overrides": overrides,
+        "baseline": baselines,
+    }
+    given["control"] = None if control in (None, False) else caller.job(control, shared)
+    words += _option_words({"control": given["control"], "warm-start": options.get("warm_start")})
+    words += [word for file in baselines for word in ("--baseline", str(file))]
+    for setting in options.get("try_first", ()):
+        words += ["--try", ",".join(override_word(*each) for each in setting.items())]
+    fresh = options.get("fresh", False)
+    flags = {"no-control": control is False, "no-baselines": not options.get("fitted", True), "fresh": fresh}
+    words += [f"--{flag}" for flag, is_set in flags.items() if is_set]
+    words += _option_words({key: options.get(key) for key in NUMBERS})
+    return ClusterCommand(tuple(words), given, caller.files, fresh)
+
+
+def _option_words(options: Mapping[str, Any]) -> list[str]:
+    """Returns options as words, without those that are None; a number is written as the cluster file's."""
+    pairs: Iterable[tuple[str, Any]] = ((name, value) for name, value in options.items() if value is not None)
+    return [
+        word
+        for name, its in pairs
+        for word in (f"--{name}", f"{its:g}" if isinstance(its, float) else str(its))
+    ]
+
+
+def override_word(key: str, value: Any) -> str:
+    """Returns an override as a word of the command line: `key=value`, with the value as YAML on one line."""
+    word = f"{key}={yaml_text(key, value, flow=True)}"
+    if "\n" in word or parse_override(word) != (key, _plain(value)):
+        raise UserError("a command line cannot hold this value", key=key, found=repr(value))
+    return word
+
+
+def yaml_text(key: str, value: Any, *, flow: bool = False) -> str:
+    """Returns a value as YAML, with `flow` on one line. Raises UserError for a value that YAML lacks."""
+    plain = _plain(value)
+    try:
+        if not flow:
+            return yaml.safe_dump(plain, sort_keys=False)
+        return yaml.safe_dump([plain], sort_keys=False, default_flow_style=True, width=1 << 18).strip()[1:-1]
+    except yaml.YAMLError:
+        allowed = "numbers, texts, lists and mappings of them"
+        raise UserError(
+            "a file cannot hold this value", key=key, found=repr(value)[:60], allowed=allowed
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value with paths as texts and tuples as lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return os.fspath(value) if isinstance(value, PurePath) else value

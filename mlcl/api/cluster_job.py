@@ -1,0 +1,183 @@
+"""Submits a call's command to a cluster, waits for its end, and reads its results from MLflow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from mlcl.config.cluster import ClusterConfig, load_cluster
+from mlcl.errors import MachineError, UserError
+from mlcl.service.jobs import JobsClient, submit_once
+from mlcl.service.jobs.command_checks import check_command, with_share
+from mlcl.tracking import State, Tracker
+from mlcl.tracking.names import Tag
+from mlcl.tracking.uri import KEY, sqlite_file, tracking_uri
+from mlcl.training.run_files import RESULT
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+    from mlcl.api.answer import Answer
+    from mlcl.api.cluster_command import ClusterCommand
+    from mlcl.results.runs import Runs
+    from mlcl.service.run_job import RunReport
+
+SWEEP, PLAIN = "sweep", "run"
+"""The kinds of the runs in MLflow that the results of a job are read from."""
+
+
+@dataclass(frozen=True)
+class ClusterResults:
+    """The tracking store of a cluster as this machine reaches it.
+
+    Attributes:
+        storage: The cluster's folder of results.
+        home: The folder of results of this machine; the storage where its SQLite file is the store.
+        uri: The tracking store.
+    """
+
+    storage: Path
+    home: Path
+    uri: str
+
+    @classmethod
+    def of(cls, cluster: ClusterConfig, file: Path, home: Path) -> ClusterResults:
+        """Returns the store: MLFLOW_TRACKING_URI, else the cluster file's MLflow, else SQLite in its storage.
+
+        Raises UserError where none of them can be read from this machine.
+        """
+        storage, uri = Path(cluster.storage), os.environ.get(KEY) or _uri(cluster)
+        if uri is None and not storage.is_dir():
+            problem, allowed = "its results cannot be read from this machine", f"mlflow.uri, or {KEY}"
+            raise UserError(problem, file=file, key="storage", found=storage, allowed=allowed)
+        place = (storage, tracking_uri(storage)) if uri is None else (home, uri)
+        found = cls(storage, *place)
+        if sqlite_file(found.uri) is None:  # the cluster makes the file
+            found.tracker()
+        return found
+
+    def tracker(self) -> Tracker:
+        """Returns the open store. Raises UserError where it does not answer."""
+        return Tracker.existing(self.home, self.uri)
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """A job that has ended: its id, its state, and the lines that its last attempt printed."""
+
+    id: str
+    state: str
+    lines: list[str]
+
+    def error(self, found: str) -> Exception:
+        """Returns the error for a job without results of its end, with the last line that the job printed."""
+        last = next((line for line in reversed(self.lines) if line.strip()), "it printed nothing")
+        if self.state == "REFUSED":
+            return UserError("the cluster refuses the command", key="on", found=last.removeprefix("error: "))
+        return MachineError(f"the job {self.id} is {self.state}, {found}: {last.removeprefix('failed: ')}")
+
+
+def submitted_sweep(
+    on: str | Path, command: ClusterCommand, home: Path, say: Callable[[str], None]
+) -> Answer:
+    """Submits a sweep, follows it to its end, and returns its answer.
+
+    Raises UserError before anything is submitted, or where the cluster refuses the command; MachineError for
+    a job that ended without a result; KeyboardInterrupt, which the job survives.
+    """
+    from mlcl.api.answer import Answer
+    from mlcl.results.stored import read_sweep
+
+    job, store = _followed(on, command, home, say)
+    return Answer(read_sweep(*_run_of(job, store, SWEEP)), store.home, store.uri)
+
+
+def submitted_run(
+    on: str | Path, command: ClusterCommand, home: Path, say: Callable[[str], None]
+) -> RunReport:
+    """Submits a run, follows it to its end, and returns its report, whose folder is on the cluster.
+
+    Raises the errors of `submitted_sweep`.
+    """
+    from mlcl.service.run_job import RunReport
+    from mlcl.store import RunFolders
+
+    job, store = _followed(on, command, home, say)
+    runs, run = _run_of(job, store, PLAIN)
+    tags, state = run.data.tags, State(run.data.tags[Tag.STATE])
+    id = tags[Tag.ID]
+    return RunReport(
+        id=id,
+        state=state,
+        folder=RunFolders(store.storage).root / id,
+        log=tags[Tag.LOG],
+        metrics=json.loads(runs.text(run, RESULT)) if state is State.COMPLETE else {},
+        resumed=f"going on with {id}" in job.lines,
+        reason=tags.get(Tag.REASON, ""),
+        mlflow_run_id=str(run.info.run_id),
+    )
+
+
+def _followed(
+    on: str | Path, command: ClusterCommand, home: Path, say: Callable[[str], None]
+) -> tuple[EndedJob, ClusterResults]:
+    """Checks and submits a command, says its lines, and returns its end and the store of its results."""
+    file = Path(on)
+    cluster = load_cluster(file)
+    client = JobsClient(cluster, file)
+    needed = check_command(command.words[0], command.given, cluster.working_dir.root, command.files)
+    store = ClusterResults.of(cluster, file, home)
+    words = with_share(command.words, cluster.trial)
+    id = submit_once(client, words, home=home, needed=needed, files=command.files, fresh=command.fresh)
+    say(f"{id}: mlcl logs -f {id}   mlcl status {id}   mlcl stop {id}")
+    lines = []
+    try:
+        for line in client.lines(id):
+            lines.append(line)
+            say(line)
+    except KeyboardInterrupt:
+        say(f"the job goes on: the same call follows it; mlcl logs -f {id}, mlcl stop {id}")
+        raise
+    return EndedJob(id, client.get(id).state, lines), store
+
+
+def _run_of(job: EndedJob, store: ClusterResults, kind: str) -> tuple[Runs, Run]:
+    """Returns the runs in MLflow, and among them that of a job's sweep or run.
+
+    Raises the job's error where MLflow has no run of the job, or one in another state: then the job died, or
+    could not deliver.
+    """
+    from mlcl.results.runs import Runs
+
+    file = sqlite_file(store.uri)
+    if file is not None and not file.is_file():
+        raise job.error(f"and there is no {file}")
+    runs = Runs(store.tracker())
+    found = [run for run in runs.tagged(Tag.JOB, job.id) if run.data.tags.get(Tag.KIND, PLAIN) == kind]
+    state = found[0].data.tags[Tag.STATE] if found else "none"
+    if state != job.state:
+        raise job.error(f"and the state of its {kind} in {runs.tracker.shown} is {state}")
+    return runs, found[0]
+
+
+def _uri(cluster: ClusterConfig) -> str | None:
+    """Returns the address of the cluster file's MLflow, with user and password if this machine has them."""
+    its = cluster.mlflow
+    if (
+        its is None
+        or its.username is None
+        or its.password is None
+        or "MLFLOW_TRACKING_USERNAME" in os.environ
+    ):
+        return None if its is None else its.uri
+    try:
+        login = ":".join(quote(each.resolve("mlflow"), safe="") for each in (its.username, its.password))
+    except UserError:  # they are on the head alone
+        return its.uri
+    parts = urlsplit(its.uri)
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))

@@ -1,0 +1,94 @@
+"""Checks a command before it is submitted: the job, space, table and plugin files that it names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlcl.backports import chdir
+from mlcl.config import JobConfig, load_job, load_space, read_job
+from mlcl.config.cluster import TrialShare
+from mlcl.config.packaged import find_file, is_packaged
+from mlcl.config.safe_yaml import load_yaml
+from mlcl.config.table.cells import cells_of
+from mlcl.config.table.schema import find_table, load_table
+from mlcl.errors import UserError
+
+SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
+"""The commands that can be submitted."""
+
+
+def check_command(
+    name: str, given: Mapping[str, Any], folder: Path, files: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Checks the files of a command as `mlcl` would in `folder`.
+
+    Args:
+        name: The name of the command, one of `SUBMITTABLE`.
+        given: The parameters of the command by name, as its function takes them.
+        folder: The working directory.
+        files: Texts of job and space files, by name, that are uploaded but are not in the working directory.
+
+    Returns:
+        The paths, as given, of the files that must be uploaded from the working directory.
+
+    Raises:
+        UserError: The command cannot be submitted, or a file is wrong.
+    """
+    if name not in SUBMITTABLE:
+        raise UserError("not a command to submit", found=name, allowed=SUBMITTABLE)
+    with chdir(folder):
+        found, jobs = _read(name, given, files or {})
+        plugins = dict.fromkeys(its.path for job in jobs for its in job.plugins if its.path is not None)
+        return [*found, *(Path(os.path.relpath(path)) for path in plugins)]
+
+
+def with_share(words: Sequence[str], share: TrialShare) -> list[str]:
+    """Returns the words of a command with the cluster file's `--cpus`, `--gpus` and `--parallel` added.
+
+    Options that the command has already, or does not accept, are not added.
+    """
+    found = list(words)
+    if words[0] == "baseline":
+        return found
+    parallel = None if words[0] == "run" else share.parallel
+    for option, value in (("--cpus", share.cpu), ("--gpus", share.gpu), ("--parallel", parallel)):
+        if value is not None and not any(w == option or w.startswith(f"{option}=") for w in words):
+            found += [option, f"{value:g}"]
+    return found
+
+
+def _read(
+    command: str, given: Mapping[str, Any], files: Mapping[str, str]
+) -> tuple[list[Path], list[JobConfig]]:
+    """Returns the files that a command names, and the jobs in them. Raises UserError if one is wrong."""
+    if command == "reproduce":
+        if given["name"] is None:
+            raise UserError("needs a table", key="TABLE")
+        file, only = find_table(given["name"]), given["only"] or ()
+        cells = cells_of(load_table(file), file, scale=given["scale"], seeds=given["seeds"], only=only)
+        return [] if is_packaged(file) else [file], [job for cell in cells for job in cell.jobs]
+    if command == "baseline":
+        from mlcl.training.baselines.jobs import job_or_dataset
+
+        what = given["what"]
+        job = job_or_dataset(what, [word for word in given["words"] or [] if "=" in word], given["labels"])
+        return [what] if what.is_dir() else _files_of([what]), [job]
+    trees = {Path(name): load_yaml(text) for name, text in files.items()}
+    jobs, sources, spaces = list[JobConfig](), [given["job"]], list[Path]()
+    jobs.append(load_job(trees.get(given["job"], given["job"]), given["overrides"] or []))
+    if command == "sweep":
+        space = find_file("space", given["space"])
+        load_space(space, jobs[0], trees.get(space))
+        spaces = [file for file in [space] if file not in trees and not is_packaged(file)]
+        sources += [*(given["baseline"] or []), *filter(None, [given["control"]])]
+        jobs += [load_job(trees.get(file, file)) for file in sources[1:]]
+    return [*_files_of([trees.get(file, file) for file in sources]), *spaces], jobs
+
+
+def _files_of(jobs: Sequence[Path | Mapping[str, Any]]) -> list[Path]:
+    """Returns the job files and their bases, without packaged files, which the cluster has already."""
+    files = dict.fromkeys(name for job in jobs for name in read_job(job).files)
+    return [file for file in files if not is_packaged(file)]
