@@ -64,7 +64,7 @@ class Caller:
     ) -> Caller:
         """Returns the caller with this encoder and tokenizer.
 
-        Raises UserError for a module with weights, and for a tokenizer: their files are on this machine.
+        Raises UserError for a module and for a tokenizer, whose files are on this machine alone.
         """
         encoder, tokenizer = module
         if isinstance(encoder, nn.Module) or tokenizer is not None:
