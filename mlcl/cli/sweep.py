@@ -128,7 +128,10 @@ def sweep(
 
 def _setting(text: str) -> dict[str, Any]:
     """Returns the values of a setting that is written as `key=value,...`; a value may have commas, too."""
-    pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
+    try:
+        pairs = [parse_override(part) for part in re.split(r",\s*(?=[A-Za-z_][\w.-]*=)", text)]
+    except UserError as error:
+        raise error.but(key=f"--try {error.key}" if error.key else "--try") from None
     if len(dict(pairs)) < len(pairs):
         raise UserError("sets a key twice", key="--try", found=text)
     return dict(pairs)

@@ -45,7 +45,7 @@ REFUSED = [
     ),
     (f"sweep job.yaml space.yaml --try {TOPIC}=on --dry-run", f"key --try {TOPIC}: input should be a valid"),
     (f"sweep job.yaml space.yaml --try {TOPIC}=0.2,{TOPIC}=0.3", "key --try: sets a key twice"),
-    ("sweep job.yaml space.yaml --try 0.2", "not an override"),
+    ("sweep job.yaml space.yaml --try 0.2", "key --try: not an override"),
     ("space describe other.yaml job.yaml", "key space.objective.heads.neighbours.weight"),
     ("reproduce tabel", "key TABLE: no such table; did you mean table"),
     ("reproduce absent.yaml", "absent.yaml: no such file"),
