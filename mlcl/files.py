@@ -37,7 +37,7 @@ def _partial(final: Path) -> Path:
 def remove_partial(folder: Path, name: str = "*") -> None:
     """Removes unfinished files and folders that killed writers left: of `name`, or of any name in the folder.
 
-    The caller must hold the lock that the writers of these files hold.
+    A living writer would lose its files: the caller holds its lock, or is the only one that writes there.
     """
     for left in folder.glob(f".{name}.*.partial"):
         if left.is_dir():
@@ -135,9 +135,11 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
 def locked_folder(folder: Path, parent: Path) -> Iterator[None]:
     """Locks `folder` if it lies in `parent`, so that `mlcl doctor` sees that a process is writing it.
 
-    A folder elsewhere is not locked, because the lock file would stay beside the user's own folders.
+    A folder elsewhere is not locked, because the lock file would stay beside the user's own folders. What
+    killed writers of the folder left is removed in both cases.
     """
     if folder.resolve().parent != parent.resolve():
+        remove_partial(folder.parent, folder.name)
         yield
         return
     with locked(parent / f".{folder.name}.lock", patience=float("inf")):

@@ -81,8 +81,9 @@ def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path) -> CallerEncoder
     Args:
         encoder: A module, whose weights each training starts from; or a class, or a partial of one, which
             each training calls for a module of its own.
-        tokenizer: That of a module of texts: of Hugging Face, or a `tokenizers.Tokenizer`. None for images,
-            and for a class whose module learns the words of the training texts.
+        tokenizer: The tokenizer of a module that reads texts: a fast one of Hugging Face, or a
+            `tokenizers.Tokenizer`. None for images, and for a class that takes the number of words of the
+            training texts.
         home: The folder of results.
 
     Raises:

@@ -70,7 +70,7 @@ class Identity:
 
 
 def identity_of(value: Any) -> Identity:
-    """Returns the identity of an object. What cannot be read raises anything."""
+    """Returns the identity of an object. Raises any error for an object that cannot be read as a whole."""
     digest, seen = hashlib.sha256(), dict[int, Any]()
     for part in _parts(value, seen):
         digest.update(part if isinstance(part, bytes) else part.encode())

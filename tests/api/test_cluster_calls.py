@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import ray.job_submission
 import yaml
+from api.modules import Bag
 from builders import job_tree, text_dataset
 from commands import mlcl as command
 from mlflow_servers import mlflow_server
@@ -49,15 +50,6 @@ SWEEP = [
     "--confirm",
     "4",
 ]
-
-
-class Bag(nn.Module):
-    def __init__(self, vocabulary_size):
-        super().__init__()
-        self.table = nn.Embedding(vocabulary_size, 4)
-
-    def forward(self, input_ids, attention_mask):
-        return (self.table(input_ids) * attention_mask[..., None]).sum(1)
 
 
 class Jobs(Cluster):

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 import yaml
+from api.modules import Bag
 from builders import job_tree, text_dataset
 from commands import mlcl as command
 from reproduced import Tables
 from sweeps import World
-from torch import nn
 
 import mlcl
 from mlcl.config import job_hash, load_job
@@ -144,15 +144,6 @@ def test_a_comparison_is_a_table_against_the_classifier_alone(tables, monkeypatc
     assert {entry.job["objective"]["classifier"]["loss"] for entry in entries} == {"cross_entropy"}
     epochs = {entry.job["train"]["epochs"] for entry in entries if entry.scope.startswith("supcon")}
     assert epochs <= {e.job["train"]["epochs"] for e in entries if e.scope.startswith("cross-entropy")}
-
-
-class Bag(nn.Module):
-    def __init__(self, vocabulary_size):
-        super().__init__()
-        self.table = nn.Embedding(vocabulary_size, 4)
-
-    def forward(self, input_ids, attention_mask):
-        return (self.table(input_ids) * attention_mask[..., None]).sum(1)
 
 
 @pytest.mark.usefixtures("forgotten_plugin_files")

@@ -67,6 +67,13 @@ def test_what_a_killed_export_left_under_the_home_is_removed(home, report):
     assert sorted(each.name for each in models.iterdir()) == [".mine.lock", "mine"]
 
 
+def test_what_a_killed_export_left_beside_a_folder_elsewhere_is_removed(home, report, tmp_path):
+    for name in (".mine.ab.partial", ".other.ab.partial"):
+        (tmp_path / name).mkdir()
+    export(home, report.mlflow_run_id, "--to", tmp_path / "mine")
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".other.ab.partial", "mine"]
+
+
 def made(client, **tags):
     """A run in MLflow with these tags and nothing else."""
     experiment = client.get_experiment_by_name("tiny").experiment_id
