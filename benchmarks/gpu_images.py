@@ -18,10 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 
 from mlcl.config import AugmentConfig
 from mlcl.config.training_sections import TrainConfig
-from mlcl.data import EpochSampler, ImageRows
+from mlcl.data import ImageRows
 from mlcl.losses import build_loss
 from mlcl.models import Projection
 from mlcl.models.encoders.resnet import ResNet
+from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, memory_format
 from mlcl.training.context import Context, deterministic
 from mlcl.training.events import Event

@@ -27,6 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mlcl.losses.dense import Weighting
+from mlcl.losses.fused import FusedSoftmax, serves
 from mlcl.losses.gradients import DistanceGradients, DotGradients, LossPart, PairGradients, add_scaled
 from mlcl.losses.similarities import EXCLUDED, Candidates, Similarities, matmul_precision
 from mlcl.losses.softmax import Softmax
@@ -97,7 +98,8 @@ def solve(
     with matmul_precision(candidates.products, z_BD.device):
         ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
         similarities = Similarities(candidates, taus[0])
-        softmax = Softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
+        make_softmax = FusedSoftmax if serves(similarities) else Softmax
+        softmax = make_softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
         lse_TN = softmax.logsumexp()
         parts = [
             replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
@@ -107,10 +109,7 @@ def solve(
         gradients: PairGradients = make(similarities, parts, [ratios[part.softmax] for part in parts])
         if gradient or tau_gradient or similarities.euclidean:
             softmax.set_rows(_row_values(parts, lse_TN, ratios, candidates))
-            for rows, cols, mirrored in similarities.tiles():
-                u_IJ = similarities.tile(rows, cols)
-                derivative_IJ = softmax.derivative(u_IJ, rows, cols, mirrored)
-                gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
+            softmax.add_gradient(gradients)
         value_P = _values(parts, lse_TN, ratios, gradients.weighted)
         if tau_gradient:
             tau_gradient_T = _tau_gradients(parts, taus, value_P, softmax.entropies())

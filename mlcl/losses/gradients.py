@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from mlcl.losses.similarities import Similarities
-from mlcl.losses.softmax import total_product
 from mlcl.losses.weights.base import Number, PairWeights
 
 CLOSE_PAIRS = 4096
@@ -45,6 +44,12 @@ def add_scaled(total: Tensor, value: Tensor, factor: Number) -> None:
         total.addcmul_(value.to(total.dtype), factor.to(total.dtype))
     else:
         total.add_(value, alpha=factor)
+
+
+def total_product(one: Tensor, other: Tensor) -> Tensor:
+    """Sums the products of two matrices' entries, in float64, since larger numbers cancel in the sum."""
+    total: Tensor = torch.linalg.vecdot(one, other).sum(dtype=torch.float64)
+    return total
 
 
 class PairGradients(ABC):

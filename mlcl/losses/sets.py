@@ -21,6 +21,9 @@ FEW = 256
 With more labels, the table has only those that occur both in the rows and in the columns of the tile.
 """
 
+PART = 128
+"""The number of rows that a GPU adds up one after the other."""
+
 
 @dataclass(frozen=True)
 class LabelSets:
@@ -174,6 +177,23 @@ def bag(columns: Tensor, offsets: Tensor, table: Tensor, weights_N: Tensor | Non
         columns, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weights_N
     )
     return sums
+
+
+def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor | None = None) -> Tensor:
+    """Returns what `bag` returns, for groups that may be much larger than their mean.
+
+    A GPU adds up a bag's rows one after the other. So it adds up parts of at most PART rows first.
+    """
+    if tiling.is_host(table.device):
+        return bag(row_M, offsets, table, weights_M)
+    parts_L = (offsets.diff() + PART - 1) // PART
+    first_L = F.pad(parts_L.cumsum(0), (1, 0))
+    part_K = torch.arange(len(row_M) // PART + len(parts_L), device=table.device)
+    # Behind the last part come empty ones: the host does not know the number of parts.
+    group_K = torch.searchsorted(first_L, part_K, right=True) - 1
+    start_K = (offsets[group_K] + (part_K - first_L[group_K]) * PART).clamp(max=len(row_M))
+    sums_KD = bag(row_M, F.pad(start_K, (0, 1), value=len(row_M)), table, weights_M)
+    return bag(part_K, first_L, sums_KD)
 
 
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:

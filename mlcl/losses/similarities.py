@@ -60,13 +60,18 @@ class Operand:
     """Rows `z` (B, D) that are multiplied with each other and with weights; sums have the rows' dtype.
 
     With `bf16`, float32 rows are rounded to bfloat16. The weights are rounded, too, if the device multiplies
-    bfloat16 matrices (`multiplies_into_float32`).
+    bfloat16 matrices (`multiplies_into_float32`). With `tf32`, a GPU's rows are rounded to TF32. `narrow` are
+    the rounded rows, bfloat16 or float32, as the kernels of `fused` read them; None for exact products.
     """
 
     def __init__(self, z_BD: Tensor, products: Products) -> None:
-        rounded = z_BD.bfloat16() if products == "bf16" and z_BD.dtype == torch.float32 else None
-        self.z = z_BD if rounded is None else rounded.float()
-        self._half = rounded if multiplies_into_float32(z_BD.device) else None
+        self.narrow: Tensor | None = None
+        if z_BD.dtype == torch.float32 and products == "bf16":
+            self.narrow = z_BD.bfloat16()
+        elif z_BD.dtype == torch.float32 and products == "tf32" and not tiling.is_host(z_BD.device):
+            self.narrow = round_to_tf32(z_BD)
+        self.z = z_BD if self.narrow is None else self.narrow.float()
+        self._half = self.narrow if products == "bf16" and multiplies_into_float32(z_BD.device) else None
 
     def dots(self, rows: slice, cols: slice, out_IJ: Tensor) -> None:
         """Writes z_i . z_j of a tile into `out_IJ`."""
@@ -85,6 +90,12 @@ class Operand:
             sum_ID.addmm_(weight_IJ, self.z[cols])
         else:
             sum_ID.add_(torch.mm(weight_IJ, self._half[cols], out_dtype=torch.float32))
+
+
+def round_to_tf32(z_BD: Tensor) -> Tensor:
+    """Rounds float32 values to the ten bits of mantissa of TF32; tensor cores cut the others off."""
+    bits_BD = z_BD.contiguous().view(torch.int32)
+    return ((bits_BD + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 @functools.cache
@@ -138,7 +149,10 @@ class Similarities:
         self._square_B = self.z.square().sum(1)
         self._unit = candidates.unit and not self.euclidean
         self.close: tuple[Tensor, ...] = ()
-        self._buffer = z_BD.new_empty(tiling.tile_entries(len(z_BD), z_BD.device))
+
+    @functools.cached_property
+    def _buffer(self) -> Tensor:
+        return self.z.new_empty(tiling.tile_entries(len(self.z), self.z.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
         """Computes u (I, J) of a tile; it is EXCLUDED for a row with itself."""

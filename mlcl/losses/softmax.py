@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mlcl.losses import tiling
+from mlcl.losses.gradients import PairGradients, total_product
 from mlcl.losses.similarities import Similarities
 from mlcl.losses.weights.base import Number
 
@@ -23,7 +24,7 @@ class Softmax:
     p_ij = exp(s_ij / tau_t) / sum_{a != i} exp(s_ia / tau_t). With u = s / tau_0, `ratios` are the
     tau_0 / tau_t. If |u| is known to be small enough, the exponentials are summed without a shift. Otherwise
     they are summed in logarithms, which computes twice as many of them.
-    `repulsion` multiplies the exponentials of rows, not those of prototypes. With `moments`, `derivative`
+    `repulsion` multiplies the exponentials of rows, not those of prototypes. With `moments`, `add_gradient`
     adds up the entropies, which the temperatures' gradients need.
     """
 
@@ -58,12 +59,19 @@ class Softmax:
         return sum_TN.log_() if self._bounded else sum_TN
 
     def set_rows(self, value_2TB: Tensor) -> None:
-        """Sets logsumexp_i and ratio_t R_i of all rows and prototypes (2, T, B + L), for `derivative`."""
+        """Sets logsumexp_i and ratio_t R_i of all rows and prototypes (2, T, B + L), for `add_gradient`."""
         lse_TB, sum_TB = value_2TB
         self._rows = list(zip(lse_TB, sum_TB, strict=True))
         self._factors = list(lse_TB.neg().exp_().mul_(sum_TB))
 
-    def derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
+    def add_gradient(self, gradients: PairGradients) -> None:
+        """Adds the gradient of all pairs, tile by tile."""
+        for rows, cols, mirrored in self._similarities.tiles():
+            u_IJ = self._similarities.tile(rows, cols)
+            derivative_IJ = self._derivative(u_IJ, rows, cols, mirrored)
+            gradients.add(derivative_IJ, u_IJ, rows, cols, mirrored)
+
+    def _derivative(self, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> Tensor:
         """Computes the derivative by u of a tile, sum_t ratio_t (R_i p_ij + R_j p_ji).
 
         The next call overwrites the returned tensor. This call may overwrite `u_IJ`, unless there are several
@@ -85,8 +93,8 @@ class Softmax:
     def entropies(self) -> Tensor:
         """Sums the entropies H(p_i) of the own anchors, weighted by R_i, at each temperature (T,).
 
-        `derivative` must have been called for all tiles before. log p leaves out the logarithm of
-        `repulsion`, which does not change with the temperature.
+        `add_gradient` must have been called before. log p leaves out the logarithm of `repulsion`, which does
+        not change with the temperature.
         """
         if not self._bounded:
             return self._entropy_T
@@ -147,12 +155,6 @@ def _add_in_logarithms(sum_N: Tensor, logit_IJ: Tensor, rows: slice, cols: slice
     sum_N[rows] = torch.logaddexp(sum_N[rows], logit_IJ.logsumexp(1))
     if mirrored:
         sum_N[cols] = torch.logaddexp(sum_N[cols], logit_IJ.logsumexp(0))
-
-
-def total_product(one: Tensor, other: Tensor) -> Tensor:
-    """Sums the products of two matrices' entries, in float64, since larger numbers cancel in the sum."""
-    total: Tensor = torch.linalg.vecdot(one, other).sum(dtype=torch.float64)
-    return total
 
 
 def _shaped(buffer: Tensor, like: Tensor) -> Tensor:

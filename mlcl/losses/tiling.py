@@ -15,10 +15,12 @@ DEVICE_TILE = 4096
 LEAST_DEVICE_TILE = 512
 SHARE = 1 / 8
 """The fraction of an accelerator's free memory that the buffers of a loss may take."""
-BUFFERS = 6 * 4
-"""The number of bytes of a pair in these buffers, in float32."""
+KEPT_TILES = 8
+"""The number of an accelerator's tiles for which a value of each pair is kept from one pass to the next."""
+BUFFERS = (6 + KEPT_TILES) * 4
+"""The number of bytes in all buffers for each pair of a tile, in float32."""
 KEPT = 1 << 22
-"""The largest number of pairs for which a value of each pair is kept from one pass to the next."""
+"""The number of pairs of which a value is kept on the host, and at least on an accelerator."""
 
 
 def is_host(device: torch.device) -> bool:
@@ -58,6 +60,11 @@ def largest_tile(free: int) -> int:
 def tile_entries(total: int, device: torch.device) -> int:
     """Returns the number of entries of the largest tile of a batch of `total` rows."""
     return int(min(tile_size(device), total) ** 2)
+
+
+def kept_pairs(device: torch.device) -> int:
+    """Returns the largest number of pairs of which a value is kept from one pass to the next."""
+    return KEPT if is_host(device) else max(KEPT, KEPT_TILES * tile_size(device) ** 2)
 
 
 def tiles(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import LabelRows
-from mlcl.losses.sets import bag, by_label
+from mlcl.losses.sets import bag, by_label, group_bag
 from mlcl.losses.weights.base import BatchRanks, PairWeights
 
 
@@ -73,7 +73,7 @@ class IncidenceWeights(PairWeights):
 
     def _of_groups(self, z_BD: Tensor, weight_M: Tensor | None = None) -> Tensor:
         """Returns, for each group, the (weighted) sum of its rows' embeddings (L, D)."""
-        return bag(self._row_M, self._group_offsets, z_BD, weight_M)
+        return group_bag(self._row_M, self._group_offsets, z_BD, weight_M)
 
 
 def group_sizes(group_B: Tensor) -> Tensor:

@@ -145,11 +145,12 @@ class SetPairs:
     def _space(self) -> Tensor | None:
         """Returns a buffer for the K_uv (V, U) of own sets u with all sets v.
 
-        Returns None if the buffer would exceed `tiling.KEPT`, or if it would lack the K_vu that the gradient
-        needs: those of an asymmetric rule, if other processes have further sets.
+        Returns None if the buffer would exceed `tiling.kept_pairs`, or if it would lack the K_vu that the
+        gradient needs: those of an asymmetric rule, if other processes have further sets.
         """
         shape = self._own, len(self._rows_U)
-        if shape[0] * shape[1] > tiling.KEPT or not (self._rule.symmetric or shape[0] == shape[1]):
+        few = shape[0] * shape[1] <= tiling.kept_pairs(self._rows_U.device)
+        if not few or not (self._rule.symmetric or shape[0] == shape[1]):
             return None
         return self._rows_U.new_empty(shape)
 
