@@ -105,7 +105,8 @@ def anchor_terms(
         z_BD = torch.cat([z_BD, prototype_LD])
     if len(z_BD) < 2:
         return zero_terms(z_BD[anchors], tau)
-    term_N = (w_NB * pair_losses(z_BD, anchors, tau, similarity, rows, weighting.repulsion)).sum(1)
+    logit_NB = similarities(z_BD[anchors], z_BD, similarity) / tau
+    term_N = (w_NB * pair_losses(logit_NB, anchors, rows, weighting.repulsion)).sum(1)
     return term_N if weighting.constant is None else term_N + weighting.constant
 
 
@@ -114,29 +115,21 @@ def constrained_terms(
 ) -> Tensor:
     """Computes the anchors' terms (N,) of the loss.
 
-    `terms` returns the terms of all rows (B,) given the losses l_ip (B, B) of all pairs.
+    `terms` returns the terms of all rows (B,) given the logits s_ip / tau (B, B) of all pairs.
     """
     if len(z_BD) < 2:
         return zero_terms(z_BD[anchors], tau)
-    return terms(pair_losses(z_BD, slice(0, len(z_BD)), tau, similarity))[anchors]
+    return terms(similarities(z_BD, z_BD, similarity) / tau)[anchors]
 
 
-def pair_losses(
-    z_BD: Tensor,
-    anchors: slice,
-    tau: Tensor,
-    similarity: Similarity,
-    rows: int | None = None,
-    repulsion: float = 1.0,
-) -> Tensor:
-    """Computes the losses l_ip = -log p_ip (N, B) of all pairs.
+def pair_losses(logit_NB: Tensor, anchors: slice, rows: int | None = None, repulsion: float = 1.0) -> Tensor:
+    """Computes the losses l_ip = -log p_ip (N, B) of all pairs from their logits.
 
     The entry of a row with itself is finite and has no meaning.
 
     `repulsion` multiplies the exponentials of the first `rows` candidates.
     """
-    logit_NB = similarities(z_BD[anchors], z_BD, similarity) / tau
-    candidate_NB = candidate_mask(anchors, len(z_BD), z_BD.device)
+    candidate_NB = candidate_mask(anchors, logit_NB.shape[1], logit_NB.device)
     sum_NB = logit_NB.masked_fill(~candidate_NB, -torch.inf)
     if repulsion != 1:
         sum_NB = torch.cat([sum_NB[:, :rows] + math.log(repulsion), sum_NB[:, rows:]], 1)

@@ -29,9 +29,9 @@ from torch import Tensor
 from mlcl.losses.dense import Weighting
 from mlcl.losses.fused import FusedSoftmax, serves
 from mlcl.losses.gradients import DistanceGradients, DotGradients, LossPart, PairGradients, add_scaled
-from mlcl.losses.similarities import EXCLUDED, Candidates, Similarities, matmul_precision
+from mlcl.losses.similarities import Candidates, Similarities, matmul_precision
 from mlcl.losses.softmax import Softmax
-from mlcl.losses.weights.base import Number
+from mlcl.losses.weights.base import EXCLUDED, Number
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,10 +97,11 @@ def solve(
         return Solution(z_BD.new_zeros(len(parts)), own_ND, z_BD.new_zeros(len(taus)), last_LD)
     with matmul_precision(candidates.products, z_BD.device):
         ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
-        similarities = Similarities(candidates, taus[0])
-        make_softmax = FusedSoftmax if serves(similarities) else Softmax
+        similarities = Similarities(candidates, taus[0], parts[0].weights.excluded)
+        fused = serves(similarities) and not parts[0].weights.excludes
+        make_softmax = FusedSoftmax if fused else Softmax
         softmax = make_softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
-        lse_TN = softmax.logsumexp()
+        lse_TN = softmax.logsumexp().clamp_(min=EXCLUDED)
         parts = [
             replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))
             for part in parts
@@ -134,7 +135,8 @@ def _row_values(
     row_sum_TN = torch.zeros_like(lse_TN)
     for part in parts:
         add_scaled(row_sum_TN[part.softmax], part.weights.row_sums, part.factor * ratios[part.softmax])
-    own_N2T = torch.stack([lse_TN, row_sum_TN]).permute(2, 0, 1)
+    # An anchor without candidates has R_i = 0, but exp(-lse_i) would be infinite.
+    own_N2T = torch.stack([lse_TN.masked_fill(lse_TN <= EXCLUDED / 2, 0), row_sum_TN]).permute(2, 0, 1)
     return F.pad(candidates.ranks.share(own_N2T).permute(1, 2, 0), (0, candidates.prototypes)).contiguous()
 
 

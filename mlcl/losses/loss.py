@@ -239,7 +239,7 @@ class ContrastiveLoss(nn.Module):
             term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, prototype_LD)
         else:
             term_N = constrained_terms(
-                z_BD, anchors, tau, similarity, lambda loss_BB: terms(loss_BB, labels, **self.options)
+                z_BD, anchors, tau, similarity, lambda logit_BB: terms(logit_BB, labels, **self._arguments)
             )
         if self.reduction == "none":
             return term_N

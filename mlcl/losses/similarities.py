@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -17,15 +17,13 @@ from torch import Tensor
 
 from mlcl.losses import tiling
 from mlcl.losses.dense import Similarity
-from mlcl.losses.weights.base import BatchRanks, Number
+from mlcl.losses.weights.base import EXCLUDED, BatchRanks, Number
 from mlcl.torch_versions import cpu_capabilities, exchange_precision, multiplies_into_float32
 
 FloatProducts = Literal["exact", "tf32"]
 """The precision of products of float32 rows: float32 (`exact`), or TF32 with ten bits of mantissa on GPUs."""
 Products = Literal["exact", "tf32", "bf16"]
 """The precision of products; with `bf16` rows are rounded to bfloat16, and products summed in float32."""
-EXCLUDED = -1e30
-"""The similarity u of a row with itself: its exponential is 0, and unlike -inf, 0 times it is 0."""
 CLOSE = 0.02
 """The fraction of |a|^2 up to which |a - b|^2 is computed from a - b.
 
@@ -133,8 +131,11 @@ class Similarities:
     digits: finding the close pairs would make the host wait.
     """
 
-    def __init__(self, candidates: Candidates, tau: Number) -> None:
+    def __init__(
+        self, candidates: Candidates, tau: Number, excluded: Callable[[slice, slice], Tensor | None]
+    ) -> None:
         z_BD = candidates.z
+        self._excluded = excluded
         self.euclidean = candidates.similarity == "euclidean"
         self.scale = tau if self.euclidean else tau**0.5
         self.wide = self.euclidean and z_BD.dtype == torch.float32 and not tiling.is_host(z_BD.device)
@@ -155,13 +156,16 @@ class Similarities:
         return self.z.new_empty(tiling.tile_entries(len(self.z), self.z.device))
 
     def tile(self, rows: slice, cols: slice) -> Tensor:
-        """Computes u (I, J) of a tile; it is EXCLUDED for a row with itself."""
+        """Computes u (I, J) of a tile; it is EXCLUDED for a row with itself, and for excluded pairs."""
         shape = rows.stop - rows.start, cols.stop - cols.start
         u_IJ = self._buffer[: shape[0] * shape[1]].view(shape)
         if self.euclidean:
             self._distances(u_IJ, rows, cols)
         else:
             self.operand.dots(rows, cols, u_IJ)
+        excluded_IJ = self._excluded(rows, cols)
+        if excluded_IJ is not None:
+            u_IJ.masked_fill_(excluded_IJ, EXCLUDED)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:

@@ -149,12 +149,15 @@ class LossSpec:
         options: The options; by default those of `dense`'s signature, see `options_of`.
         similarity: The dot product, or minus the Euclidean distance.
         conflict: A function that raises ValueError for options that exclude each other.
-        terms: For weights that depend on the embeddings too, a function `terms(loss, labels, **options)` that
-            returns the anchors' terms (B,) given the pair losses (B, B).
+        terms: For a loss that is no sum of W_ip (-log p_ip), a function `terms(logit, labels, **options)`
+            that returns the anchors' terms (B,) given the logits s_ip / tau (B, B). The entry of a row with
+            itself has no meaning.
         prototypes: Whether the loss may have one learned prototype for each label, which is a further
             candidate of every anchor. `dense` and `closed` then take a keyword `prototypes`, which says
             whether there are any, and the weights may have a `repulsion`. Such a loss cannot share its
             softmax with another loss.
+        own_softmax: Whether the weights exclude candidates, see `PairWeights.excluded`. Such a loss cannot
+            share its softmax with another loss either.
         on_host: Whether `closed` may get labels in the host's memory although the embeddings are on another
             device, so that the host prepares the weights while the device encodes. The tensors of the weights
             must then be on `ranks.device`, or their method `to` must move all of them.
@@ -177,6 +180,7 @@ class LossSpec:
     conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
     terms: Callable[..., Tensor] | None = field(default=None, repr=False)
     prototypes: bool = False
+    own_softmax: bool = False
     on_host: bool = False
 
     def __post_init__(self) -> None:

@@ -234,6 +234,23 @@ def msc(z, sets, tau, prototypes=None, alpha=1, beta=1):
     return terms
 
 
+def sincere(z, sets, tau, positives="overlapping"):
+    """-log of the positive's share of itself and the negatives; an anchor without negatives has 0."""
+    terms = []
+    for i in range(len(z)):
+        near = any_positives(sets, i)
+        if positives == "equal":
+            near = [p for p in near if sets[p] == sets[i]]
+        far = [similarity(z[i], z[n]) / tau for n in range(len(z)) if n != i and n not in near]
+        total = 0.0
+        for p in near:
+            own = similarity(z[i], z[p]) / tau
+            top = max([own, *far])
+            total += math.log(math.fsum(math.exp(x - top) for x in [own, *far])) + top - own
+        terms.append(total / len(near) if near else 0.0)
+    return terms
+
+
 ORACLES = {
     "simclr": simclr,
     "supcon": supcon,
@@ -248,6 +265,7 @@ ORACLES = {
     "himulcone": himulcone,
     "jscl": jscl,
     "msc": msc,
+    "sincere": sincere,
 }
 PATH_LOSSES = ("himulcon", "hicone", "himulcone")
 

@@ -99,6 +99,7 @@ def test_what_cannot_share():
         build_loss("any", engine="dense"),
         build_loss("any", reduction="none"),
         build_loss("msc", prototypes=(3, 2)),
+        build_loss("sincere"),
     ):
         assert sharing_key(other) != sharing_key(plain)
         with pytest.raises(ValueError, match=f"cannot share a softmax: supcon, {other.spec.name}"):

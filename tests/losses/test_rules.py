@@ -47,6 +47,42 @@ def test_one_hot_labels_reduce_to_supcon(name, options, as_rows):
     assert value.item() == pytest.approx(expected.item(), rel=1e-13)
 
 
+def test_sincere_is_supcon_where_anchors_have_one_positive():
+    classes, z = torch.tensor([0, 1, 2, 0, 1, 2]), torch.randn(6, 4, dtype=torch.float64)
+    value = build_loss("sincere", temperature=0.2)(z, classes)
+    assert value.item() == pytest.approx(build_loss("supcon", temperature=0.2)(z, classes).item(), rel=1e-13)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_sincere_never_repels_a_positive(engine):
+    """Row 0 is on its positive 1 and far from 2: by supcon the near one is pushed away, here it is not."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]], dtype=torch.float64)
+    labels = torch.tensor([0, 0, 0, 1])
+    moved = {}
+    for name in ("supcon", "sincere"):
+        rows = z.clone().requires_grad_()
+        build_loss(name, temperature=0.1, engine=engine)(rows, labels).backward()
+        moved[name] = -(rows.grad[0] @ z[1]).item()
+    assert moved["supcon"] < -0.1
+    assert moved["sincere"] > 0
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_sincere_without_negatives_is_zero(engine):
+    z = torch.randn(5, 3, requires_grad=True)
+    value = build_loss("sincere", temperature=0.1, engine=engine)(z, torch.zeros(5, dtype=torch.int64))
+    value.backward()
+    assert value == 0
+    assert z.grad.abs().sum() == 0
+
+
+def test_sincere_reads_overlapping_or_equal_sets_as_positive():
+    lists = [[0, 1], [0], [0, 1], [], []]
+    assert weights("sincere", lists)[0].tolist() == [0, 0.5, 0.5, 0, 0]
+    assert weights("sincere", lists, positives="equal")[0].tolist() == [0, 0, 1, 0, 0]
+    assert weights("sincere", lists, positives="equal")[3].count_nonzero() == 0
+
+
 def test_several_paths_share_the_deepest_level_that_any_two_share():
     """Level 0: rows 0 to 3 but for 1 and 3, 0 and 3; level 1: rows 0 and 1. So sharing is not transitive."""
     coarse = LabelRows.from_lists([[0], [0], [0, 1], [1], []], 2)

@@ -125,7 +125,7 @@ def test_a_second_derivative_is_refused(engine, rows):
     assert torch.autograd.gradgradcheck(lambda z: dense(z, rows.labels("supcon")), (z,))
 
 
-DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl"]
+DOT = ["supcon", "simdis", "mulsupcon", "himulcon", "hicone", "himulcone", "jscl", "sincere"]
 
 
 def scene(name, length, samples=150, dim=16, clustered=False):

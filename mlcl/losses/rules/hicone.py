@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mlcl.labels import sent
-from mlcl.losses.dense import Weighting
+from mlcl.losses.dense import Weighting, pair_losses
 from mlcl.losses.rules.himulcon import LevelWeights, PathLabels, himulcon_weights, level_shares, paths_of
 from mlcl.losses.spec import LossSpec, options_of
 from mlcl.losses.weights.base import BatchRanks, PairWeights
@@ -21,7 +21,7 @@ Granularity = Literal["pair", "level"]
 
 
 def himulcone_terms(
-    loss_BB: Tensor,
+    logit_BB: Tensor,
     labels: PathLabels,
     *,
     level_weights: LevelWeights = "exp",
@@ -38,6 +38,7 @@ def himulcone_terms(
     """
     paths = paths_of(labels)
     whole = slice(0, len(labels))
+    loss_BB = pair_losses(logit_BB, whole)
     depth_BB = sent(paths.depth(whole, whole), loss_BB.device).fill_diagonal_(0)
     shares = level_shares(paths.levels, level_weights)
     term_B = 0 * loss_BB.sum(1)

@@ -18,6 +18,8 @@ from mlcl.losses.tiling import tiles
 
 Number = float | Tensor
 """A float, or a tensor without dimensions on a device, whose value the host has not read."""
+EXCLUDED = -1e30
+"""The logit of what is no candidate: its exponential is 0, and unlike -inf, 0 times it is 0."""
 
 
 class BatchRanks:
@@ -53,12 +55,14 @@ class PairWeights(ABC):
     """The weights of the own anchors' pairs, which depend on labels alone.
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
-    `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum.
+    `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum. `excludes` says
+    that `excluded` returns pairs.
     """
 
     row_sums: Tensor
     constant: Tensor | None = None
     repulsion: float = 1.0
+    excludes: bool = False
 
     @abstractmethod
     def positives(self) -> Tensor:
@@ -79,6 +83,10 @@ class PairWeights(ABC):
         """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j, for distances as similarities."""
         raise NotImplementedError("this rule has no tiles of weights")
 
+    def excluded(self, _rows: slice, _cols: slice) -> Tensor | None:
+        """Whether pairs of a tile of rows are no candidates of each other (I, J); None if all are."""
+        return None
+
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, as bool (N,)."""
         return self.positives() > 0
@@ -93,7 +101,8 @@ class PairWeights(ABC):
     def at(self, _z_BD: Tensor, _lse_N: Tensor, _ratio: Number) -> PairWeights:
         """Returns the weights for given embeddings.
 
-        The logits are ratio z_i . z_p, and `_lse_N` is their logsumexp (N,) over an anchor's candidates.
+        The logits are ratio z_i . z_p, and `_lse_N` is their logsumexp (N,) over an anchor's candidates, at
+        most `EXCLUDED` for an anchor without any.
         Weights that depend on the labels alone return themselves.
         """
         return self

@@ -201,16 +201,34 @@ class OverlapWeights(PairWeights):
 
     def both(self, rows: slice, cols: slice) -> Tensor:
         """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j."""
-        factors = self._pairs.of_rows(self._distinct.index[rows], self._distinct.index[cols])
-        if factors is None:
-            self._rows = self._rows.to(self._inverse_B.device)
-            counts = self._rows.counts(rows, cols, self._inverse_B.dtype)
-            forward_IJ = backward_IJ = self._rule.positive_and_factor(counts)[1]
-            if not self._rule.symmetric:
-                backward_IJ = self._rule.positive_and_factor(counts.reversed())[1]
-            factors = forward_IJ, backward_IJ
-        both_IJ = self._both(*factors, self._inverse_B[rows], self._inverse_B[cols])
+        both_IJ = self._both(*self._factors(rows, cols), self._inverse_B[rows], self._inverse_B[cols])
         return both_IJ.fill_diagonal_(0) if rows == cols else both_IJ
+
+    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
+        forward_IJ, backward_IJ = self._factors(rows, cols)
+        forward_IJ = forward_IJ * self._inverse_B[rows, None]
+        backward_IJ = backward_IJ * self._inverse_B[cols]
+        if rows == cols:
+            forward_IJ.fill_diagonal_(0)
+            backward_IJ.fill_diagonal_(0)
+        return forward_IJ, backward_IJ
+
+    def overlapping(self, rows: slice, cols: slice) -> Tensor:
+        """Whether K_ij is above 0 for a tile of rows (I, J)."""
+        return self._factors(rows, cols)[0] > 0
+
+    def _factors(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """Returns K_ij and K_ji of a tile of rows (I, J)."""
+        factors = self._pairs.of_rows(self._distinct.index[rows], self._distinct.index[cols])
+        if factors is not None:
+            return factors
+        self._rows = self._rows.to(self._inverse_B.device)
+        counts = self._rows.counts(rows, cols, self._inverse_B.dtype)
+        forward_IJ = self._rule.positive_and_factor(counts)[1]
+        if self._rule.symmetric:
+            return forward_IJ, forward_IJ
+        return forward_IJ, self._rule.positive_and_factor(counts.reversed())[1]
 
     def _both(self, forward_IJ: Tensor, backward_IJ: Tensor, inverse_I: Tensor, inverse_J: Tensor) -> Tensor:
         """Returns W_uv + W_vu of a tile (I, J), given K_uv, K_vu and the 1 / n of rows and columns."""

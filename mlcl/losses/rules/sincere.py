@@ -1,0 +1,101 @@
+"""SINCERE: the anchor's other positives are no candidates. Shapes: B rows, N anchors; I, J of a tile."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mlcl.losses.dense import Weighting, candidate_mask
+from mlcl.losses.relations import LabelCounts, equal_sets
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.spec import LossSpec
+from mlcl.losses.weights.base import EXCLUDED, BatchRanks
+from mlcl.losses.weights.overlap import OverlapRule, share_label
+from mlcl.losses.weights.pairwise import PairLoss, PairwiseWeights
+
+Positives = Literal["overlapping", "equal"]
+
+
+def _equal(counts: LabelCounts) -> tuple[Tensor, Tensor]:
+    positive = equal_sets(counts) & (counts.anchor_size > 0)
+    return positive, positive.to(counts.shared.dtype)
+
+
+RULES = {
+    "overlapping": OverlapRule(share_label, symmetric=True),
+    "equal": OverlapRule(_equal, symmetric=True),
+}
+
+
+def sincere_weights(
+    sets: LabelSets, anchors: slice, dtype: torch.dtype, *, positives: Positives = "overlapping"
+) -> Weighting:
+    """W_ip = 1[p in P(i)] / |P(i)|; P(i) are the rows that share a label with i, or have an `equal` set."""
+    return RULES[positives].dense(sets, anchors, dtype)
+
+
+def sincere_terms(logit_BB: Tensor, sets: LabelSets, *, positives: Positives = "overlapping") -> Tensor:
+    """Computes the terms L_i = 1/|P(i)| sum_{p in P(i)} log(1 + exp(m_i - s_ip / tau)) (B,).
+
+    m_i = log sum_{n in N(i)} exp(s_in / tau), where N(i) are the rows that are neither i nor positive. The
+    term of a pair is -log of e^{s_ip / tau} / (e^{s_ip / tau} + sum_{n in N(i)} e^{s_in / tau}). An anchor
+    without negatives has the term 0. `sincere_weights` says what P(i) is; the source has one class a row,
+    where both readings are the same.
+    Source: SINCERE (Feeney and Hughes 2023).
+    """
+    whole = slice(0, len(sets))
+    w_BB = sincere_weights(sets, whole, logit_BB.dtype, positives=positives).to(logit_BB.device).weights
+    negative_BB = candidate_mask(whole, len(sets), logit_BB.device) & (w_BB == 0)
+    lse_B1 = logit_BB.masked_fill(~negative_BB, EXCLUDED).logsumexp(1, keepdim=True)
+    return (w_BB * -F.logsigmoid(logit_BB - lse_B1)).sum(1)
+
+
+class SincereWeights(PairwiseWeights):
+    """The weights of the pair losses W_ip log(1 + exp(x_ip)), x_ip = m_i - s_ip / tau."""
+
+    excludes = True
+
+    def __init__(self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks) -> None:
+        super().__init__(ranks)
+        self._labels = rule.closed(sets, ranks)
+        self.row_sums = self._labels.row_sums
+
+    def positives(self) -> Tensor:
+        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
+        return self._labels.positives()
+
+    def excluded(self, rows: slice, cols: slice) -> Tensor:
+        """Whether pairs of a tile of rows are positive (I, J)."""
+        return self._labels.overlapping(rows, cols)
+
+    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """Returns W_ij and W_ji of a tile of rows (I, J)."""
+        return self._labels.each(rows, cols)
+
+    def losses(self, weight_IJ: Tensor, x_IJ: Tensor) -> PairLoss:
+        """Returns W log(1 + exp(x)) of pairs, with its derivatives."""
+        slope_IJ = weight_IJ * x_IJ.sigmoid()
+        return PairLoss(weight_IJ * -F.logsigmoid(-x_IJ), slope_IJ, slope_IJ)
+
+
+def sincere_closed(
+    sets: LabelSets, ranks: BatchRanks, *, positives: Positives = "overlapping"
+) -> SincereWeights:
+    """Returns the weights for the tiled engine."""
+    return SincereWeights(RULES[positives], sets, ranks)
+
+
+SINCERE = LossSpec(
+    name="sincere",
+    labels="multi_label",
+    summary="rows that share a label attract, and do not repel each other",
+    source="SINCERE (Feeney and Hughes 2023)",
+    dense=sincere_weights,
+    closed=sincere_closed,
+    terms=sincere_terms,
+    own_softmax=True,
+    on_host=True,
+)
