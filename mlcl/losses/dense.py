@@ -111,15 +111,21 @@ def anchor_terms(
 
 
 def constrained_terms(
-    z_BD: Tensor, anchors: slice, tau: Tensor, similarity: Similarity, terms: Callable[[Tensor], Tensor]
+    z_BD: Tensor,
+    anchors: slice,
+    tau: Tensor,
+    similarity: Similarity,
+    terms: Callable[[Tensor], Tensor],
+    prototype_LD: Tensor | None = None,
 ) -> Tensor:
     """Computes the anchors' terms (N,) of the loss.
 
-    `terms` returns the terms of all rows (B,) given the logits s_ip / tau (B, B) of all pairs.
+    `terms` returns the terms of all rows (B,) given the logits s_ip / tau (B, B + L) of all pairs.
     """
-    if len(z_BD) < 2:
+    all_CD = z_BD if prototype_LD is None else torch.cat([z_BD, prototype_LD])
+    if len(all_CD) < 2:
         return zero_terms(z_BD[anchors], tau)
-    return terms(similarities(z_BD, z_BD, similarity) / tau)[anchors]
+    return terms(similarities(z_BD, all_CD, similarity) / tau)[anchors]
 
 
 def pair_losses(logit_NB: Tensor, anchors: slice, rows: int | None = None, repulsion: float = 1.0) -> Tensor:

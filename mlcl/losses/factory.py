@@ -53,7 +53,7 @@ def build_loss(
             batches of one process.
         products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
             embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
-        prototypes: The shape (labels, dimension) of learned prototypes, which only msc has. They are
+        prototypes: The shape (labels, dimension) of learned prototypes, which msc and reg have. They are
             initialised with random rows of unit length.
         options: The options of the loss, see `LOSSES[name].options`.
 
@@ -93,7 +93,7 @@ def positive_weights(
     """Computes the weights W of a batch, for inspection.
 
     The weights of hicone and himulcone depend on the embeddings, too: they are returned as if no pair loss
-    were raised. The weights of msc are those without prototypes.
+    were raised. The weights of msc and reg are those without prototypes.
 
     Args:
         name: A name of `LOSSES`.

@@ -234,12 +234,17 @@ class ContrastiveLoss(nn.Module):
         plain = terms is None and not self.spec.prototypes and self.reduction != "none"
         if plain and self._in_one_matrix(batch) and batch.ranks.own > 1:
             return small_sum(z_BD, tau, weighting) / self._divisor(lambda: weighting.valid, batch)
+        prototype_LD = self._prepare_prototypes(z_BD)
         if terms is None:
-            prototype_LD = self._prepare_prototypes(z_BD)
             term_N = anchor_terms(z_BD, anchors, weighting, tau, similarity, prototype_LD)
         else:
             term_N = constrained_terms(
-                z_BD, anchors, tau, similarity, lambda logit_BB: terms(logit_BB, labels, **self._arguments)
+                z_BD,
+                anchors,
+                tau,
+                similarity,
+                lambda logit_BC: terms(logit_BC, labels, **self._arguments),
+                prototype_LD,
             )
         if self.reduction == "none":
             return term_N

@@ -150,8 +150,8 @@ class LossSpec:
         similarity: The dot product, or minus the Euclidean distance.
         conflict: A function that raises ValueError for options that exclude each other.
         terms: For a loss that is no sum of W_ip (-log p_ip), a function `terms(logit, labels, **options)`
-            that returns the anchors' terms (B,) given the logits s_ip / tau (B, B). The entry of a row with
-            itself has no meaning.
+            that returns the anchors' terms (B,) given the logits s_ip / tau (B, B), with prototypes (B, B +
+            L). The entry of a row with itself has no meaning.
         prototypes: Whether the loss may have one learned prototype for each label, which is a further
             candidate of every anchor. `dense` and `closed` then take a keyword `prototypes`, which says
             whether there are any, and the weights may have a `repulsion`. Such a loss cannot share its

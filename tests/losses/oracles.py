@@ -251,6 +251,25 @@ def sincere(z, sets, tau, positives="overlapping"):
     return terms
 
 
+def reg_weights(sets, i, alpha, prototypes):
+    """The weights of the other rows and, where there are prototypes, those of the anchor's labels."""
+    rows, labels = {}, {}
+    for label in sets[i]:
+        near = {p: (len(sets[i] & sets[p]) / len(sets[p])) ** alpha for p in any_positives(sets, i)}
+        near = {p: share for p, share in near.items() if label in sets[p]}
+        divisor = len(sets[i]) * (math.fsum(near.values()) + prototypes)
+        for p, share in near.items():
+            rows[p] = rows.get(p, 0.0) + share / divisor
+        if prototypes:
+            labels[label] = 1 / divisor
+    return rows, labels
+
+
+def reg(z, sets, tau, alpha=1.0):
+    """Its value; the gradient is another, see test_reg.py."""
+    return [weighted(z, i, reg_weights(sets, i, alpha, False)[0], 1, tau) for i in range(len(z))]
+
+
 ORACLES = {
     "simclr": simclr,
     "supcon": supcon,
@@ -265,6 +284,7 @@ ORACLES = {
     "himulcone": himulcone,
     "jscl": jscl,
     "msc": msc,
+    "reg": reg,
     "sincere": sincere,
 }
 PATH_LOSSES = ("himulcon", "hicone", "himulcone")
@@ -288,7 +308,7 @@ CASES = cases_of(LOSSES, MORE)
 
 def is_detached(case):
     """Whether the gradient is, on purpose, not that of the value."""
-    return bool(case[1].get("detach"))
+    return case[0] == "reg" or bool(case[1].get("detach"))
 
 
 def mean_loss(name, z, labels, tau, **options):

@@ -31,10 +31,11 @@ def jobs_of_two(module_rows):
     every += [job(module_rows, ("mulsupcon", {}), "mean", (9, 5), dense=True)]
     every += [
         job(module_rows, (name, {}), "mean", (9, 5), engine="dense")
-        for name in ("simdis", "knn", "himulcone", "msc")
+        for name in ("simdis", "knn", "himulcone", "msc", "sincere")
     ]
     every += [
-        job(module_rows, ("msc", {"beta": 2.0}), r, s, engine=engine, prototypes=(module_rows.width, 3))
+        job(module_rows, case, r, s, engine=engine, prototypes=(module_rows.width, 3))
+        for case in (("msc", {"beta": 2.0}), ("reg", {}))
         for r, s, engine in (("mean", (9, 5), "auto"), ("mean_valid", (14, 0), "dense"))
     ]
     return every

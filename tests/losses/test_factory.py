@@ -14,7 +14,7 @@ from mlcl.losses import LOSSES, build_loss, check_options, positive_weights
 def test_every_loss_says_what_it_is():
     assert set(LOSSES) == {
         *("simclr", "supcon", "any", "all", "mulsupcon", "simdis", "jaccard", "knn"),
-        *("himulcon", "hicone", "himulcone", "jscl", "msc", "sincere"),
+        *("himulcon", "hicone", "himulcone", "jscl", "msc", "reg", "sincere"),
     }
     assert list(LOSSES) == sorted(LOSSES)
     needs = {name: spec.labels for name, spec in LOSSES.items()}

@@ -1,8 +1,4 @@
-"""MSC: rows attract by the labels they share, frequent labels less; labels may have learned prototypes.
-
-Shapes: N anchors or own rows, B rows, U distinct label sets (the first V of them in own rows), L labels, M
-stored labels of the distinct sets, D embedding; I, J of a tile.
-"""
+"""MSC: rows attract by the labels they share, frequent labels less; labels may have learned prototypes."""
 
 from __future__ import annotations
 
@@ -11,17 +7,21 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mlcl.labels import LabelRows
-from mlcl.losses import tiling
-from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
-from mlcl.losses.sets import LabelSets, bag, by_label, cross
+from mlcl.losses.dense import Weighting
+from mlcl.losses.relations import LabelCounts
+from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import Interval, LossSpec
-from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
-from mlcl.losses.weights.overlap import count_overlapping
+from mlcl.losses.weights.base import BatchRanks
+from mlcl.losses.weights.label_shares import LabelShares, Nearness, label_shares
 
-LABEL_SUMS = 1 << 21
-"""The largest number of entries of the matrix (L, I) of sums by label, for a tile of I sets."""
 Above0 = Annotated[float, Interval(0, open_low=True)]
+
+
+def _near(alpha: float) -> Nearness:
+    def per_union(counts: LabelCounts) -> Tensor:
+        return alpha / counts.union.clamp(min=1)
+
+    return per_union
 
 
 def msc_weights(
@@ -41,112 +41,7 @@ def msc_weights(
     rows, not of prototypes, in the softmax's sum and nowhere else.
     Source: MSC (Audibert et al. 2024), in the form of its published code.
     """
-    assert sets.rows is not None
-    y_BL = sets.rows.dense(dtype)
-    y_NL, size_N1 = y_BL[anchors], y_BL[anchors].sum(1, keepdim=True)
-    union_NB = size_N1 + y_BL.sum(1) - y_NL @ y_BL.T
-    near_NB = alpha * candidate_mask(anchors, len(sets), y_BL.device) / union_NB.clamp(min=1)
-    inverse_NL = safe_divide(y_NL, (near_NB @ y_BL + int(prototypes)) * size_N1)
-    w_NB = near_NB * (inverse_NL @ y_BL.T)
-    return Weighting(
-        w_NB, (w_NB > 0).sum(1), prototypes=inverse_NL if prototypes else None, repulsion=float(beta)
-    )
-
-
-class MscWeights(PairWeights):
-    """W_uv = alpha / (|u| |u or v|) sum_{l in u & v} 1 / N(u, l), and 1 / (|u| N(u, l)) for u's prototypes.
-
-    N(u, l) = [there are prototypes] + alpha sum_v 1 / |u or v| over the other rows v that have l. u and v are
-    distinct label sets, u & v is their intersection, and |u or v| the size of their union.
-    """
-
-    def __init__(
-        self,
-        sets: LabelSets,
-        ranks: BatchRanks,
-        *,
-        alpha: float,
-        prototypes: bool,
-        repulsion: float,
-    ) -> None:
-        self.repulsion = float(repulsion)
-        self._dtype, self._alpha = ranks.dtype, alpha
-        self._distinct = DistinctSets(sets, ranks)
-        self._sets = self._distinct.sets
-        assert self._sets.rows is not None
-        self._labels = self._sets.rows
-        self._set_M = self._labels.row_index()
-        normaliser_M = self._sums() * alpha + int(prototypes)
-        self._inverse_M = safe_divide(torch.ones_like(normaliser_M), normaliser_M)
-        size_U = self._sets.sizes.to(self._dtype)
-        self._prototype_M = self._inverse_M / size_U[self._set_M] if prototypes else None
-        # The weights of one of u's labels add up to 1 / |u|, unless nothing else has it.
-        mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))
-        self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the numbers of rows that share a label, without prototypes."""
-        return count_overlapping(self._distinct)
-
-    def has_positive(self) -> Tensor:
-        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
-        return self.row_sums > 0
-
-    def attract(self, z_BD: Tensor) -> Tensor:
-        """Returns the own rows of (W + W^T) Z, prototypes included, (N, D)."""
-        rows = len(self._distinct.index)
-        product_ND = self._distinct.attract(self._both, z_BD[:rows])
-        if self._prototype_M is None:
-            return product_ND
-        label_V, offsets = self._labels.part(slice(0, self._distinct.own))
-        product_VD = bag(label_V, offsets, z_BD[rows:], self._prototype_M[: len(label_V)])
-        return product_ND + product_VD[self._distinct.own_index]
-
-    def attract_prototypes(self, z_BD: Tensor) -> Tensor:
-        """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows."""
-        assert self._prototype_M is not None
-        index_N = self._distinct.own_index
-        own_UD = z_BD.new_zeros(len(self._sets), z_BD.shape[1]).index_add_(0, index_N, z_BD[: len(index_N)])
-        order_M, set_M, offsets = by_label(self._labels)
-        return bag(set_M, offsets, own_UD, self._prototype_M[order_M])
-
-    def _both(self, rows: slice, cols: slice) -> Tensor:
-        """Returns W_uv + W_vu of a tile of sets (I, J)."""
-        counts = self._sets.counts(rows, cols, self._dtype)
-        forward_IJ = self._inverse_shared(rows, cols) / counts.anchor_size.clamp(min=1)
-        backward_IJ = self._inverse_shared(cols, rows).T / counts.candidate_size.clamp(min=1)
-        return (forward_IJ + backward_IJ) * (self._alpha / counts.union.clamp(min=1))
-
-    def _inverse_shared(self, rows: slice, cols: slice) -> Tensor:
-        """Returns sum_{l in u & v} 1 / N(u, l), (I, J)."""
-        first, last = self._labels.known_offsets[[rows.start, rows.stop]].tolist()
-        return cross(self._labels, rows, cols, self._dtype, self._inverse_M[first:last])
-
-    def _sums(self) -> Tensor:
-        """Returns sum_v 1 / |u or v| over the other rows v that have l, for each stored (u, l), (M,)."""
-        total = len(self._sets)
-        size_U = self._sets.sizes.to(self._dtype)
-        size = tiling.tile_size(size_U.device)
-        step = max(1, min(size, LABEL_SUMS // max(1, self._labels.width)))
-        sum_M = torch.zeros(len(self._set_M), dtype=self._dtype, device=size_U.device)
-        for top in range(0, total, step):
-            part = slice(top, min(top + step, total))
-            first, last = self._labels.known_offsets[[part.start, part.stop]].tolist()
-            set_m = self._set_M[first:last]
-            label_m = self._labels.columns[first:last]
-            for left in range(0, total, size):
-                cols = slice(left, min(left + size, total))
-                union_JI = self._sets.counts(cols, part, self._dtype).union
-                share_JI = self._distinct.rows[cols, None] / union_JI.clamp(min=1)
-                sum_M[first:last] += self._by_label(share_JI, cols)[label_m, set_m - top]
-            sum_M[first:last] -= 1 / size_U[set_m]
-        return sum_M
-
-    def _by_label(self, value_JI: Tensor, cols: slice) -> Tensor:
-        """Returns, for each label, the sum of values over the tile's sets J that have it, (L, I)."""
-        columns, offsets = self._labels.part(cols)
-        _, set_J, label_offsets = by_label(LabelRows(offsets, columns, self._labels.width))
-        return bag(set_J, label_offsets, value_JI)
+    return label_shares(_near(alpha), sets, anchors, dtype, prototypes=prototypes, repulsion=float(beta))
 
 
 def msc_closed(
@@ -156,9 +51,9 @@ def msc_closed(
     prototypes: bool,
     alpha: Above0 = 1.0,
     beta: Above0 = 1.0,
-) -> MscWeights:
+) -> LabelShares:
     """Returns the closed form of the weights, over distinct label sets."""
-    return MscWeights(sets, ranks, alpha=alpha, prototypes=prototypes, repulsion=beta)
+    return LabelShares(_near(alpha), sets, ranks, prototypes=prototypes, repulsion=float(beta))
 
 
 MSC = LossSpec(

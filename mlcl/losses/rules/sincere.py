@@ -75,10 +75,10 @@ class SincereWeights(PairwiseWeights):
         """Returns W_ij and W_ji of a tile of rows (I, J)."""
         return self._labels.each(rows, cols)
 
-    def losses(self, weight_IJ: Tensor, x_IJ: Tensor) -> PairLoss:
+    def losses(self, weight: Tensor, x: Tensor, _row_sum: Tensor) -> PairLoss:
         """Returns W log(1 + exp(x)) of pairs, with its derivatives."""
-        slope_IJ = weight_IJ * x_IJ.sigmoid()
-        return PairLoss(weight_IJ * -F.logsigmoid(-x_IJ), slope_IJ, slope_IJ)
+        slope = weight * x.sigmoid()
+        return PairLoss(weight * -F.logsigmoid(-x), slope, slope)
 
 
 def sincere_closed(

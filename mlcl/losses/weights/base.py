@@ -113,12 +113,14 @@ class DistinctSets:
 
     `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
     the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the index of each row's
-    set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own` ones.
+    set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own` ones. Without
+    `merge` every row counts as a set of its own.
     """
 
-    def __init__(self, sets: LabelSets, ranks: BatchRanks) -> None:
+    def __init__(self, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True) -> None:
         own_rows, device = ranks.own, ranks.device or sets.sizes.device
-        distinct, index = sets.distinct()
+        alone = sets, torch.arange(len(sets), device=sets.sizes.device)
+        distinct, index = sets.distinct() if merge else alone
         self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
         self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
         self.index, self.sets = sent(index, device), distinct.to(device)

@@ -1,10 +1,10 @@
 """Losses of pairs other than -log p_ip, for the tiled engine.
 
-With x_ip = lse_i - s_ip / tau, a loss L_i = sum_p f(W_ip, x_ip) and its gradient are those of weights W' and
-row sums R' that follow from the embeddings: W'_ip is minus the derivative of f by the logit s_ip / tau, and
-R'_i the sum over p of its derivatives by lse_i. They are computed tile by tile: memory stays O(B D).
+With x_ip = lse_i - s_ip / tau, a loss L_i = sum_p f_i(W_ip, x_ip) and its gradient are those of weights W'
+and row sums R' that follow from the embeddings: W'_ip is minus the derivative of f by the logit s_ip / tau,
+and R'_i the sum over p of its derivatives by lse_i. They are computed tile by tile: memory stays O(B D).
 
-Shapes: N own rows, B rows, D embedding; I, J of a tile.
+Shapes: N own rows, B rows, D embedding, L prototypes, M labels of the own rows; I, J of a tile.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mlcl.labels import LabelRows
 from mlcl.losses import tiling
 from mlcl.losses.weights.base import BatchRanks, Number, PairWeights
 
@@ -30,6 +31,10 @@ class PairLoss:
     by_sum: Tensor
     pull: Tensor
 
+    def rest(self, lse: Tensor, u: Tensor) -> Tensor:
+        """Returns the losses minus the engine's R' lse - W' u, whose two parts may be large."""
+        return self.value - self.by_sum * (lse - u) + (self.pull - self.by_sum) * u
+
 
 class PairwiseWeights(PairWeights):
     """The base class of weights whose pair losses f a subclass defines; `at` returns W' for embeddings."""
@@ -42,8 +47,12 @@ class PairwiseWeights(PairWeights):
         """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
 
     @abstractmethod
-    def losses(self, weight_IJ: Tensor, x_IJ: Tensor) -> PairLoss:
-        """Returns the losses f(W_ip, x_ip) of pairs, with their derivatives."""
+    def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
+        """Returns the losses f_i(W_ip, x_ip) of pairs, with their derivatives; `row_sum` are the R_i."""
+
+    def of_prototypes(self) -> tuple[LabelRows, Tensor] | None:
+        """Returns the labels of the own rows and their prototypes' weights (M,); None without prototypes."""
+        return None
 
     def attract(self, _z_BD: Tensor) -> Tensor:
         """Raises NotImplementedError, since the weights depend on the embeddings: `at` returns them."""
@@ -51,41 +60,61 @@ class PairwiseWeights(PairWeights):
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights W' for given embeddings, computed in one pass over the tiles."""
-        fixed = _FixedWeights(self, z_BD, len(lse_N))
-        lse_B = self._ranks.share(lse_N)
-        for rows, cols, mirrored in tiling.tiles(z_BD.device, len(lse_N), len(lse_B)):
-            u_IJ = (z_BD[rows] @ z_BD[cols].T).mul_(ratio)
-            forward_IJ, backward_IJ = self.each(rows, cols)
-            forward = self.losses(forward_IJ, lse_B[rows, None] - u_IJ)
-            backward = self.losses(backward_IJ, lse_B[cols] - u_IJ)
-            fixed.add_losses(rows, forward, lse_B[rows, None], u_IJ, 1)
+        lse_B, row_sum_B = self._ranks.share(torch.stack([lse_N, self.row_sums], 1)).unbind(1)
+        rows = len(lse_B)
+        fixed = _FixedWeights(self, z_BD, len(lse_N), rows)
+        for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows):
+            u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
+            forward_IJ, backward_IJ = self.each(i, j)
+            forward = self.losses(forward_IJ, lse_B[i, None] - u_IJ, row_sum_B[i, None])
+            backward = self.losses(backward_IJ, lse_B[j] - u_IJ, row_sum_B[j])
+            fixed.row_sums[i] += forward.by_sum.sum(1)
+            fixed.constant[i] += forward.rest(lse_B[i, None], u_IJ).sum(1)
             if mirrored:
-                fixed.add_losses(cols, backward, lse_B[cols], u_IJ, 0)
-            fixed.add_product(forward.pull + backward.pull, z_BD, rows, cols, mirrored)
+                fixed.row_sums[j] += backward.by_sum.sum(0)
+                fixed.constant[j] += backward.rest(lse_B[j], u_IJ).sum(0)
+            both_IJ = forward.pull + backward.pull
+            fixed.product[i].addmm_(both_IJ, z_BD[j])
+            if mirrored:
+                fixed.product[j].addmm_(both_IJ.T, z_BD[i])
+        given = self.of_prototypes()
+        if given is not None:
+            self._add_prototypes(fixed, *given, z_BD, lse_N, ratio)
         return fixed
+
+    def _add_prototypes(
+        self,
+        fixed: _FixedWeights,
+        labels: LabelRows,
+        weight_M: Tensor,
+        z_BD: Tensor,
+        lse_N: Tensor,
+        ratio: Number,
+    ) -> None:
+        """Adds the pairs of own rows with the prototypes of their labels."""
+        prototype_LD, size = z_BD[-labels.width :], tiling.tile_size(z_BD.device)
+        for top in range(0, len(lse_N), size):
+            rows = slice(top, min(top + size, len(lse_N)))
+            first, last = labels.known_offsets[[rows.start, rows.stop]].tolist()
+            label_m, offsets = labels.part(rows)
+            row_m = top + torch.repeat_interleave(offsets.diff(), output_size=last - first)
+            z_mD, c_mD = z_BD[row_m], prototype_LD[label_m]
+            u_m, lse_m = (z_mD * c_mD).sum(1).mul_(ratio), lse_N[row_m]
+            found = self.losses(weight_M[first:last], lse_m - u_m, self.row_sums[row_m])
+            fixed.row_sums.index_add_(0, row_m, found.by_sum)
+            fixed.constant.index_add_(0, row_m, found.rest(lse_m, u_m))
+            fixed.product.index_add_(0, row_m, found.pull[:, None] * c_mD)
+            fixed.prototype_product.index_add_(0, label_m, found.pull[:, None] * z_mD)
 
 
 class _FixedWeights(PairWeights):
-    """The weights W' of fixed embeddings: their product, and the part of the loss that W' and R' lack."""
+    """The weights W' of fixed embeddings: their products, and the part of the loss that W' and R' lack."""
 
-    def __init__(self, weights: PairwiseWeights, z_BD: Tensor, own: int) -> None:
+    def __init__(self, weights: PairwiseWeights, z_BD: Tensor, own: int, rows: int) -> None:
         self._weights = weights
-        self._product_ND = torch.zeros_like(z_BD[:own])
+        self.product, self.prototype_product = torch.zeros_like(z_BD[:own]), torch.zeros_like(z_BD[rows:])
         self.row_sums = z_BD.new_zeros(own)
         self.constant: Tensor = z_BD.new_zeros(own)
-
-    def add_losses(self, anchors: slice, losses: PairLoss, lse: Tensor, u_IJ: Tensor, axis: int) -> None:
-        """Adds the pairs of anchors with candidates along `axis`."""
-        self.row_sums[anchors] += losses.by_sum.sum(axis)
-        # R'_i lse_i - sum_p W'_ip u_ip is the engine's; its two parts are large, their difference is not.
-        rest_IJ = losses.value - losses.by_sum * (lse - u_IJ) + (losses.pull - losses.by_sum) * u_IJ
-        self.constant[anchors] += rest_IJ.sum(axis)
-
-    def add_product(self, both_IJ: Tensor, z_BD: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:
-        """Adds the product of a tile W'_ij + W'_ji with the embeddings."""
-        self._product_ND[rows].addmm_(both_IJ, z_BD[cols])
-        if mirrored:
-            self._product_ND[cols].addmm_(both_IJ.T, z_BD[rows])
 
     def positives(self) -> Tensor:
         return self._weights.positives()
@@ -94,4 +123,7 @@ class _FixedWeights(PairWeights):
         return self._weights.has_positive()
 
     def attract(self, _z_BD: Tensor) -> Tensor:
-        return self._product_ND
+        return self.product
+
+    def attract_prototypes(self, _z_BD: Tensor) -> Tensor:
+        return self.prototype_product

@@ -1,0 +1,117 @@
+"""REG: rows attract by the labels they share, and none of the positives is pushed away.
+
+Shapes: B rows, N anchors, L prototypes; I, J of a tile.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+from mlcl.losses.dense import Weighting, pair_losses, ratio
+from mlcl.losses.relations import LabelCounts
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.spec import Interval, LossSpec
+from mlcl.losses.weights.base import BatchRanks
+from mlcl.losses.weights.label_shares import LabelShares, Nearness, label_shares
+from mlcl.losses.weights.pairwise import PairLoss, PairwiseWeights
+
+From0 = Annotated[float, Interval(0)]
+
+
+def _near(alpha: float) -> Nearness:
+    def share_of_candidate(counts: LabelCounts) -> Tensor:
+        return ratio(counts.shared, counts.candidate_size) ** alpha
+
+    return share_of_candidate
+
+
+def reg_weights(
+    sets: LabelSets, anchors: slice, dtype: torch.dtype, *, prototypes: bool, alpha: From0 = 1.0
+) -> Weighting:
+    """W_ip = f_ip / |y_i| sum_{l in y_i & y_p} 1 / N_il; 1 / (|y_i| N_il) for the prototype of l in y_i.
+
+    f_ip = (|y_i & y_p| / |y_p|)^alpha is the share of p's labels that i has, and N_il = [prototypes] +
+    sum_{p != i, l in y_p} f_ip. With prototypes the weights of an anchor that has labels add up to 1.
+    Source: REG (Audibert et al. 2024, arXiv 2412.00101), in the form of its published code.
+    """
+    return label_shares(_near(alpha), sets, anchors, dtype, prototypes=prototypes, repulsion=1.0)
+
+
+def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: From0 = 1.0) -> Tensor:
+    """Computes the terms L_i = -sum_p W_ip log p_ip (B,), whose gradient pushes no positive away.
+
+    By a candidate's logit the gradient of L_i is R_i p_ia - W_ia. For a positive p the larger of W_ip and
+    R_i p_ip stands in the place of W_ip, so that it is 0 at most. Candidates are rows and prototypes (C).
+    Source: REG (Audibert et al. 2024, arXiv 2412.00101), in the form of its published code, whose value has
+    the term that changes the gradient too.
+    """
+    whole = slice(0, len(sets))
+    weighting = reg_weights(sets, whole, logit_BC.dtype, prototypes=prototypes, alpha=alpha)
+    weighting = weighting.to(logit_BC.device)
+    w_BC = weighting.weights
+    if weighting.prototypes is not None:
+        w_BC = torch.cat([w_BC, weighting.prototypes], 1)
+    loss_BC = pair_losses(logit_BC, whole)
+    pull_BC = _pull(w_BC, loss_BC.detach(), w_BC.sum(1, keepdim=True))
+    return (w_BC * loss_BC - (pull_BC - w_BC) * (logit_BC - logit_BC.detach())).sum(1)
+
+
+def _pull(weight: Tensor, loss: Tensor, row_sum: Tensor) -> Tensor:
+    """Returns max(W_ip, R_i p_ip) for positives, else 0."""
+    return torch.where(weight > 0, torch.maximum(weight, row_sum * loss.neg().exp()), 0)
+
+
+class RegWeights(PairwiseWeights):
+    """The weights of the pair losses W_ip (-log p_ip) with the gradient of `reg_terms`."""
+
+    def __init__(self, near: Nearness, sets: LabelSets, ranks: BatchRanks, *, prototypes: bool) -> None:
+        super().__init__(ranks)
+        self._labels = LabelShares(near, sets, ranks, prototypes=prototypes, merge=False)
+        self.row_sums = self._labels.row_sums
+
+    def positives(self) -> Tensor:
+        """Returns |P(i)| (N,), the numbers of rows that share a label, without prototypes."""
+        return self._labels.positives()
+
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
+        return self._labels.has_positive()
+
+    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
+        """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
+        both = self._labels.each(rows, cols)
+        if rows == cols:
+            for weight_IJ in both:
+                weight_IJ.fill_diagonal_(0)
+        return both
+
+    def of_prototypes(self) -> tuple[LabelRows, Tensor] | None:
+        """Returns the labels of the rows and their prototypes' weights; None without prototypes."""
+        return self._labels.of_prototypes()
+
+    def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
+        """Returns W x of pairs, with its derivatives, of which that by a positive's logit is limited."""
+        # The engine's p, from which this one is subtracted, is at most 1 too, whatever the rounding.
+        return PairLoss(weight * x, weight, _pull(weight, x.clamp(min=0), row_sum))
+
+
+def reg_closed(sets: LabelSets, ranks: BatchRanks, *, prototypes: bool, alpha: From0 = 1.0) -> RegWeights:
+    """Returns the weights for the tiled engine."""
+    return RegWeights(_near(alpha), sets, ranks, prototypes=prototypes)
+
+
+REG = LossSpec(
+    name="reg",
+    labels="multi_label",
+    summary="msc by the share of the other row's labels, in which no positive is pushed away",
+    source="REG (Audibert et al. 2024, arXiv 2412.00101)",
+    dense=reg_weights,
+    closed=reg_closed,
+    terms=reg_terms,
+    prototypes=True,
+    on_host=True,
+)

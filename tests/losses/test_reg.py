@@ -1,0 +1,85 @@
+"""REG: the loss of its weights, and a gradient that pushes no positive away."""
+
+import math
+
+import pytest
+import torch
+from losses.oracles import reg, reg_weights, similarity
+
+from mlcl.losses import LearnedTemperature, build_loss, positive_weights
+from mlcl.testing.losses import assert_equal
+
+pytestmark = pytest.mark.usefixtures("small_tiles")
+
+
+def definition(z, centres, sets, tau, alpha):
+    """The mean, and its gradients by the rows, the prototypes and log tau, by the equations."""
+    rows, dim = len(z), len(z[0])
+    every = [*z, *centres]
+    value, by_tau, by_row = 0.0, 0.0, [[0.0] * dim for _ in every]
+    limited = 0
+    for i in range(rows):
+        of_rows, of_labels = reg_weights(sets, i, alpha, bool(centres))
+        w = of_rows | {rows + label: weight for label, weight in of_labels.items()}
+        logit = {a: similarity(z[i], other) / tau for a, other in enumerate(every) if a != i}
+        top = max(logit.values())
+        lse = top + math.log(math.fsum(math.exp(x - top) for x in logit.values()))
+        for a, x in logit.items():
+            value += w.get(a, 0.0) * (lse - x) / rows
+            slope = math.fsum(w.values()) * math.exp(x - lse) - w.get(a, 0.0)
+            if a in w and slope > 0:
+                slope, limited = 0.0, limited + 1
+            by_tau -= slope * x / rows
+            for d in range(dim):
+                by_row[i][d] += slope * every[a][d] / tau / rows
+                by_row[a][d] += slope * z[i][d] / tau / rows
+    assert limited > 0
+    return value, by_row[:rows], by_row[rows:], by_tau
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.5])
+@pytest.mark.parametrize("engine", ["dense", "tiled", "auto"])
+@pytest.mark.parametrize("tau", [0.05, 0.5])
+@pytest.mark.parametrize("prototypes", [False, True])
+def test_value_and_gradients_equal_the_definition(alpha, engine, tau, prototypes, rows):
+    torch.manual_seed(1)
+    loss = build_loss(
+        "reg",
+        temperature=LearnedTemperature(tau).double(),
+        engine=engine,
+        prototypes=(rows.width, 5) if prototypes else None,
+        alpha=alpha,
+    ).double()
+    z = rows.z.clone().requires_grad_()
+    value = loss(z, rows.labels("reg"), rows.sample_ids())
+    value.backward()
+    centres = loss.prototypes.tolist() if prototypes else []
+    exact = loss.temperature.value().item()
+    expected = definition(rows.z.tolist(), centres, rows.sets, exact, alpha)
+    found = [value.detach(), z.grad, loss.temperature.log_tau.grad]
+    assert_equal(
+        found, [torch.tensor(part, dtype=torch.float64) for part in (*expected[:2], expected[3])], 1e-11
+    )
+    if prototypes:
+        assert_equal([loss.prototypes.grad], [torch.tensor(expected[2], dtype=torch.float64)], 1e-11)
+
+
+def test_weights_by_hand():
+    """Row 1 has half of its labels in common with row 0, row 2 all of its own."""
+    sets = [frozenset({0, 1}), frozenset({1, 2}), frozenset({1}), frozenset()]
+    assert reg_weights(sets, 0, 1.0, True) == ({1: 0.1, 2: 0.2}, {0: 0.5, 1: 0.2})
+    assert reg_weights(sets, 0, 1.0, False) == (pytest.approx({1: 1 / 6, 2: 1 / 3}), {})
+    dense = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 1, 0], [0, 0, 0]])
+    assert positive_weights("reg", dense)[0].tolist() == pytest.approx([0, 1 / 6, 1 / 3, 0])
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_a_positive_that_is_near_enough_is_left_alone(engine):
+    """Row 0 lies on its positive 1, not on 2: the first has more than its half of the softmax."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    labels = torch.zeros(3, dtype=torch.int64)
+    build_loss("reg", temperature=0.1, engine=engine, reduction="sum")(z, labels).backward()
+    p = 1 / (1 + math.exp(10))
+    # Rows 0 and 1 attract row 2; row 2 is as near to both, and has nothing to gain.
+    assert z.grad[2].tolist() == pytest.approx([2 * (p - 0.5) / 0.1, 0])
+    assert reg(z.tolist(), [frozenset({0})] * 3, 0.1)[2] == pytest.approx(math.log(2))
