@@ -77,7 +77,7 @@ def _described(plural: str, its: Any) -> dict[str, Any]:
         }
         engine = "dense" if its.closed is None else "tiled"
         about = {"what": its.summary, "labels": its.labels}
-        return {**about, "options": options, "engine": engine, "source": its.source}
+        return {**about, "options": options, "engine": engine, "source": its.source, "year": its.year}
     if plural == "metrics":
         about = {"what": its.summary, "group": its.group, "tasks": list(its.tasks)}
         return {**about, "better": "lower" if its.mode == "min" else "higher", "source": its.source}

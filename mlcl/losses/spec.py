@@ -139,6 +139,7 @@ class LossSpec:
         labels: The kind of labels that the loss reads; `to_rule` converts given labels to this kind.
         summary: One line on what the loss does.
         source: Where the loss was published.
+        year: The year in which it was published; None if it was not.
         dense: The definition, a function `dense(labels, anchors, dtype, **options)` that returns the weights
             W (N, B) of a slice of N anchors, 0 or more, as a tensor or a `Weighting`. It gets the labels of
             all processes' rows, this process's own first, and the own rows as anchors, so a row of W must
@@ -179,6 +180,7 @@ class LossSpec:
     similarity: Similarity = "dot"
     conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
     terms: Callable[..., Tensor] | None = field(default=None, repr=False)
+    year: int | None = None
     prototypes: bool = False
     own_softmax: bool = False
     on_host: bool = False

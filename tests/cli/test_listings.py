@@ -31,6 +31,7 @@ def test_plugins_are_listed_and_one_is_shown_in_full(plural):
 def test_options_are_those_of_a_loss_and_of_an_encoders_section():
     shown = mlcl("losses", "simdis", "--json").json["simdis"]["options"]
     assert list(shown) == list(LOSSES["simdis"].options)
+    assert mlcl("losses", "knn", "--json").json["knn"]["year"] == 2022
     assert shown["penalty"] == {"default": "inverse", "allowed": "inverse, exponential"}
     assert shown["rate"] == {"default": None, "allowed": "a number above 0"}
     shown = mlcl("encoders", "cnn_text", "--json").json["cnn_text"]["options"]

@@ -53,10 +53,11 @@ def test_the_block_with_processes_gives_the_loss_of_all_rows():
     assert answers[0]["whole"] == pytest.approx(answers[1]["whole"], rel=1e-5)
 
 
-def test_the_index_has_every_loss_and_the_labels_it_reads():
+def test_the_index_has_every_loss_the_labels_it_reads_and_its_year():
     assert sorted(INDEX) == list(LOSSES)
     for name, spec in LOSSES.items():
         assert f"`{spec.labels}`" in INDEX[name][2]
+        assert INDEX[name][4].strip() == str(spec.year)
 
 
 @pytest.mark.parametrize("name", list(LOSSES))

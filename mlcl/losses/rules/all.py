@@ -42,6 +42,7 @@ ALL = LossSpec(
     labels="multi_label",
     summary="rows with the same label set attract",
     source="Similarity-Dissimilarity, Eq. 1 and 3",
+    year=2024,
     dense=all_weights,
     closed=all_closed,
     on_host=True,

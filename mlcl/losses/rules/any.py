@@ -17,4 +17,5 @@ ANY = overlap_loss(
     any_rule,
     summary="rows that share a label attract, all alike",
     source="Similarity-Dissimilarity, Eq. 2 and 3",
+    year=2024,
 )

@@ -103,6 +103,7 @@ HIMULCON = LossSpec(
     labels="path",
     summary="one SupCon for each level of the hierarchy, added up with the levels' weights",
     source="HiMulCon (Zhang et al. 2022), L^HMC",
+    year=2022,
     dense=himulcon_weights,
     closed=himulcon_closed,
     on_host=True,

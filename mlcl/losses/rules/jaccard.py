@@ -33,4 +33,5 @@ JACCARD = overlap_loss(
     labels="ratings",
     summary="rows with similar ratings attract by how similar they are",
     source="MLCL section 3.4, L_gl",
+    year=2025,
 )

@@ -33,4 +33,5 @@ JSCL = overlap_loss(
     jscl_rule,
     summary="rows attract by the Jaccard similarity of their label sets",
     source="CL-MTC (Lin et al. 2023), JSCL",
+    year=2023,
 )

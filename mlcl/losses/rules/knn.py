@@ -25,5 +25,6 @@ KNN = overlap_loss(
     knn_rule,
     summary="the more labels two rows share, the more they attract, by their distance",
     source="kNN-MLTC Eq. 2 and 3",
+    year=2022,
     similarity="euclidean",
 )

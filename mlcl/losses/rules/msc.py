@@ -61,6 +61,7 @@ MSC = LossSpec(
     labels="multi_label",
     summary="rows attract by shared labels, rare ones more; every label has a learned prototype",
     source="MSC (Audibert et al. 2024)",
+    year=2024,
     dense=msc_weights,
     closed=msc_closed,
     prototypes=True,

@@ -73,6 +73,7 @@ MULSUPCON = LossSpec(
     labels="multi_label",
     summary="one SupCon for each label of the anchor, added up",
     source="Similarity-Dissimilarity, Eq. 5-7",
+    year=2024,
     dense=mulsupcon_weights,
     closed=mulsupcon_closed,
     on_host=True,

@@ -109,6 +109,7 @@ REG = LossSpec(
     labels="multi_label",
     summary="msc by the share of the other row's labels, in which no positive is pushed away",
     source="REG (Audibert et al. 2024, arXiv 2412.00101)",
+    year=2024,
     dense=reg_weights,
     closed=reg_closed,
     terms=reg_terms,

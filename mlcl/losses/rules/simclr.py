@@ -29,6 +29,7 @@ SIMCLR = LossSpec(
     labels="none",
     summary="the other views of the same sample attract",
     source="Chen et al. 2020, Eq. 1",
+    year=2020,
     dense=simclr_weights,
     closed=simclr_closed,
     on_host=True,

@@ -71,5 +71,6 @@ SIMDIS = overlap_loss(
     simdis_rule,
     summary="rows that share a label attract by how their label sets relate",
     source="Similarity-Dissimilarity, Eq. 13-15",
+    year=2024,
     conflict=_conflict,
 )

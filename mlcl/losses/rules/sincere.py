@@ -93,6 +93,7 @@ SINCERE = LossSpec(
     labels="multi_label",
     summary="rows that share a label attract, and do not repel each other",
     source="SINCERE (Feeney and Hughes 2023)",
+    year=2023,
     dense=sincere_weights,
     closed=sincere_closed,
     terms=sincere_terms,

@@ -30,6 +30,7 @@ SUPCON = LossSpec(
     labels="class",
     summary="rows of the same class attract",
     source="MLCL Eq. 1",
+    year=2020,
     dense=supcon_weights,
     closed=supcon_closed,
     on_host=True,
