@@ -234,7 +234,7 @@ def msc(z, sets, tau, prototypes=None, alpha=1, beta=1):
     return terms
 
 
-def sincere(z, sets, tau, positives="overlapping"):
+def sincere(z, sets, tau, positives="overlapping", denominator="pair"):
     """-log of the positive's share of itself and the negatives; an anchor without negatives has 0."""
     terms = []
     for i in range(len(z)):
@@ -245,8 +245,9 @@ def sincere(z, sets, tau, positives="overlapping"):
         total = 0.0
         for p in near:
             own = similarity(z[i], z[p]) / tau
-            top = max([own, *far])
-            total += math.log(math.fsum(math.exp(x - top) for x in [own, *far])) + top - own
+            among = [own, *far] if denominator == "pair" or not far else far
+            top = max(among)
+            total += math.log(math.fsum(math.exp(x - top) for x in among)) + top - own
         terms.append(total / len(near) if near else 0.0)
     return terms
 

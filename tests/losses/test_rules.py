@@ -67,10 +67,30 @@ def test_sincere_never_repels_a_positive(engine):
     assert moved["sincere"] > 0
 
 
+def test_a_decoupled_pair_is_compared_with_the_negatives_alone():
+    """z = e1, e1, e2: the positive has logit 1/tau, the one negative 0."""
+    z = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    loss = build_loss("sincere", temperature=0.5, reduction="none", denominator="negatives")
+    assert loss(z, torch.tensor([0, 0, 1])).tolist() == pytest.approx([-2, -2, 0])
+
+
+def test_a_softmax_without_all_candidates_is_not_left_to_the_kernels(monkeypatch, rows):
+    """They know no candidates but all rows."""
+    asked = []
+    monkeypatch.setattr("mlcl.losses.engine.serves", lambda similarities: not asked.append(similarities))
+    value = build_loss("sincere", engine="tiled")(rows.z, rows.labels("sincere"))
+    assert len(asked) == 1
+    assert value.item() == pytest.approx(
+        build_loss("sincere", engine="dense")(rows.z, rows.labels("any")).item()
+    )
+
+
+@pytest.mark.parametrize("denominator", ["pair", "negatives"])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_sincere_without_negatives_is_zero(engine):
+def test_sincere_without_negatives_is_zero(engine, denominator):
     z = torch.randn(5, 3, requires_grad=True)
-    value = build_loss("sincere", temperature=0.1, engine=engine)(z, torch.zeros(5, dtype=torch.int64))
+    loss = build_loss("sincere", temperature=0.1, engine=engine, denominator=denominator)
+    value = loss(z, torch.zeros(5, dtype=torch.int64))
     value.backward()
     assert value == 0
     assert z.grad.abs().sum() == 0

@@ -17,6 +17,7 @@ from mlcl.losses.weights.overlap import OverlapRule, share_label
 from mlcl.losses.weights.pairwise import PairLoss, PairwiseWeights
 
 Positives = Literal["overlapping", "equal"]
+Denominator = Literal["pair", "negatives"]
 
 
 def _equal(counts: LabelCounts) -> tuple[Tensor, Tensor]:
@@ -31,35 +32,53 @@ RULES = {
 
 
 def sincere_weights(
-    sets: LabelSets, anchors: slice, dtype: torch.dtype, *, positives: Positives = "overlapping"
+    sets: LabelSets,
+    anchors: slice,
+    dtype: torch.dtype,
+    *,
+    positives: Positives = "overlapping",
+    denominator: Denominator = "pair",  # noqa: ARG001 - W does not depend on it
 ) -> Weighting:
     """W_ip = 1[p in P(i)] / |P(i)|; P(i) are the rows that share a label with i, or have an `equal` set."""
     return RULES[positives].dense(sets, anchors, dtype)
 
 
-def sincere_terms(logit_BB: Tensor, sets: LabelSets, *, positives: Positives = "overlapping") -> Tensor:
+def sincere_terms(
+    logit_BB: Tensor,
+    sets: LabelSets,
+    *,
+    positives: Positives = "overlapping",
+    denominator: Denominator = "pair",
+) -> Tensor:
     """Computes the terms L_i = 1/|P(i)| sum_{p in P(i)} log(1 + exp(m_i - s_ip / tau)) (B,).
 
     m_i = log sum_{n in N(i)} exp(s_in / tau), where N(i) are the rows that are neither i nor positive. The
-    term of a pair is -log of e^{s_ip / tau} / (e^{s_ip / tau} + sum_{n in N(i)} e^{s_in / tau}). An anchor
+    term of a pair is -log of e^{s_ip / tau} / (e^{s_ip / tau} + sum_{n in N(i)} e^{s_in / tau}). With
+    `denominator="negatives"` the positive leaves that sum too: the term is m_i - s_ip / tau. An anchor
     without negatives has the term 0. `sincere_weights` says what P(i) is; the source has one class a row,
     where both readings are the same.
-    Source: SINCERE (Feeney and Hughes 2023).
+    Source: SINCERE (Feeney and Hughes 2023); the sum of negatives alone is that of DCL (Yeh et al. 2022),
+    which has one positive an anchor.
     """
     whole = slice(0, len(sets))
     w_BB = sincere_weights(sets, whole, logit_BB.dtype, positives=positives).to(logit_BB.device).weights
     negative_BB = candidate_mask(whole, len(sets), logit_BB.device) & (w_BB == 0)
     lse_B1 = logit_BB.masked_fill(~negative_BB, EXCLUDED).logsumexp(1, keepdim=True)
+    if denominator == "negatives":
+        return (w_BB * torch.where(negative_BB.any(1, keepdim=True), lse_B1 - logit_BB, 0)).sum(1)
     return (w_BB * -F.logsigmoid(logit_BB - lse_B1)).sum(1)
 
 
 class SincereWeights(PairwiseWeights):
-    """The weights of the pair losses W_ip log(1 + exp(x_ip)), x_ip = m_i - s_ip / tau."""
+    """The weights of the pair losses W_ip log(1 + exp(x_ip)), or W_ip x_ip, with x_ip = m_i - s_ip / tau."""
 
     excludes = True
 
-    def __init__(self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks) -> None:
+    def __init__(
+        self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks, denominator: Denominator
+    ) -> None:
         super().__init__(ranks)
+        self._decoupled = denominator == "negatives"
         self._labels = rule.closed(sets, ranks)
         self.row_sums = self._labels.row_sums
 
@@ -76,16 +95,24 @@ class SincereWeights(PairwiseWeights):
         return self._labels.each(rows, cols)
 
     def losses(self, weight: Tensor, x: Tensor, _row_sum: Tensor) -> PairLoss:
-        """Returns W log(1 + exp(x)) of pairs, with its derivatives."""
+        """Returns W log(1 + exp(x)) or W x of pairs, with its derivatives."""
+        if self._decoupled:
+            # An anchor without negatives has m = EXCLUDED.
+            kept = weight.masked_fill(x <= EXCLUDED / 2, 0)
+            return PairLoss(kept * x, kept, kept)
         slope = weight * x.sigmoid()
         return PairLoss(weight * -F.logsigmoid(-x), slope, slope)
 
 
 def sincere_closed(
-    sets: LabelSets, ranks: BatchRanks, *, positives: Positives = "overlapping"
+    sets: LabelSets,
+    ranks: BatchRanks,
+    *,
+    positives: Positives = "overlapping",
+    denominator: Denominator = "pair",
 ) -> SincereWeights:
     """Returns the weights for the tiled engine."""
-    return SincereWeights(RULES[positives], sets, ranks)
+    return SincereWeights(RULES[positives], sets, ranks, denominator)
 
 
 SINCERE = LossSpec(
