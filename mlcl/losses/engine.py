@@ -97,10 +97,11 @@ def solve(
         return Solution(z_BD.new_zeros(len(parts)), own_ND, z_BD.new_zeros(len(taus)), last_LD)
     with matmul_precision(candidates.products, z_BD.device):
         ratios = [1.0, *(taus[0] / tau for tau in taus[1:])]
-        similarities = Similarities(candidates, taus[0], parts[0].weights.excluded)
-        fused = serves(similarities) and not parts[0].weights.excludes
+        weights = parts[0].weights
+        similarities = Similarities(candidates, taus[0], weights.excluded if weights.excludes else None)
+        fused = serves(similarities) and not weights.excludes
         make_softmax = FusedSoftmax if fused else Softmax
-        softmax = make_softmax(similarities, ratios, parts[0].weights.repulsion, moments=tau_gradient)
+        softmax = make_softmax(similarities, ratios, weights.repulsion, moments=tau_gradient)
         lse_TN = softmax.logsumexp().clamp_(min=EXCLUDED)
         parts = [
             replace(part, weights=part.weights.at(similarities.z, lse_TN[part.softmax], ratios[part.softmax]))

@@ -132,7 +132,10 @@ class Similarities:
     """
 
     def __init__(
-        self, candidates: Candidates, tau: Number, excluded: Callable[[slice, slice], Tensor | None]
+        self,
+        candidates: Candidates,
+        tau: Number,
+        excluded: Callable[[slice, slice], Tensor] | None = None,
     ) -> None:
         z_BD = candidates.z
         self._excluded = excluded
@@ -163,9 +166,8 @@ class Similarities:
             self._distances(u_IJ, rows, cols)
         else:
             self.operand.dots(rows, cols, u_IJ)
-        excluded_IJ = self._excluded(rows, cols)
-        if excluded_IJ is not None:
-            u_IJ.masked_fill_(excluded_IJ, EXCLUDED)
+        if self._excluded is not None:
+            u_IJ.masked_fill_(self._excluded(rows, cols), EXCLUDED)
         return u_IJ.fill_diagonal_(EXCLUDED) if rows == cols else u_IJ
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:

@@ -56,7 +56,7 @@ class PairWeights(ABC):
 
     `row_sums` (N,) are R_i = sum_p W_ip; `constant` (N,) is added to the anchors' terms, None for 0.
     `repulsion` multiplies the exponentials of rows, not of prototypes, in the softmax's sum. `excludes` says
-    that `excluded` returns pairs.
+    that some rows are no candidates, see `excluded`.
     """
 
     row_sums: Tensor
@@ -83,9 +83,9 @@ class PairWeights(ABC):
         """Returns W_ij + W_ji of a tile of rows (I, J), 0 where i = j, for distances as similarities."""
         raise NotImplementedError("this rule has no tiles of weights")
 
-    def excluded(self, _rows: slice, _cols: slice) -> Tensor | None:
-        """Whether pairs of a tile of rows are no candidates of each other (I, J); None if all are."""
-        return None
+    def excluded(self, rows: slice, cols: slice) -> Tensor:
+        """Whether pairs of a tile of rows are no candidates of each other (I, J), with `excludes`."""
+        raise NotImplementedError("this rule excludes no candidates")
 
     def has_positive(self) -> Tensor:
         """Whether each own anchor has a positive, as bool (N,)."""
