@@ -144,7 +144,7 @@ class _Closer(_DriverOnly, Callback):
         self._guard.ask(self._guard.callbacks.end, None, TrialTask.of(trial.config).key, last)
 
     def on_trial_error(self, *_: Any, trial: Any, **__: Any) -> None:
-        why = _why(trial.get_error())
+        why = _why(trial.get_pickled_error(), trial.get_error())
         self._guard.ask(self._guard.callbacks.died, None, TrialTask.of(trial.config).key, why)
 
 
@@ -207,11 +207,13 @@ def run_trainings(
         raise guard.error
 
 
-def _why(error: Exception | None) -> str:
+def _why(error: Exception | None, log: str | None) -> str:
+    """Returns the reason of an error as one line; Tune keeps only the text `log` of some errors."""
     cause = getattr(error, "cause", None) or error
-    if cause is None or isinstance(cause, RayActorError):
+    if isinstance(cause, RayActorError) or not (cause or log):
         return "its process died again and again (killed, or out of memory)"
-    return f"{type(cause).__name__}: {cause}"[:5000]
+    reason = f"{type(cause).__name__}: {cause}" if cause else str(log).strip().rpartition("\n")[2]
+    return " ".join(reason.split())[:5000]
 
 
 def _resources(packing: Packing) -> dict[str, float]:

@@ -2,12 +2,16 @@
 
 import pickle
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from ray.air.execution._internal import RayActorManager
-from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
+from ray.train._internal.storage import StorageContext
+from ray.tune import TuneError
 from ray.tune.execution import class_cache
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
@@ -110,15 +114,17 @@ def test_begin_and_end_are_told_and_an_end_without_a_last_report_is_a_stop(task,
     [
         (None, "its process died again and again (killed, or out of memory)"),
         (RayActorError(), "its process died again and again (killed, or out of memory)"),
-        (
-            RuntimeError("another process is still training"),
-            "RuntimeError: another process is still training",
-        ),
+        (RayTaskError("f", "trace", RuntimeError("still\ntraining")), "RuntimeError: still training"),
+        (TuneError("Traceback\nTuneError: no resources"), "TuneError: no resources"),
     ],
 )
-def test_a_training_that_was_given_up_says_why(task, error, reason):
-    callbacks = TrialCallbacks()
-    given_up = SimpleNamespace(config=task.config(), get_error=lambda: error)
+def test_a_training_that_was_given_up_says_why_in_one_line(task, monkeypatch, tmp_path, error, reason):
+    callbacks, place = TrialCallbacks(), StorageContext(tmp_path, "e", trial_dir_name="t")
+    monkeypatch.setattr(StorageContext, "trial_driver_staging_path", place.trial_fs_path)
+    Path(place.trial_fs_path).mkdir(parents=True)
+    given_up = Trial("any", stub=True, config=task.config(), storage=place)
+    if error is not None:
+        given_up.handle_error(error)
     _Closer(guarded(callbacks)).on_trial_error(1, [], trial=given_up)
     assert callbacks.heard == [("died", "t", reason)]
 
