@@ -11,6 +11,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import typer
 
@@ -134,9 +135,22 @@ def _options(
     """Takes the options of `mlcl` itself."""
 
 
+def _check_folders() -> None:
+    """Raises MachineError without a current folder or a home folder of the user: libraries need both."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise MachineError("the current folder was removed: change to another one") from None
+    try:
+        Path.home()
+    except RuntimeError:
+        raise MachineError(f"no home folder of user {os.getuid()}: set HOME to one") from None
+
+
 def main() -> None:
     """Runs the command line. A UserError is printed on one line and gives exit status 2."""
     try:
+        _check_folders()
         app()
     except UserError as error:
         sys.exit(fail(error, as_json="--json" in sys.argv))

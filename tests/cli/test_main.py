@@ -1,6 +1,7 @@
 """Modules that the command line loads before it knows the command."""
 
 import errno
+import os
 import signal
 import subprocess
 import sys
@@ -67,6 +68,22 @@ def test_a_fault_of_the_server_or_the_disk_is_one_line_without_a_password(monkey
 
     monkeypatch.setattr(main, "app", report)
     answer = mlcl(env={"MLFLOW_TRACKING_URI": "http://me:secret@host:5000/"})
+    assert (answer.status, answer.err) == (3, f"failed: {said}\n")
+
+
+@pytest.mark.parametrize(
+    ("find", "error", "said"),
+    [
+        ("cwd", FileNotFoundError, "the current folder was removed: change to another one"),
+        ("home", RuntimeError, f"no home folder of user {os.getuid()}: set HOME to one"),
+    ],
+)
+def test_a_folder_that_libraries_need_and_that_is_not_there_is_one_line(monkeypatch, find, error, said):
+    def missing():
+        raise error
+
+    monkeypatch.setattr(main.Path, find, missing)
+    answer = mlcl("list")
     assert (answer.status, answer.err) == (3, f"failed: {said}\n")
 
 

@@ -1,4 +1,4 @@
-"""Folders of a Ray session: the folder of Ray's files, the home on all nodes, and the working directory."""
+"""Folders of a Ray session: Ray's files and token, the home on all nodes, and the working directory."""
 
 from __future__ import annotations
 
@@ -46,6 +46,19 @@ def short_folder(usual: str, announce: Callable[[str], None]) -> str | None:
         ) from None
     announce(f"{parent} is too long for Ray's sockets: its files are in {SHORT}")
     return str(SHORT)
+
+
+def ensure_token() -> None:
+    """Sets RAY_AUTH_TOKEN to a random token if Ray finds none and cannot write one to the user's folder."""
+    if os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        return
+    token = Path.home() / ".ray" / "auth_token"
+    try:
+        if not token.is_file():
+            token.parent.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=token.parent).close()
+    except OSError:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
 
 
 def check_shared(home: Path) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ray.exceptions import OutOfMemoryError, RayActorError
+from ray.job_config import JobConfig
 
 TESTED = ">=2.54,<2.61"
 """The versions of Ray that the tests ran with; `mlcl doctor` notes any other one."""
@@ -61,6 +63,20 @@ def patched_tune() -> Iterator[None]:
         yield
     finally:
         RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE = task_failed, forwarded
+
+
+class ImportPath(JobConfig):
+    """A Ray job whose processes import from no folder that this process does not import from.
+
+    Ray adds the current folder, in which a `transformers.py` would take the place of the installed package.
+    """
+
+    _py_driver_sys_path: list[str]
+
+    def _get_proto_job_config(self) -> Any:
+        own = {str(Path(folder).resolve()) for folder in sys.path}
+        self._py_driver_sys_path = [folder for folder in self._py_driver_sys_path if folder in own]
+        return super()._get_proto_job_config()
 
 
 def running_heads() -> tuple[set[str], str | None]:

@@ -22,8 +22,8 @@ from mlcl.errors import MachineError, UserError
 from mlcl.service.process.limits import hopeless_limits, narrow_limits
 from mlcl.service.process.signals import STOP_SIGNALS
 from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused
-from mlcl.service.ray.folder import check_shared, default_folder, short_folder
-from mlcl.service.ray.private import killed_at_once, running_heads
+from mlcl.service.ray.folder import check_shared, default_folder, ensure_token, short_folder
+from mlcl.service.ray.private import ImportPath, killed_at_once, running_heads
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
@@ -138,7 +138,12 @@ def _cluster(address: str, announce: Callable[[str], None]) -> Iterator[None]:
     address = _head(address)
     try:
         with _waits_announced(announce, f"still joining the Ray cluster at {address}"):
-            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+            ray.init(
+                address=address,
+                job_config=ImportPath(),
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+            )
     except ConnectionError as error:
         raise _refused(address, str(error.__cause__)) from None
     try:
@@ -188,6 +193,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
     folder, narrow = short_folder(default_folder(), announce), narrow_limits()
     for limit in narrow:
         announce(f"Ray may fail: {limit}")
+    ensure_token()
     before = _children()
     os.environ.setdefault("RAY_worker_niceness", "0")  # the caller's, not 15 more
     for attempt in range(1, ATTEMPTS + 1):
@@ -223,6 +229,7 @@ def _start(cpus: int, folder: str | None) -> Path:
             # "local": a plain init would join whatever cluster an earlier session left behind.
             context = ray.init(
                 address="local",
+                job_config=ImportPath(),
                 num_cpus=max(cpus, os.cpu_count() or 1),
                 include_dashboard=False,
                 log_to_driver=False,

@@ -1,5 +1,6 @@
 """Ray sessions: clusters that refuse a command or fall silent, busy machines, and folders."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -17,7 +18,8 @@ from ray_folder import rays_own_folder
 from mlcl.errors import MachineError, UserError
 from mlcl.service.ray import address, folder, session
 from mlcl.service.ray.address import ask_cluster
-from mlcl.service.ray.folder import default_folder, enter_workdir, short_folder
+from mlcl.service.ray.folder import default_folder, ensure_token, enter_workdir, short_folder
+from mlcl.service.ray.private import ImportPath
 from mlcl.service.ray.session import head_monitored, ray_session
 from mlcl.tracking.network import connection_error
 
@@ -156,6 +158,7 @@ class Busy:
         self.failures, self.left, self.masks, self.folders, self.session = failures, [], [], [], session
 
     def init(self, **how):
+        assert isinstance(how["job_config"], ImportPath)
         self.folders.append(how["_temp_dir"])
         self.masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
         self.left.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
@@ -228,6 +231,26 @@ def test_a_process_enters_the_folder_of_the_command_where_there_is_one(tmp_path,
     for name in ("there", "not here"):
         enter_workdir(str(tmp_path / name))
         assert Path.cwd() == tmp_path / "there"
+
+
+@pytest.mark.parametrize("imports", [False, True])
+def test_processes_of_ray_import_from_the_current_folder_as_the_command_does(monkeypatch, tmp_path, imports):
+    monkeypatch.setattr(sys, "path", [*sys.path, *([str(tmp_path)] * imports)])
+    job = ImportPath()
+    job._py_driver_sys_path.append(str(tmp_path))  # as Ray does with the current folder
+    assert list(job._get_proto_job_config().py_driver_sys_path) == [str(tmp_path)] * imports
+
+
+def test_ray_gets_a_token_where_the_users_folder_takes_none(monkeypatch, tmp_path):
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ensure_token()
+    assert os.environ["RAY_AUTH_TOKEN"] == ""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    ensure_token()
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
 
 
 def listening(port=0):
