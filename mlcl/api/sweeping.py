@@ -32,8 +32,8 @@ class SweepOptions(TypedDict, total=False):
         baselines: Job files of baselines, which are searched with the same number of trials as the job.
         fitted: Whether scikit-learn's baselines that suit the data are trained on fresh seeds, too;
             default: True.
-        warm_start: The name or id of another sweep. Trials of its first search that lie in the space are
-            reused.
+        warm_start: The name or id of another sweep. Each search of the job reuses the trials of that sweep's
+            search with the same number that lie in the space.
         try_first: Settings that each search tries after the job as written, as values by key of the space.
         fresh: Whether to start a new sweep even if one of this name exists; default: False.
         cpus: The number of CPUs of each training; default: 1.

@@ -207,6 +207,11 @@ class Ledger:
         """The names (scopes) of all searches; the name of the first search of a swept job is empty."""
         return list(self._versions)
 
+    @property
+    def scopes(self) -> list[str]:
+        """The names of the searches, see `SearchPlan.scope`."""
+        return list(self._versions)
+
     def versions(self, scope: str = "") -> list[SpaceVersion]:
         """Returns the versions of a search's space in order, the present one last."""
         return self._versions.get(scope, [])

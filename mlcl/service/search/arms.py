@@ -128,7 +128,6 @@ def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPla
         seeds=math.ceil(plan.seeds / searches),
         searches=1,
         space=replace(own.space, search=settings.model_copy(update={"seed": settings.seed + number - 1})),
-        warm_start=own.warm_start if number == 1 else None,
     )
     if number > 1 and plan.redraws and own.job.data.validation_seed is None:
         own = replace(own, job=load_job(dump_job(own.job), {"data.validation_seed": number}))

@@ -66,14 +66,14 @@ def _keep(
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
     """Returns the earlier trials that fit the space, and the reasons why others do not, both by key.
 
-    They are the trials of this search, and those of the first search of each sweep in `warm`.
+    They are the trials of this search, and those of the search with its number in each sweep in `warm`.
     """
     kept: dict[str, EarlierTrial] = {}
     dropped: dict[str, str] = {}
     sources = {"": ledger.trials(scope=scope)}
     for name in warm:
         try:
-            sources[name] = Ledger(find_sweep(home, name)).trials()
+            sources[name] = _trials_of_same_search(Ledger(find_sweep(home, name)), scope)
         except UserError:
             dropped[name] = "is gone"
     for name, entries in sources.items():
@@ -84,6 +84,16 @@ def _keep(
             except Misfit as error:
                 dropped[key] = str(error)
     return kept, dropped
+
+
+def _trials_of_same_search(other: Ledger, scope: str) -> list[Entry]:
+    """Returns the trials of the search in another sweep that has the number of the search `scope` in its own.
+
+    Scopes of searches with one number differ in the hash of the job alone, see `scope_of`.
+    """
+    number, _, _ = scope.rpartition("-")
+    scopes = [each for each in other.scopes if each.rpartition("-")[0] == number]
+    return [entry for each in scopes for entry in other.trials(scope=each)]
 
 
 def _fitted(plan: SweepPlan, entry: Entry) -> EarlierTrial:

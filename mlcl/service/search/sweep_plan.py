@@ -62,8 +62,8 @@ class SweepPlan:
         redraws: Whether each search but the first of an arm draws validation rows of its own.
         knn_races: Whether races, and not the single trials, choose the values of the post-hoc keys; see
             `with_scores`.
-        warm_start: The name or id of another sweep. The first search of the swept job reuses the trials of
-            that sweep's first search.
+        warm_start: The name or id of another sweep. Each search of the swept job reuses the trials of that
+            sweep's search with the same number.
         try_first: Settings that each search tries after the job as written, as values by key of the space.
         fresh: Whether to begin a new sweep even if one of this name exists.
     """

@@ -6,6 +6,7 @@ from optuna.trial import TrialState
 
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.arms import CONTROL
 from mlcl.store import RunFolders
 from mlcl.tracking import State
 
@@ -82,6 +83,26 @@ def test_a_sweep_begins_with_another_ones_trials(world, job):
     assert len(report.trials) == 2  # the others are the other sweep's
     world.run(world.plan(job, NARROW, trials=3))
     assert len(world.ledger.versions()) == 1  # what was taken over stays
+
+
+def test_each_search_begins_with_the_trials_of_the_other_sweeps_search_with_its_number(world, job):
+    three = {"seeds": 3, "searches": 3}
+    many, few = {"trials": 6, "name": "before"} | three, {"trials": 3, "name": "after"} | three
+    plans = world.plan(job, WIDE, **many), world.plan(job, NARROW, **few, warm_start="before")
+    for plan in plans:
+        world.run(plan)
+    before, after = (Ledger(RunFolders(world.home, "sweeps").named(plan.name).path) for plan in plans)
+    searches = [
+        (other, own)
+        for other, own in zip(before.scopes, after.scopes, strict=True)
+        if not own.startswith(CONTROL)
+    ]
+    assert len(searches) == 3
+    for other, own in searches:
+        version = after.versions(own)[-1]
+        its = {f"{before.head['id']}/{trial.key}" for trial in before.trials(scope=other)}
+        assert len(its) == 2
+        assert its == version.kept.keys() | version.dropped.keys()
 
 
 def test_equal_settings_of_two_sweeps_are_two_trials(world, job):
