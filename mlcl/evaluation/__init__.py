@@ -7,7 +7,8 @@ from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
 from mlcl.evaluation.knn_search import PosthocResult, QueryRows, Setting, search
 from mlcl.evaluation.metric import METRICS, EmbeddingMetric, Metric
 from mlcl.evaluation.predictions import ClassPrediction, Counts, LabelPrediction
-from mlcl.evaluation.probe import ProbeGrid, ProbeResult, ProbeRows, linear_probe, predict
+from mlcl.evaluation.probe import ProbeResult, linear_probe, predict
+from mlcl.evaluation.probe_training import Features, ProbeGrid, ProbeRows
 from mlcl.evaluation.rankings_without import LabelBlocks
 from mlcl.evaluation.retrieval import Neighbours, retrieve
 from mlcl.evaluation.scores import (
@@ -30,6 +31,7 @@ __all__ = [
     "Decision",
     "EmbeddedRows",
     "EmbeddingMetric",
+    "Features",
     "FewShot",
     "LabelBlocks",
     "LabelFacts",

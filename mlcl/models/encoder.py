@@ -53,6 +53,10 @@ class Encoder:
     parameters are float32. With `frozen`, `forward` takes a dense input under its name, (B, F) float, and a
     sparse one as `NAME_columns` (B, T) int32 and `NAME_values` (B, T) float, 0 at padding.
 
+    A module may have a `label_layer`, a linear layer with weights (L, D) that computes the L logits from one
+    vector for each label, and `label_vectors`, which takes the inputs and returns these vectors (B, L, D). In
+    two phases the linear probe trains this layer.
+
     Args:
         name: The name in a job.
         title: One line that describes the encoder.

@@ -63,6 +63,14 @@ class LabelAttention(nn.Module):
                 pooled_BD = torch.stack(pooled).sum(0) / self.label_logits
             return torch.cat([pooled_BD, *logits], dim=1)
 
+    def label_vectors(self, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        """Returns the vectors d (B, L, D) of all labels, which `output` reads, at least float32."""
+        with torch.autocast(h_BTD.device.type, enabled=False):
+            h_BTD = h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
+            z_BTD = torch.tanh(self.key(h_BTD))
+            queries = torch.split(self.query.weight, LABELS_AT_ONCE)
+            return torch.cat([attend(u_KD @ z_BTD.mT, h_BTD, mask_BT) for u_KD in queries], dim=1)
+
     def _blocks(self, z_BTD: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Returns the maximum or sum (B, D) of each block's label vectors, and the block's logits (B, K)."""
         rows = (self.query.weight, self.output.weight, self.output.bias)

@@ -127,6 +127,14 @@ class SplitEncoder:
         counts = [len(share) for share in shares(len(rows), self.context.world_size)]
         return self.context.rows(self._share(rows, self._dim + label_logits(self.encoder)).values, counts)
 
+    @torch.no_grad()
+    def label_vectors(self, rows: Rows, indices_B: Tensor) -> Tensor:
+        """Returns the float32 label vectors (B, L, D) of some rows, on the device."""
+        self.encoder.eval()
+        with self.context.autocast(self.precision):
+            vectors: Tensor = self.encoder.label_vectors(**rows.plain(indices_B, self.context.device))  # type: ignore[operator]
+        return vectors
+
     @property
     def _dim(self) -> int:
         return int(self.encoder.dim)  # type: ignore[arg-type]

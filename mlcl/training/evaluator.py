@@ -1,5 +1,8 @@
 """Evaluates a trained encoder: its classifier or a linear probe, and its nearest neighbours.
 
+The probe is a layer on the embedding. In two phases it is the encoder's own layer on label vectors, if the
+encoder has one.
+
 The probe, the thresholds and the settings of the neighbours (k, lambda, temperature) are chosen on
 validation; the test split is read once, afterwards. Each rank keeps the embeddings of the training rows that
 it encoded. The embeddings of validation and test are on all ranks, so all ranks compute the same metrics.
@@ -11,7 +14,7 @@ Shapes: n training rows on this rank, M rows of another split, D embedding, O co
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +23,10 @@ from mlcl.config import KnnConfig
 from mlcl.data import Split
 from mlcl.evaluation import (
     Decision,
+    Features,
     Neighbours,
     ProbeResult,
+    ProbeRows,
     Setting,
     Task,
     blend,
@@ -31,10 +36,12 @@ from mlcl.evaluation import (
     search,
 )
 from mlcl.evaluation.tasks import Array
+from mlcl.models import WithOwnLogits
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
 from mlcl.training.job_data import JobData
+from mlcl.training.label_vectors import LabelVectors, label_layer
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.split_metrics import decision_metrics
 from mlcl.training.transfer import probe_grid, unseen_metrics
@@ -52,7 +59,7 @@ class Evaluation:
         metrics: The value of each metric, keyed by the name that the run logs.
         embeddings: The embeddings (M, D) of validation and test, keyed by split.
         probabilities: The probabilities of the classifier, or of the probe if there is none, keyed by split.
-        probe: The linear probe; None if none was trained.
+        probe: The linear probe on the embedding; None if none was trained.
         decisions: The rule that says which labels are predicted, keyed by the prefix of the metrics computed
             with it ("", `probe/`, `knn/` or `knn_best/`).
         tested: The probabilities of the test rows, keyed by the same prefixes; empty if test is not read.
@@ -108,6 +115,8 @@ class Evaluator:
         self._metrics = job_data.metrics()
         precision = job_data.job.train.precision
         self._encoder = SplitEncoder(model.encoder, self._config.batch_size, precision, context)
+        classifier = model.objective.classifier
+        self._layer: nn.Module | None = None if classifier is None else classifier.linear
 
     def quick(self) -> dict[str, float]:
         """Returns validation metrics during training: of the classifier, or of the neighbours if there is
@@ -133,11 +142,15 @@ class Evaluator:
     def final(self, *, test: bool, tell: Callable[[str], None]) -> Evaluation:
         """Evaluates the trained model on validation, and on the test split if `test`.
 
-        `tell` is called with the name of each phase as it begins. The metrics are equal on all ranks.
+        `tell` is called with the name of each phase as it begins. The metrics are equal on all ranks. In two
+        phases the label layer of an encoder that has one is trained.
         """
         tell("embedding")
         job_data = self._job_data
         result = Evaluation(self._encoder.embeddings(self._train_rows))
+        if self._layer is None and (layer := label_layer(self._model.encoder)) is not None:
+            tell("linear probe")
+            self._layer = self._train_label_layer(result, layer)
         store = None if self._config.knn is None else job_data.datastore(result.train)
         validation = self._queries(self._validation, self._validation_rows, store)
         selection = self._select(result, validation, store, tell)
@@ -173,12 +186,12 @@ class Evaluator:
     ) -> Selection:
         """Chooses the probe, the thresholds and the best setting of the neighbours, all on validation."""
         models: dict[str, Predictor] = {}
-        joint = self._model.objective.classifier is not None
-        if joint:
+        two_phases = self._model.objective.classifier is None
+        if self._layer is not None:
             models[""] = self._classify
-        if not joint or self._config.probe is not None:
+        if self._layer is None or (self._config.probe is not None and not two_phases):
             tell("linear probe")
-            models["probe/" if joint else ""] = self._probe(result, validation)
+            models["" if two_phases else "probe/"] = self._probe(result, validation)
         probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
         result.decisions |= {prefix: self._decide(p) for prefix, p in probabilities.items()}
         result.notes += self._notes(probabilities[""])
@@ -231,10 +244,25 @@ class Evaluator:
                 result.tested[prefix] = blended
 
     def _probe(self, result: Evaluation, validation: Queries) -> Predictor:
+        probe = result.probe = self._fitted(self._probe_rows(result), self._embedding(validation.output_MO))
+        return lambda output_MO: predict(probe, self._embedding(output_MO))
+
+    def _train_label_layer(self, result: Evaluation, layer: nn.Linear) -> nn.Module:
+        """Trains the encoder's layer on label vectors as a probe, and returns what reads its logits."""
+        own = LabelVectors(self._encoder, self._train_rows, result.train.numbers)
+        val = LabelVectors(self._encoder, self._validation_rows, range(len(self._validation)))
+        probe = self._fitted(replace(self._probe_rows(result), features=own), val)
+        layer.load_state_dict({"weight": probe.weight, "bias": probe.bias})
+        return WithOwnLogits(int(self._model.encoder.dim))  # type: ignore[arg-type]
+
+    def _probe_rows(self, result: Evaluation) -> ProbeRows:
+        return result.train.for_probe(self._job_data.targets(self._job_data.train))
+
+    def _fitted(self, train: ProbeRows, val_features: Features) -> ProbeResult:
         job_data = self._job_data
-        probe = result.probe = linear_probe(
-            result.train.for_probe(job_data.targets(job_data.train)),
-            self._embedding(validation.output_MO),
+        return linear_probe(
+            train,
+            val_features,
             job_data.targets(self._validation),
             task=job_data.task,
             n_classes=job_data.space.n_classes,
@@ -242,7 +270,6 @@ class Evaluator:
             scoring=job_data.scoring,
             val_facts=job_data.facts_of(self._validation),
         )
-        return lambda output_MO: predict(probe, self._embedding(output_MO))
 
     def _encode(self, split: Split) -> Tensor:
         """Returns the embeddings (M, D) of a split of any data set."""
@@ -266,9 +293,8 @@ class Evaluator:
         return [f"0 labels predicted at {limit:g}; the best threshold on validation is {best:.2g}"]
 
     def _classify(self, output_MO: Tensor) -> Tensor:
-        classifier = self._model.objective.classifier
-        assert classifier is not None
-        return classify(classifier.linear, output_MO, self._job_data.task, self._context)
+        assert self._layer is not None
+        return classify(self._layer, output_MO, self._job_data.task, self._context)
 
     def _embedding(self, output_MO: Tensor) -> Tensor:
         return self._model.objective.embedding(output_MO)

@@ -65,7 +65,8 @@ def write_results(
         return
     if model is not None:
         _write_model(folder / MODEL, job_data, model, result.probe)
-        first = CLASSIFIER if model.objective.classifier is not None else "probe"
+        two_phases = model.objective.classifier is None
+        first = "probe" if two_phases and result.probe is not None else CLASSIFIER
         decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
         replace_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
     if result.tested:

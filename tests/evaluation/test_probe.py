@@ -4,7 +4,7 @@ import torch
 from evaluation.metric_loops import with_unknown
 from torch.nn import functional
 
-from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe
+from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe_training
 from mlcl.labels import LabelRows
 
 
@@ -95,7 +95,7 @@ def test_same_seed_same_bits_and_no_global_state():
 def test_a_configuration_does_not_depend_on_the_others(monkeypatch):
     data = blobs(100, noise=5), blobs(50, seed=1, noise=5)
     together = run(*data)
-    monkeypatch.setattr(probe, "NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", 1)
     parts = run(*data)
     alone = run(*data, lrs=(together.lr,), weight_decays=(together.weight_decay,))
     for other in (parts, alone):
@@ -141,12 +141,47 @@ def test_equals_adamw_on_one_plain_layer(task, targets, metric, loss):
     torch.testing.assert_close(predict(result, x), expected.float(), rtol=1e-3, atol=1e-4)
 
 
+def label_vectors(n=50, labels=4, dim=6):
+    generator = torch.Generator().manual_seed(3)
+    vectors_NLD = torch.randn(n, labels, dim, generator=generator) * torch.arange(1, dim + 1) + 7
+    vectors_NLD[:, 1, 2] = 5  # constant for one label
+    return vectors_NLD
+
+
+@pytest.mark.parametrize("numbers", [probe_training.NUMBERS_AT_ONCE, 60])
+def test_a_layer_on_label_vectors_reads_the_vector_of_its_label(monkeypatch, numbers):
+    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)  # 60: of two rows at once
+    x_NLD, decay, epochs = label_vectors(), 0.1, 3
+    how = {"lrs": (0.01, 0.05), "weight_decays": (decay,), "epochs": epochs, "batch_size": 50}
+    result = run((x_NLD, MASKED), (x_NLD, MASKED), task="multi_label", metric="micro_f1", **how)
+    assert result.weight.shape == (4, 6)
+    scale_LD = x_NLD.std(0, correction=0)
+    z_NLD = ((x_NLD - x_NLD.mean(0)) / torch.where(scale_LD > 0, scale_LD, 1)).double()
+    weight_LD, bias_L = (
+        torch.zeros(*shape, dtype=torch.float64).requires_grad_() for shape in ((4, 6), (4,))
+    )
+    groups = [{"params": [weight_LD], "weight_decay": decay}, {"params": [bias_L], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, lr=result.lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+
+    def logits():
+        rows = [[z_D @ w_D for z_D, w_D in zip(z_LD, weight_LD, strict=True)] for z_LD in z_NLD]
+        return torch.stack([torch.stack(row) for row in rows]) + bias_L
+
+    for _ in range(epochs):
+        optimizer.zero_grad()
+        masked_loss(logits()).backward()
+        optimizer.step()
+        schedule.step()
+    torch.testing.assert_close(predict(result, x_NLD), logits().sigmoid().float(), rtol=1e-3, atol=1e-4)
+
+
 def test_the_loss_is_the_mean_over_known_entries():
     logits = torch.randn(50, 2, 4, generator=torch.Generator().manual_seed(0))
     expected = sum(masked_loss(logits[:, h]) for h in range(2))
-    torch.testing.assert_close(probe._loss(logits, MASKED), expected)
+    torch.testing.assert_close(probe_training._loss(logits, MASKED), expected)
     plain, told = LabelRows.from_dense(TRUE), with_unknown(TRUE, torch.ones_like(KNOWN))
-    assert torch.equal(probe._loss(logits, plain), probe._loss(logits, told))
+    assert torch.equal(probe_training._loss(logits, plain), probe_training._loss(logits, told))
 
 
 def test_a_label_that_no_row_tells_is_not_learnt():

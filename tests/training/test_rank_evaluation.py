@@ -40,7 +40,7 @@ def test_the_neighbours_are_those_of_one_search_to_the_bit(ranks):
 
 def test_the_probe_is_that_of_one_process_but_for_rounding(alone, ranks):
     for answer in ranks[0]:
-        assert len(answer["probes"]) == len(alone[0]["probes"]) == 5
+        assert len(answer["probes"]) == len(alone[0]["probes"]) == 6
         for probe, whole in zip(answer["probes"], alone[0]["probes"], strict=True):
             torch.testing.assert_close(probe["weight"], whole["weight"], rtol=1e-4, atol=1e-6)
             torch.testing.assert_close(probe["bias"], whole["bias"], rtol=1e-4, atol=1e-5)

@@ -70,6 +70,15 @@ class PlmIcd(nn.Module):
         by_label: Tensor = self.attention(self._states(input_ids, attention_mask), attention_mask)
         return by_label
 
+    @property
+    def label_layer(self) -> nn.Linear:
+        """The linear layer with a weight vector (D,) and a bias for each label."""
+        return self.attention.output
+
+    def label_vectors(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Returns the labels' vectors (B, L, D), which `label_layer` reads, at least float32."""
+        return self.attention.label_vectors(self._states(input_ids, attention_mask), attention_mask)
+
     def _states(self, ids_BT: Tensor, mask_BT: Tensor) -> Tensor:
         """Returns the token states (B, T, D); zeros in chunks that are only padding."""
         texts, tokens = ids_BT.shape

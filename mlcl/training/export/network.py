@@ -25,11 +25,12 @@ from mlcl.data.columns import label_rows, single_classes
 from mlcl.errors import UserError
 from mlcl.evaluation import Task
 from mlcl.labels import LabelRows
-from mlcl.models import build_encoder
+from mlcl.models import WithOwnLogits, build_encoder
 from mlcl.training.builders import classifier_layer, linear_layer
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows, label_logits
+from mlcl.training.label_vectors import label_layer
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, embedding_of
 from mlcl.training.run_files import PROBE, WEIGHTS, fixed_lists, matrix
 
@@ -66,6 +67,8 @@ def load_trained_network(run: Path, model: ContrastiveModel, space: LabelSpace) 
     network = Network(model.encoder)
     if model.objective.classifier is not None:
         network.layers[CLASSIFIER] = model.objective.classifier.linear
+    elif label_layer(model.encoder) is not None:
+        network.layers[CLASSIFIER] = WithOwnLogits(network.dim)
     if (run / PROBE).exists():
         network.layers["probe"] = linear_layer(network.dim, space)
         layer = read_weights(run / PROBE)
@@ -100,7 +103,7 @@ def rebuild_network(
         folder=folder,
     )
     network = Network(encoder)
-    if job.objective.classifier_weight > 0:
+    if job.objective.classifier_weight > 0 or label_layer(encoder) is not None:
         network.layers[CLASSIFIER] = classifier_layer(job, encoder, space, 1 - torch.eye(size))
     if probe:
         network.layers["probe"] = linear_layer(network.dim, space)
