@@ -6,7 +6,7 @@ import pytest
 from data.conftest import DistributionTestCase, rows_of, splits_of
 
 from mlcl.data.sources import mimic
-from mlcl.data.sources.common.clinical import clean_text
+from mlcl.data.sources.common.clinical import clean_text, clean_tokens
 from mlcl.data.sources.mimic import (
     icd9_diagnosis,
     icd9_diagnosis_chapter,
@@ -182,6 +182,11 @@ def test_clean_text_drops_numbers_punctuation_and_brackets():
     assert clean_text("Name: ___ [**Hospital 18**] 12,5 µg/L é") == "name hospital µg l é"
 
 
+def test_clean_tokens_keeps_the_marks_of_mimic_4():
+    cleaned = clean_tokens("Name: ___\nUnit No: ___ 12,5 µg/L 250mg Dr.___18 [x_2] 07")
+    assert cleaned == "name ___ unit no ___ µg l 250mg dr ___18 x_2"
+
+
 STAYS_4 = [
     # Patient, admission, version, diagnoses, procedures.
     ("10000032", "22595853", "9", ["5723", "07070", "42731"], ["5491"]),
@@ -230,9 +235,9 @@ class TestMimic4(ClinicalTestCase):
     def test_icd10_codes_stay_as_they_are_written(self, read):
         data = read()
         assert rows_of(data, "codes") == {
-            "23052089": ("train", "name 23052089x", ["0QS734Z", "G3183", "I10", "M1A0"]),
-            "22927623": ("validation", "name 22927623x", ["I10"]),
-            "20600184": ("test", "name 20600184x", ["I10"]),
+            "23052089": ("train", "name ___ 23052089x", ["0QS734Z", "G3183", "I10", "M1A0"]),
+            "22927623": ("validation", "name ___ 22927623x", ["I10"]),
+            "20600184": ("test", "name ___ 20600184x", ["I10"]),
         }
         chapters = ["G00-G99", "I00-I99", "M00-M99", "procedures 0"]
         assert rows_of(data, "chapters")["23052089"][2] == chapters

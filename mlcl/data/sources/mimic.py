@@ -16,8 +16,9 @@ files.
 files need not be in the folders hosp and note. MIMIC-IV-Note is distributed separately: the option `notes` is
 its folder if that differs from MIMIC-IV's. An admission is coded in ICD-9 (until 2015) or ICD-10. ICD-9 codes
 are written with their dot, ICD-10 codes without it, as in the published sets. The splits are the lists of
-Nguyen et al. (2023), which their project MIMIC-IV-ICD publishes with the fifty codes of `codes: 50`. The
-paper's numbers of codes are, by our reading, those with a training row.
+Nguyen et al. (2023), which their project MIMIC-IV-ICD publishes with the fifty codes of `codes: 50`; for its
+cleaning of the text see `clean_tokens`. The paper's numbers of codes are, by our reading, those with a
+training row.
 
 The tables have codes without their dot, so that diagnosis 011.7 and procedure 01.17 of ICD-9-CM are both
 written 0117. Codes are read as text: a procedure code that is read as a number loses its leading zeros, after
@@ -194,6 +195,10 @@ class Mimic4Options(clinical.ClinicalOptions):
     version: Literal[9, 10] = Field(10, description="of the codes")
     notes: UserPath | None = Field(None, description="folder of MIMIC-IV-Note; default: path")
 
+    def cleaned(self, text: str) -> str:
+        """Returns a row's text, cleaned if `clean`."""
+        return clinical.clean_tokens(text) if self.clean else text
+
 
 def state_4(options: Mimic4Options) -> list[Any]:
     """Returns plain data that changes when one of the files of MIMIC-IV does."""
@@ -232,7 +237,7 @@ MIMIC4 = Source(
     title="MIMIC-IV v2.2: discharge summaries with ICD-9 or ICD-10 codes",
     origin=f"{TITLE_4}, {NOTE_TITLE_4}",
     licence=clinical.LICENCE,
-    version="2",
+    version="3",
     options=Mimic4Options,
     read=read_4,
     state=state_4,

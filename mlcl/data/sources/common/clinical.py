@@ -37,6 +37,8 @@ from mlcl.errors import UserError
 LICENCE = "PhysioNet Credentialed Health Data License 1.5.0"
 WORD = re.compile(r"\b[\d_]*[^\W\d_]\w*")
 """A run of letters, digits and underscores with a letter in it: 250mg is one, 500 and ___ are not."""
+TOKEN = re.compile(r"\w+")
+"""A run of letters, digits and underscores."""
 PATIENT_FRACTIONS = (0.9, 1 / 30, 1 / 15)
 """Fractions of the patients in the splits of MIMIC-IV-ICD, which `splits: seeded` uses as well."""
 
@@ -86,8 +88,12 @@ class ClinicalOptions(DistributionOptions):
     splits: Literal["seeded"] | UserPath | None = Field(
         None, description="folder of the lists of admission ids; seeded: by a hash of the patient"
     )
-    clean: bool = Field(True, description="lower case, words with a letter only, no punctuation")
+    clean: bool = Field(True, description="lower case, without numbers and punctuation")
     allow_untrained: bool = Field(False, description="keep codes that no training row has")
+
+    def cleaned(self, text: str) -> str:
+        """Returns a row's text, cleaned if `clean`."""
+        return clean_text(text) if self.clean else text
 
 
 def notes_dataset(
@@ -144,7 +150,7 @@ def notes_dataset(
     return NewDataset(
         "text",
         spaces,
-        in_batches(columns, "text", map(clean_text, texts) if options.clean else texts),
+        in_batches(columns, "text", map(options.cleaned, texts)),
         shares_note(splits, FRACTIONS, "admissions of a patient share a split") if seeded else (),
         options.allow_untrained,
         name=name,
@@ -229,10 +235,17 @@ def clean_text(text: str) -> str:
     """Returns the words with a letter in lower case, one space between, without numbers or punctuation.
 
     This is the cleaning of Mullenbach et al. (2018) as Vu et al. (2020) extended it: they also drop tokens
-    without a letter that are not numbers, such as the ___ of MIMIC-IV. The words of a de-identified
-    [**Hospital 18**] are kept.
+    without a letter that are not numbers. The words of a de-identified [**Hospital 18**] are kept.
     """
     return " ".join(WORD.findall(text.lower()))
+
+
+def clean_tokens(text: str) -> str:
+    """Returns the tokens that are not numbers in lower case, one space between, without punctuation.
+
+    This is the cleaning of Nguyen et al. (2023), MIMIC-IV-ICD. It keeps the ___ of a de-identified name.
+    """
+    return " ".join(token for token in TOKEN.findall(text.lower()) if not token.isnumeric())
 
 
 def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
