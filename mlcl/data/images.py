@@ -71,26 +71,27 @@ class ImageRows:
         return ImageRows(torch.from_numpy(np.array(self.pixels)).to(device))
 
 
-def decode_all(split: Split, size: int, cache: Path) -> ImageRows:
+def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -> ImageRows:
     """Returns all images of a split, (N, 3, size, size) uint8: decoded by the first call, then memory-mapped.
 
-    The cache is keyed by the data set's fingerprint, the rows and the size. Raises UserError for an image
-    that cannot be decoded, with its shard, row and id.
+    The cache is keyed by the data set's fingerprint, the rows, the size and `stretch`, for which see
+    `decode`. Raises UserError for an image that cannot be decoded, with its shard, row and id.
     """
-    key = hashlib.sha256(f"{split.fingerprint}/{size}".encode()).hexdigest()[:24]
+    content = f"{split.fingerprint}/{size}" + ("/stretch" if stretch else "")
+    key = hashlib.sha256(content.encode()).hexdigest()[:24]
     file = cache / "images" / f"{key}.npy"
 
     def write(work: Path) -> None:
         shape = (len(split), 3, size, size)
         array = np.lib.format.open_memmap(work, mode="w+", dtype=np.uint8, shape=shape)
-        for row, pixels in enumerate(decode_split(split, size)):
+        for row, pixels in enumerate(decode_split(split, size, stretch=stretch)):
             array[row] = pixels
         array.flush()
 
     return ImageRows(read_cached(file, write, partial(np.load, mmap_mode="r")))
 
 
-def decode_split(split: Split, size: int) -> Iterator[Pixels]:
+def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[Pixels]:
     """Yields every image of a split, in order, as (3, size, size) uint8.
 
     Raises UserError for an image that cannot be decoded, with its shard, row and id.
@@ -101,18 +102,22 @@ def decode_split(split: Split, size: int) -> Iterator[Pixels]:
         where = f"row {shard_row}, id {split.ids[row]}"
         return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
 
-    return decode_images(split.images(), size, refuse)
+    return decode_images(split.images(), size, refuse, stretch=stretch)
 
 
 def decode_images(
-    images: Sequence[str | bytes | Path | Image.Image], size: int, refuse: Callable[[int, str], UserError]
+    images: Sequence[str | bytes | Path | Image.Image],
+    size: int,
+    refuse: Callable[[int, str], UserError],
+    *,
+    stretch: bool = False,
 ) -> Iterator[Pixels]:
     """Yields every image (encoded bytes, a path, or Pillow's), in order, as (3, size, size) uint8.
 
     `refuse` creates the error that is raised for an image that cannot be decoded, from its row and the
     reason.
     """
-    for row, result in enumerate(in_threads(partial(_try_decode, size=size), images)):
+    for row, result in enumerate(in_threads(partial(_try_decode, size=size, stretch=stretch), images)):
         if isinstance(result, str):
             raise refuse(row, result)
         yield result
@@ -129,14 +134,18 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
             yield from pool.map(function, images[first : first + DECODED_AT_ONCE])
 
 
-def decode(data: bytes | Image.Image, size: int) -> Pixels:
-    """Decodes an image to (3, size, size) uint8: upright, RGB, shorter side scaled, centre cropped.
+def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pixels:
+    """Decodes an image to (3, size, size) uint8, upright, in RGB.
+
+    The shorter side is scaled to `size`, and the centre is kept. With `stretch` both sides are scaled, so
+    that all of the image is kept and its aspect ratio is lost.
 
     Raises ValueError for the images that `load_upright` refuses.
     """
     image = load_upright(data, size) if isinstance(data, bytes) else _upright(data)
     if image.size != (size, size):
-        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+        scale = Image.Image.resize if stretch else ImageOps.fit
+        image = scale(image, (size, size), Image.Resampling.BILINEAR)
     # Contiguous: a convolution of another memory order differs in its last bits.
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
@@ -188,9 +197,10 @@ def _try_encode(image: Image.Image) -> bytes | str:
         return f"{type(error).__name__}: {error}"
 
 
-def _try_decode(image: str | bytes | Path | Image.Image, size: int) -> Pixels | str:
+def _try_decode(image: str | bytes | Path | Image.Image, size: int, stretch: bool) -> Pixels | str:
     try:
-        return decode(Path(image).read_bytes() if isinstance(image, (str, Path)) else image, size)
+        content = Path(image).read_bytes() if isinstance(image, (str, Path)) else image
+        return decode(content, size, stretch=stretch)
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
         return f"{type(error).__name__}: {error}"
 

@@ -17,6 +17,8 @@ from mlcl.models.pretrained import PretrainedKeys, build_network
 
 SIZES = {"text": "max_length", "image": "image_size"}
 """The key of the input's size, keyed by modality: the tokens read of a text, or an image's side in pixels."""
+STRETCH = "stretch"
+"""The key that an encoder of images may have: whether they are resized whole, to another aspect ratio."""
 TOKENIZERS = {"words": "vocabulary", "pretrained": "model", "file": "tokenizer"}
 """The key in a job that a tokenizer is built from, keyed by the kind of tokenizer: the number of words that
 it keeps, the model that it belongs to, or its tokenizer.json."""
@@ -61,11 +63,11 @@ class Encoder:
         name: The name in a job.
         title: One line that describes the encoder.
         section: The keys of a job's `encoder`: `name`, the key of SIZES and, with a tokenizer, that of
-            TOKENIZERS.
+            TOKENIZERS. An encoder of images may have the key STRETCH.
         build: Builds the module. It is called with keyword arguments for its own parameters, which may be:
-            keys of the section as plain values (all but `name` and those of SIZES and TOKENIZERS must be
-            named); `vocabulary_size`, the number of the tokenizer's ids, padding included; `labels`, the
-            number of labels of the classifier; `label_graph_LL`, see `label_graph`; `input_columns`, the
+            keys of the section as plain values (all but `name`, STRETCH and those of SIZES and TOKENIZERS
+            must be named); `vocabulary_size`, the number of the tokenizer's ids, padding included; `labels`,
+            the number of labels of the classifier; `label_graph_LL`, see `label_graph`; `input_columns`, the
             number of columns of each frozen input, keyed by its name; and `network`, the pretrained network
             that the keys of `PretrainedKeys` in the section describe.
         modality: `text` or `image`; None with `frozen`.
@@ -119,6 +121,7 @@ class Encoder:
         read = {"name", TOKENIZERS.get(self.tokenizer or "", "name")}
         inputs = {"inputs", *get_args(InputName)} & keys
         read |= inputs if self.modality is None else {SIZES[self.modality]}
+        read |= {STRETCH} & keys if self.modality == "image" else set()
         read |= PretrainedKeys.model_fields.keys() if self.needs("network") else set()
         if missing := sorted((read | set(self.files)) - keys):
             raise ValueError(f"encoder {self.name}: its section has no {', '.join(missing)}")
@@ -146,6 +149,10 @@ class Encoder:
     def size(self, section: EncoderConfig) -> int:
         """Returns the number of tokens read of a text, or the side in pixels that images are resized to."""
         return int(getattr(section, SIZES[str(self.modality)]))
+
+    def stretches(self, section: EncoderConfig) -> bool:
+        """Whether images are resized whole; otherwise the centre of the longer side is kept."""
+        return bool(getattr(section, STRETCH, False))
 
     def module(
         self, section: EncoderConfig, given: Mapping[str, Any], folder: Path | None = None

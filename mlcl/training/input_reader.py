@@ -29,16 +29,18 @@ class InputReader:
     """Tokenises texts, or decodes images if there is no tokenizer.
 
     `size` is the largest number of tokens that are read of a text, or the height and width in pixels that
-    images are resized to.
+    images are resized to; for `stretch` see `mlcl.data.images.decode`.
     """
 
     tokenizer: Tokenizer | None
     size: int
+    stretch: bool = False
 
     @classmethod
     def of(cls, job: JobConfig, tokenizer: Tokenizer | None) -> InputReader:
         """Returns the reader for the encoder of a job."""
-        return cls(tokenizer, ENCODERS[job.encoder.name].size(job.encoder))
+        encoder = ENCODERS[job.encoder.name]
+        return cls(tokenizer, encoder.size(job.encoder), encoder.stretches(job.encoder))
 
     def split(self, split: Split, cache: Path) -> TokenRows | ImageRows:
         """Reads all rows of a split, memory-mapped from the cache, which the first call fills.
@@ -46,7 +48,7 @@ class InputReader:
         Raises UserError, which names the row, for an image that cannot be decoded.
         """
         if self.tokenizer is None:
-            return decode_all(split, self.size, cache)
+            return decode_all(split, self.size, cache, stretch=self.stretch)
         return encode(self.tokenizer, split, self.size, cache)
 
     def contents(self, contents: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
@@ -56,7 +58,7 @@ class InputReader:
         Raises UserError for a text that is not Unicode and for an image that cannot be decoded.
         """
         if self.tokenizer is None:
-            return ImageRows(decode_contents(contents, places, self.size))
+            return ImageRows(decode_contents(contents, places, self.size, stretch=self.stretch))
         return encode(self.tokenizer, read_texts(contents, places), self.size)
 
 
@@ -73,8 +75,10 @@ def read_texts(contents: Sequence[Content], places: Sequence[str]) -> list[str]:
     return [str(text) for text in contents]
 
 
-def decode_contents(images: Sequence[Content], places: Sequence[str], size: int) -> Pixels:
-    """Decodes images to (N, 3, size, size) uint8.
+def decode_contents(
+    images: Sequence[Content], places: Sequence[str], size: int, *, stretch: bool = False
+) -> Pixels:
+    """Decodes images to (N, 3, size, size) uint8; for `stretch` see `mlcl.data.images.decode`.
 
     Raises UserError, with the entry of `places`, for an image that cannot be decoded.
     """
@@ -82,5 +86,6 @@ def decode_contents(images: Sequence[Content], places: Sequence[str], size: int)
     def refuse(row: int, found: str) -> UserError:
         return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
 
-    pixels = list(decode_images(cast("Sequence[str | bytes | Path | Image.Image]", images), size, refuse))
+    given = cast("Sequence[str | bytes | Path | Image.Image]", images)
+    pixels = list(decode_images(given, size, refuse, stretch=stretch))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)

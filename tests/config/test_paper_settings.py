@@ -30,7 +30,7 @@ NO_RESULT = {
 CHANGES = """
 voc2007_simdis: objective.heads.labels.temperature=0.2 train.optimizer=adamw encoder.image_size=128
 coco_simdis: objective.heads.labels.projection.dim=64 train.momentum=0.5
-nuswide_simdis: train.precision=float32 train.views=1
+nuswide_simdis: train.precision=float32 train.views=1 train.workers=1 encoder.stretch=false
 aapd_simdis_roberta: train.warmup=0.3 train.weight_decay=0.5 encoder.dropout=0.3 train.schedule=constant
 aapd_simdis_llama: encoder.lora.r=4 encoder.lora.alpha=8 encoder.lora.dropout=0.0 encoder.weights=float32
 mimic3_simdis_plm_icd: encoder.chunk_length=256 objective.classifier.weight=1

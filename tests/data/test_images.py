@@ -47,6 +47,15 @@ def test_the_centre_of_a_wide_image_is_kept_and_a_camera_on_its_side_is_set_upri
     assert red[8:].min() == 255
 
 
+def test_a_wide_image_may_be_kept_whole():
+    image = Image.new("RGB", (48, 16))
+    image.paste((255, 0, 0), (0, 0, 12, 16))
+    image.paste((0, 255, 0), (36, 0, 48, 16))
+    red, green, blue = decode(encoded(image, "PNG"), 16, stretch=True)
+    assert (red[:, :3].min(), green[:, -3:].min(), blue.max()) == (255, 255, 0)
+    assert decode(encoded(image, "PNG"), 16).max() == 0
+
+
 def test_a_decompression_bomb_is_refused_before_it_is_decoded(monkeypatch):
     monkeypatch.setattr(images, "MAX_PIXELS", 10_000)
     monkeypatch.setattr(Image.Image, "convert", lambda *_: pytest.fail("decoded"))
@@ -90,6 +99,8 @@ def test_images_are_decoded_once_and_mapped(write_images, image_batch, tmp_path,
     assert isinstance(decode_all(split, 8, tmp_path / "cache").pixels, np.memmap)
     monkeypatch.undo()
     assert decode_all(split, 9, tmp_path / "cache").pixels.shape == (12, 3, 9, 9)
+    whole = decode_all(split, 8, tmp_path / "cache", stretch=True)
+    assert np.array_equal(whole.pixels[4], decode(split.images()[4], 8, stretch=True))
     assert len(decode_all(split.take(torch.tensor([1])), 8, tmp_path / "cache")) == 1
 
 

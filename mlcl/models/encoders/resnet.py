@@ -28,6 +28,11 @@ class ResNetConfig(EncoderConfig):
     stem: Literal["cifar", "imagenet"] = Field("cifar", description="cifar: 3x3 stride 1, no max-pool")
     weights: str | None = Field(None, description="safetensors file of torchvision weights to start from")
     image_size: int = Field(32, ge=8, description="side in pixels that images are resized to")
+    stretch: bool = Field(
+        False,
+        exclude_if=lambda value: not value,
+        description="resize images whole, to another aspect ratio; else the longer side is cut to its centre",
+    )
 
 
 class ResNet(nn.Module):

@@ -21,7 +21,7 @@ from mlcl.errors import UserError
 from mlcl.evaluation import Decision
 from mlcl.files import new_folder
 from mlcl.models import ENCODERS
-from mlcl.models.encoder import SIZES
+from mlcl.models.encoder import SIZES, STRETCH
 from mlcl.training.builders import build_model
 from mlcl.training.embeddings import setting_of
 from mlcl.training.export.card import model_card
@@ -202,4 +202,5 @@ def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
     if encoder.modality is None:
         return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
-    return {SIZES[encoder.modality]: encoder.size(section), **colours}
+    stretch = {STRETCH: 1} if encoder.stretches(section) else {}
+    return {SIZES[encoder.modality]: encoder.size(section), **stretch, **colours}
