@@ -143,7 +143,11 @@ def report(
     quick: Annotated[bool, typer.Option("--quick", help="Without the plots that need the data set.")] = False,
     classes: Annotated[
         list[str] | None,
-        typer.Option("--class", metavar="NAME", help="Of the t-SNE, once for each; default: a handful."),
+        typer.Option(
+            "--class",
+            metavar="NAME",
+            help="Of the t-SNE, once for each, or mlcl-figure3; default: a handful.",
+        ),
     ] = None,
     row: Annotated[
         str | None, typer.Option("--row", metavar="ID", help="Shown with its neighbours; default: drawn.")

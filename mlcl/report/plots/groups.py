@@ -20,6 +20,15 @@ from mlcl.training.job_data import JobData
 
 HANDFUL = 5
 """The number of classes that a plot shows by default."""
+FIGURES = {
+    "mlcl-figure3": ("camel", "cattle", "chimpanzee", "kangaroo", "bottle"),
+    "mlcl-figure5": ("apple", "mushroom", "orange", "pear", "sweet_pepper", "cattle"),
+    "mlcl-figure6": ("orchid", "poppy", "rose", "sunflower", "tulip", "cattle"),
+    "mlcl-figure7": ("bottle", "bowl", "can", "cup", "mouse"),
+    "mlcl-figure8": ("bed", "chair", "couch", "table", "wardrobe", "spider"),
+}
+"""The classes of CIFAR-100 in MLCL's t-SNE figures, that of another superclass last. The text names all of
+figures 3 and 7, and the superclass of the others, all of whose classes we take."""
 SEVERAL = "several of these"
 NONE = "no label"
 
@@ -36,6 +45,8 @@ class RowGroup:
 def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> tuple[RowGroup, ...]:
     """Returns the groups of rows of `classes`; if it is empty, of up to `HANDFUL` frequent classes.
 
+    A key of `FIGURES` among `classes` stands for the classes of that figure.
+
     For single-label tasks these are the most frequent classes; in a hierarchy those of the largest superclass
     and at least one of another, with one colour for each superclass. For multi-label tasks a group has the
     rows with exactly one of the most frequent labels, and a last group those with several of them. For
@@ -44,7 +55,8 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
     """
     name = picture_labels(job_data)
     space = job_data.dataset.info.space(name)
-    wanted = [_index(each, space.classes) for each in classes]
+    named = [each for given in classes for each in FIGURES.get(given, (given,))]
+    wanted = [_index(each, space.classes) for each in named]
     labels = split.labels(name)
     if isinstance(labels, LabelRows):
         return _by_label(labels, space.classes, wanted)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from builders import dataset, tiny_job
 
-from mlcl.data.format import LabelSpace
-from mlcl.report.plots.groups import row_groups, sample
+from mlcl.data.format import SPLITS, LabelSpace
+from mlcl.errors import UserError
+from mlcl.report.plots.groups import FIGURES, row_groups, sample
 from mlcl.training.job_data import JobData
 
 SIZES = {
@@ -61,6 +62,28 @@ def test_named_classes_are_taken_in_their_order(job_data):
     groups = row_groups(job_data, job_data.dataset.split("test"), ["pot", "oak", "cup"])
     assert names(groups) == ["pot (kind thing)", "oak (kind plant)", "cup (kind thing)"]
     assert [group.colour for group in groups] == [0, 1, 0]
+
+
+def test_a_figure_of_the_paper_names_its_classes(tmp_path):
+    animals, bottle = ("camel", "cattle", "chimpanzee", "kangaroo"), "bottle"
+    classes = (bottle, "oak_tree", *animals)
+    rows = [(f"{split}{n}", name, split, n) for split in SPLITS for n, name in enumerate(classes)]
+    columns = dict(zip(("id", "text", "split", "fine"), zip(*rows, strict=True), strict=True))
+    dataset(tmp_path / "data", "animals", {"fine": classes}, columns)
+    job = tiny_job(tmp_path / "data", "objective.heads={}", "objective.classifier.labels=fine")
+    job_data = JobData.of(job, tmp_path)
+    test = job_data.dataset.split("test")
+    assert names(row_groups(job_data, test, ["mlcl-figure3"])) == [*animals, bottle]
+    assert names(row_groups(job_data, test, ["oak_tree", "mlcl-figure3"])) == ["oak_tree", *animals, bottle]
+    with pytest.raises(UserError, match=r"--class: .*no such class.*found: apple"):
+        row_groups(job_data, test, ["mlcl-figure5"])
+    assert {name: its[-1] for name, its in FIGURES.items()} == {
+        "mlcl-figure3": "bottle",
+        "mlcl-figure5": "cattle",
+        "mlcl-figure6": "cattle",
+        "mlcl-figure7": "mouse",
+        "mlcl-figure8": "spider",
+    }
 
 
 def test_classes_without_a_hierarchy_have_a_colour_each(job_data):
