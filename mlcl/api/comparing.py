@@ -184,7 +184,7 @@ def comparison_table(
     if len(rows) < 2:
         problem = f"nothing to compare with {control}"
         raise UserError(problem, key="losses", found=named, allowed="see `mlcl losses`")
-    names, _ = fitting_baselines(load_job(job), data.info) if baselines else ([], {})
+    names, _ = fitting_baselines(load_job(job), data.info, in_sweeps=True) if baselines else ([], {})
     metrics = _metrics(several=control == "bce")
     fitted = {figure: its.replace("knn/", "") for figure, its in metrics.items()}
     rows |= {each: {"tune": False, "set": {"baseline": each}, "metrics": fitted} for each in names}

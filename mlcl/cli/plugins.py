@@ -82,7 +82,7 @@ def _described(plural: str, its: Any) -> dict[str, Any]:
         about = {"what": its.summary, "group": its.group, "tasks": list(its.tasks)}
         return {**about, "better": "lower" if its.mode == "min" else "higher", "source": its.source}
     if plural == "baselines":
-        return {"what": its.title, "reads": its.reads}
+        return {"what": its.title, "reads": ", ".join(its.reads) or "nothing"}
     if plural == "encoders":
         about = {"what": its.title, "reads": its.modality or "text, image or vectors"}
         options = _keys(its.section)

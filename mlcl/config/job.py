@@ -290,8 +290,6 @@ def dump_job(job: JobConfig) -> dict[str, Any]:
         del tree["data"]["validation_seed"]
     if job.tracking == TrackingConfig():
         del tree["tracking"]
-    if getattr(job.encoder, "words", ...) is None:  # a newer key, too
-        del tree["encoder"]["words"]
     for key, default in LATER.items():
         if tree["train"][key] == default:
             del tree["train"][key]

@@ -34,7 +34,7 @@ GIVEN = {
 messages, what a data set must have."""
 
 
-InputName = Literal["tfidf", "words", "transformer", "image", "column"]
+InputName = Literal["tfidf", "characters", "words", "transformer", "image", "column"]
 """The frozen inputs, each with an extractor in `mlcl.training.features`."""
 
 

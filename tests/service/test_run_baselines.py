@@ -2,6 +2,7 @@
 
 import json
 import signal
+from importlib.util import find_spec
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +15,16 @@ from mlcl.testing.datasets import small_dataset
 from mlcl.tracking import State, Tracker
 from mlcl.training.baselines.jobs import dataset_job
 
-NAMES = ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]
+NAMES = [
+    "majority",
+    "text_logreg",
+    "text_svm",
+    "tfidf_knn",
+    "tfidf_logreg",
+    "tfidf_logreg_balanced",
+    "tfidf_svm",
+    *(["words_logreg"] if find_spec("wordllama") else []),
+]
 
 
 @pytest.fixture

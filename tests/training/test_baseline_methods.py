@@ -12,6 +12,7 @@ from sklearn.svm import LinearSVC
 from mlcl.labels import LabelRows
 from mlcl.training.baselines import BASELINES, Fitted, Problem
 from mlcl.training.baselines.baseline import best_of
+from mlcl.training.baselines.jobs import joined
 from mlcl.training.baselines.linear import DenseLogistic
 from mlcl.training.baselines.methods.nearest_neighbours import KS, neighbours
 
@@ -43,11 +44,13 @@ def problem(task, *, sparse=False, score=lambda _: 0.0):
 
 
 def sparse_for(name):
-    return BASELINES[name].reads == "tfidf"
+    return "tfidf" in BASELINES[name].reads
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("name", [name for name in BASELINES if name.startswith(("maj", "tfidf", "enc"))])
+@pytest.mark.parametrize(
+    "name", [name for name in BASELINES if name.startswith(("maj", "tfidf", "text", "enc", "words"))]
+)
 def test_probabilities_have_the_shape_of_the_task(name, task):
     given = problem(task, sparse=sparse_for(name))
     fitted = BASELINES[name].fit(given)
@@ -192,6 +195,39 @@ def test_dense_logistic_regression_is_that_of_scikit_learn(task):
     for n, class_N, p in columns:
         one = LogisticRegression(C=1.0, tol=1e-8, max_iter=1000).fit(scaled[n], class_N[n])
         np.testing.assert_allclose(p, one.predict_proba(wanted), atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["encoder_logreg", "words_logreg"])
+def test_rows_of_unit_length_are_read_as_they_are(name):
+    """C is searched from .1 to 100; the best is scikit-learn's model of the rows without any scaling."""
+    given = problem("single", score=lambda p: -float(p.square().sum()))
+    unit = replace(given, rows=_unit(given.rows), validation=_unit(given.validation))
+    scores = []
+    fitted = BASELINES[name].fit(replace(unit, score=lambda p: scores.append(0) or float(len(scores))))
+    assert fitted.chosen == {"C": 100.0}
+    assert len(scores) == 4  # .1, 1, 10, 100
+    known = given.targets >= 0
+    one = LogisticRegression(C=100.0, tol=1e-8, max_iter=5000).fit(unit.rows[known], given.targets[known])
+    found = fitted.probabilities(unit.validation)[:, : C - 1]
+    np.testing.assert_allclose(found, one.predict_proba(unit.validation), atol=2e-2)
+
+
+def test_features_are_joined_and_those_of_an_encoder_get_unit_length():
+    x = rows(5, 3, sparse=False)
+    sparse = csr_array(rows(5, 4, sparse=False))
+    assert joined({"tfidf": sparse}, 5) is sparse
+    assert joined({"column": x}, 5) is x
+    assert joined({}, 5).shape == (5, 0)
+    np.testing.assert_allclose(joined({"encoder": x}, 5), _unit(x), rtol=1e-6)
+    both = joined({"tfidf": sparse, "characters": 2 * sparse, "encoder": x}, 5)
+    np.testing.assert_allclose(
+        both.toarray(), np.hstack([sparse.toarray(), 2 * sparse.toarray(), _unit(x)]), rtol=1e-6
+    )
+    assert both.dtype == np.float32
+
+
+def _unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("name", ["tfidf_svm", "encoder_logreg", "majority"])

@@ -1,25 +1,40 @@
 """A baseline as an experiment: its figures and files, one fit for all seeds, what it refuses."""
 
 import json
+from importlib.util import find_spec
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
 from builders import tiny_job
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
 from stored_runs import run
 
 from mlcl.config import dump_job, job_hash, load_job
 from mlcl.data import Dataset
 from mlcl.errors import UserError
+from mlcl.models.encoders.features import TransformerInput
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.baselines import BASELINES
 from mlcl.training.baselines.jobs import baseline_job, dataset_job, fitting_baselines
 from mlcl.training.events import Stopped
+from mlcl.training.features.cache import EXTRACTORS
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
+
+OF_TEXTS = [
+    "majority",
+    "text_logreg",
+    "text_svm",
+    "tfidf_knn",
+    "tfidf_logreg",
+    "tfidf_logreg_balanced",
+    "tfidf_svm",
+]
 
 
 @pytest.fixture
@@ -105,7 +120,7 @@ def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
 @pytest.mark.parametrize(
     ("modality", "names"),
     [
-        ("text", ["majority", "tfidf_knn", "tfidf_logreg", "tfidf_logreg_balanced", "tfidf_svm"]),
+        ("text", [*OF_TEXTS, "words_logreg"]),
         ("image", ["majority", "pixels_knn", "pixels_logreg"]),
         ("vectors", ["column_knn", "column_logreg", "majority"]),
     ],
@@ -113,9 +128,17 @@ def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
 def test_every_baseline_that_fits_is_run(tmp_path, modality, names):
     place = small_dataset(tmp_path / modality, modality)
     job = load_job(dataset_job(place))
-    found, left_out = fitting_baselines(job, Dataset.open(place).info)
+    info = Dataset.open(place).info
+    found, left_out = fitting_baselines(job, info)
+    if modality == "text" and find_spec("wordllama") is None:
+        assert "mlcl[words]" in left_out.pop("words_logreg")
+        names = names[:-1]
     assert found == names
-    assert left_out.keys() == {"encoder_knn", "encoder_logreg"}
+    with_encoder = ["text_encoder_logreg", "text_encoder_svm"] if modality == "text" else []
+    assert left_out.keys() == {"encoder_knn", "encoder_logreg", *with_encoder}
+    assert fitting_baselines(job, info, in_sweeps=True)[0] == [
+        name for name in names if not name.startswith(("text", "words"))
+    ]
     assert set(left_out.values()) == {f"the job's encoder, {job.encoder.name}, is not a pretrained one"}
     for name in found:
         assert run(baseline_job(job, name), tmp_path, tmp_path / name)[1]["test/micro_auc"] > 0.4
@@ -139,6 +162,32 @@ def test_a_frozen_encoder_is_read(models, texts, tmp_path):
         assert without_times(again) == without_times(metrics)
 
 
+def test_words_characters_and_an_encoder_are_read_together(models, texts, tmp_path):
+    tree = dataset_job(texts)
+    tree["encoder"] = {"name": "transformer", "model": str(models["bert"]), "max_length": 8}
+    job, data = load_job(tree), Dataset.open(texts)
+    assert fitting_baselines(job, data.info, in_sweeps=True)[0][:2] == ["encoder_knn", "encoder_logreg"]
+    run(baseline_job(job, "text_encoder_svm"), tmp_path, tmp_path / "run")
+    chosen = json.loads((tmp_path / "run" / "result.json").read_text())["baseline/C"]
+    train, test = ([*data.split(name).texts()] for name in ("train", "test"))
+    how = {"sublinear_tf": True, "dtype": np.float32}
+    parts = [
+        TfidfVectorizer(ngram_range=(1, 2), **how),
+        TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), **how),
+    ]
+    encode = EXTRACTORS["transformer"].fit(
+        TransformerInput(model=str(models["bert"]), max_length=8), None, torch.device("cpu")
+    )
+    x = np.hstack([*(part.fit_transform(train).toarray() for part in parts), normalize(encode(train))])
+    wanted = np.hstack([*(part.transform(test).toarray() for part in parts), normalize(encode(test))])
+    y = data.split("train").labels("tags").dense().numpy()
+    machines = [LinearSVC(C=chosen, tol=1e-6, random_state=0).fit(x, column) for column in y.T]
+    score = np.stack([machine.decision_function(wanted) for machine in machines], axis=1)
+    table = pq.read_table(tmp_path / "run" / "embeddings.parquet")
+    found = np.array(table["probabilities"].to_pylist()[-12:])
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-score)), atol=2e-2)
+
+
 def test_what_does_not_fit_is_refused(texts, job):
     with pytest.raises(UserError, match="did you mean tfidf_svm") as unknown:
         load_job(dump_job(job), {"baseline": "tfidf_smv"})
@@ -152,7 +201,7 @@ def test_what_does_not_fit_is_refused(texts, job):
 def test_one_model_for_each_of_very_many_classes_is_not_fitted_unasked(texts, monkeypatch):
     monkeypatch.setattr("mlcl.training.baselines.jobs.MOST_MODELS", 50)
     names, left_out = fitting_baselines(load_job(dataset_job(texts)), Dataset.open(texts).info)
-    assert names == ["majority", "tfidf_knn"]
+    assert [name for name in names if name != "words_logreg"] == ["majority", "tfidf_knn"]
     assert left_out["tfidf_svm"] == "one model for each of 4 classes takes too long"
 
 

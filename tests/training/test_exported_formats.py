@@ -30,7 +30,7 @@ GRAPHS = {
     "words": (PROBE,),
     "words, labels": TAGS,
     "words, aspects": ("objective.heads={}", "objective.classifier.labels=ratings"),
-    "features": ("encoder={name: features, inputs: [tfidf], out: 6, deep_columns: 5}",),
+    "features": ("encoder={name: features, inputs: [tfidf, characters], out: 6, deep_columns: 5}",),
     "images": (*KIND, "encoder={name: cnn_image, width: 4, blocks: 2, image_size: 9}"),
     "bert": ("encoder={name: transformer, model: =bert, max_length: 8}",),
 }

@@ -13,7 +13,14 @@ import torch
 from mlcl.data import Dataset, decode_all, normalise
 from mlcl.data.validation_rows import redraw_validation
 from mlcl.errors import UserError
-from mlcl.models.encoders.features import ColumnInput, ImageInput, TfidfInput, TransformerInput, WordsInput
+from mlcl.models.encoders.features import (
+    CharactersInput,
+    ColumnInput,
+    ImageInput,
+    TfidfInput,
+    TransformerInput,
+    WordsInput,
+)
 from mlcl.testing.datasets import small_dataset
 from mlcl.training.features import cache as feature_cache
 from mlcl.training.features import words
@@ -39,10 +46,14 @@ def dense(rows):
     return rows.toarray() if hasattr(rows, "toarray") else rows
 
 
-def slow_tfidf(train, texts, longest=2):
+def slow_tfidf(train, texts, longest=2, *, of_characters=False):
     """The equation, term by term, in float64."""
 
     def grams(text):
+        if of_characters:
+            padded = [f" {word} " for word in text.lower().split()]
+            spans = [(w, i, n) for w in padded for n in range(2, longest + 1) for i in range(len(w) - n + 1)]
+            return Counter(word[i : i + n] for word, i, n in spans)
         words = [word for word in text.lower().split() if len(word) > 1]
         return Counter(
             " ".join(words[i : i + n]) for n in range(1, longest + 1) for i in range(len(words) - n + 1)
@@ -69,12 +80,20 @@ def test_tfidf_is_its_equation_with_the_weights_of_the_training_rows(data, tmp_p
     np.testing.assert_allclose(rows.toarray(), slow_tfidf(train.texts(), test.texts()), rtol=1e-5, atol=1e-7)
 
 
+def test_tfidf_of_characters_stays_within_words(data, tmp_path):
+    data = data("text")
+    train, test = data.split("train").take(torch.arange(9)), data.split("test")
+    rows = FeatureCache(tmp_path / "cache", train).rows("characters", CharactersInput(ngrams=3), test)
+    expected = slow_tfidf(train.texts(), test.texts(), 3, of_characters=True)
+    np.testing.assert_allclose(rows.toarray(), expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize(
-    "kind", ["tfidf", pytest.param("words", marks=with_words), "transformer", "image", "column"]
+    "kind", ["tfidf", "characters", pytest.param("words", marks=with_words), "transformer", "image", "column"]
 )
 def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
     sections = {"tfidf": TfidfInput(), "image": ImageInput(image_size=4), "column": ColumnInput()}
-    sections["words"] = WordsInput()
+    sections |= {"words": WordsInput(), "characters": CharactersInput()}
     section = sections.get(kind) or request.getfixturevalue("bert")
     declared = EXTRACTORS[kind]
     split = data(section.modality).split("train")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,7 @@ from mlcl.config.encoder_section import EncoderConfig
 from mlcl.models.encoder import Encoder, FeatureInput, InputName
 
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU}
-SPARSE = ("tfidf",)
+SPARSE = ("tfidf", "characters")
 """The inputs whose rows are sparse."""
 WIDE = 0.3
 """The scale of the linear path. It slows down the weights of rare terms, which would overfit: Adam's steps
@@ -34,9 +34,20 @@ class TfidfInput(FeatureInput):
     """Weighted counts of words and of their sequences in the training rows (TF-IDF)."""
 
     modality = "text"
+    analyzer: ClassVar[str] = "word"
+    shortest: ClassVar[int] = 1
 
     ngrams: Annotated[int, Field(ge=1, le=5)] = Field(2, description="words of the longest sequence")
     max_features: int = Field(20_000, ge=1, description="most frequent sequences that are kept")
+
+
+class CharactersInput(TfidfInput):
+    """Weighted counts of sequences of two and more characters within words (TF-IDF)."""
+
+    analyzer = "char_wb"
+    shortest = 2
+
+    ngrams: Annotated[int, Field(ge=2, le=8)] = Field(5, description="characters of the longest sequence")
 
 
 class WordsInput(FeatureInput):
@@ -78,13 +89,23 @@ class ColumnInput(FeatureInput):
     modality = "vectors"
 
 
+def _absent(value: FeatureInput | None) -> bool:
+    """Whether a newer key is not given; a dumped job then leaves it out, so older hashes stay equal."""
+    return value is None
+
+
 class FeaturesConfig(EncoderConfig):
     """A small network on frozen inputs, with a linear path to the logits."""
 
     name: Literal["features"]
     inputs: tuple[InputName, ...] = Field(min_length=1, description="what it reads, all of one modality")
     tfidf: TfidfInput = TfidfInput()
-    words: WordsInput | None = Field(None, description="its defaults where it is not given")
+    characters: CharactersInput | None = Field(
+        None, exclude_if=_absent, description="its defaults where it is not given"
+    )
+    words: WordsInput | None = Field(
+        None, exclude_if=_absent, description="its defaults where it is not given"
+    )
     transformer: TransformerInput | None = Field(None, description="needed where it is an input")
     image: ImageInput = ImageInput()
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = Field((), description="sizes of the layers before out")
@@ -96,7 +117,9 @@ class FeaturesConfig(EncoderConfig):
     activation: Literal["gelu", "relu"] = "gelu"
     wide: bool = Field(True, description="a linear path from all inputs to the classifier's logits")
     deep_columns: int = Field(
-        4096, ge=1, description="columns of tfidf that the first layer reads; the linear path reads all"
+        4096,
+        ge=1,
+        description="columns of a sparse input that the first layer reads; the linear path reads all",
     )
 
     @model_validator(mode="after")
@@ -115,6 +138,7 @@ def frozen_inputs(section: EncoderConfig) -> dict[InputName, FeatureInput]:
     given = cast(FeaturesConfig, section)
     sections: dict[InputName, FeatureInput | None] = {
         "tfidf": given.tfidf,
+        "characters": given.characters or CharactersInput(),
         "words": given.words or WordsInput(),
         "transformer": given.transformer,
         "image": given.image,

@@ -166,8 +166,8 @@ class SweepPlan:
 
 
 def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
-    """Returns names and jobs of the baselines that can be fitted to a job's data."""
-    names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info)
+    """Returns names and jobs of the baselines that sweeps fit to a job's data without being asked."""
+    names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info, in_sweeps=True)
     return [(name, baseline_job(job, name)) for name in names]
 
 

@@ -6,7 +6,7 @@ Shapes: N training rows, M rows of another split, F features.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -14,9 +14,17 @@ from torch import Tensor
 from mlcl.evaluation import Targets, Task
 from mlcl.plugins import Registry
 
-Reads = Literal["nothing", "tfidf", "pixels", "column", "encoder"]
-"""The features that a baseline reads of a row: none, TF-IDF, pixels, the data set's own vector, or the output
-of the job's frozen encoder."""
+Part = Literal["tfidf", "characters", "words", "pixels", "column", "encoder"]
+"""Features of a row that a baseline reads: TF-IDF of words or of characters, the mean of static vectors of
+words, pixels, the data set's own vector, or the output of the job's frozen encoder. Rows of `words` and
+`encoder` have unit length."""
+
+TEXT: tuple[str, tuple[Part, ...]] = ("TF-IDF of words and of characters", ("tfidf", "characters"))
+TEXT_ENCODER: tuple[str, tuple[Part, ...]] = (
+    "TF-IDF of words and of characters, outputs of the frozen encoder",
+    ("tfidf", "characters", "encoder"),
+)
+"""Titles and features of the baselines that read several kinds of features."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +57,13 @@ class Fitted:
     Args:
         probabilities: Returns float32 probabilities for rows (M, F), in the shape of the task, see `Task`.
         chosen: The settings that were chosen on validation, keyed by name.
+        tensors: The fitted values, from which `Baseline.restore` rebuilds `probabilities`; empty if the
+            baseline cannot be exported.
     """
 
     probabilities: Callable[[Any], Tensor]
     chosen: Mapping[str, float] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,19 +73,26 @@ class Baseline:
     Args:
         name: The name that jobs use.
         title: One line that describes the baseline.
-        reads: The features of a row that it is fitted to.
+        reads: The features of a row that it is fitted to, side by side; empty if it reads labels alone.
         fit: Fits the baseline. Equal problems must give equal results: one fit serves the runs of all seeds.
         each_class: Whether one model is fitted for each class or label, which takes long for thousands.
+        in_sweeps: Whether sweeps and comparisons fit it without being asked.
+        restore: Returns the probabilities of a fitted baseline, given the task, the number of classes and
+            `Fitted.tensors`; None if it cannot be exported.
 
     Example:
-        >>> MAJORITY = Baseline("majority", "the most frequent class", "nothing", fit)
+        >>> MAJORITY = Baseline("majority", "the most frequent class", (), fit)
     """
 
     name: str
     title: str
-    reads: Reads
+    reads: tuple[Part, ...]
     fit: Callable[[Problem], Fitted] = field(repr=False)
     each_class: bool = False
+    in_sweeps: bool = True
+    restore: Callable[[Task, int, Mapping[str, Tensor]], Callable[[Any], Tensor]] | None = field(
+        default=None, repr=False
+    )
 
 
 BASELINES = Registry("baseline", "mlcl.baselines", "mlcl.training.baselines.methods", Baseline)
@@ -93,6 +111,6 @@ def best_of(problem: Problem, values: Sequence[float], name: str, fit: Callable[
         if score < best_score:
             break
         if best is None or score > best_score:
-            best, best_score = Fitted(fitted.probabilities, {name: value}), score
+            best, best_score = replace(fitted, chosen={name: value}), score
     assert best is not None
     return best

@@ -1,13 +1,17 @@
-"""Makes the jobs of baselines: says which baselines fit a job, and which features they read."""
+"""Makes the jobs of baselines: says which baselines fit a job, and which features they read.
+
+Shapes: N rows, F features.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from mlcl.config import JobConfig, dump_job, load_job
 from mlcl.config.encoder_section import EncoderConfig
@@ -15,13 +19,21 @@ from mlcl.data import Dataset, DatasetInfo, Split
 from mlcl.data.format import plural
 from mlcl.errors import UserError
 from mlcl.models.encoder import FeatureInput, InputName
-from mlcl.models.encoders.features import ColumnInput, ImageInput, TfidfInput, TransformerInput
+from mlcl.models.encoders.features import (
+    CharactersInput,
+    ColumnInput,
+    ImageInput,
+    TfidfInput,
+    TransformerInput,
+    WordsInput,
+)
 from mlcl.models.encoders.resnet import ResNetConfig
 from mlcl.models.pretrained import PretrainedKeys
-from mlcl.training.baselines.baseline import BASELINES, Baseline
-from mlcl.training.features.cache import FeatureCache
+from mlcl.training.baselines.baseline import BASELINES, Baseline, Part
+from mlcl.training.features.cache import EXTRACTORS, FeatureCache
 from mlcl.training.features.extractor import Matrix
 from mlcl.training.features.inputs import sections
+from mlcl.unit_rows import unit_rows
 
 ENCODERS: dict[str, dict[str, Any]] = {
     "text": {"name": "cnn_text"},
@@ -29,13 +41,16 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "vectors": {"name": "features", "inputs": ["column"]},
 }
 """An encoder for each modality: a job must name one, even though a baseline trains none."""
-INPUTS: dict[str, tuple[InputName, FeatureInput]] = {
+INPUTS: dict[Part, tuple[InputName, FeatureInput]] = {
     "tfidf": ("tfidf", TfidfInput(max_features=100_000)),
+    "characters": ("characters", CharactersInput(max_features=100_000)),
+    "words": ("words", WordsInput()),
     "pixels": ("image", ImageInput(image_size=16)),
     "column": ("column", ColumnInput()),
 }
-"""The extractors that baselines read, keyed by `Baseline.reads`; `encoder` depends on the job and is not
-here."""
+"""The extractors that baselines read; `encoder` depends on the job and is not here."""
+UNIT: tuple[Part, ...] = ("words", "encoder")
+"""The features whose rows are scaled to unit length; those of TF-IDF have it anyway."""
 MOST_MODELS = 50_000_000
 """The largest product of training rows and classes for which one model per class is fitted by default.
 
@@ -95,12 +110,13 @@ def _only_space(info: DatasetInfo, place: Path) -> str:
     return found[0]
 
 
-def input_of(baseline: Baseline, job: JobConfig) -> tuple[InputName, FeatureInput] | None:
-    """Returns the extractor whose rows the baseline reads, as its name and section.
+def inputs_of(baseline: Baseline, job: JobConfig) -> dict[Part, tuple[InputName, FeatureInput]]:
+    """Returns the extractors whose rows the baseline reads, as their names and sections.
 
-    Returns None if it reads the encoder's output and the job's encoder is not pretrained.
+    The encoder's output is not among them if the job's encoder is not pretrained.
     """
-    return _frozen(job.encoder) if baseline.reads == "encoder" else INPUTS[baseline.reads]
+    found = {part: _frozen(job.encoder) if part == "encoder" else INPUTS[part] for part in baseline.reads}
+    return {part: its for part, its in found.items() if its is not None}
 
 
 def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
@@ -118,18 +134,24 @@ def _frozen(section: EncoderConfig) -> tuple[InputName, FeatureInput] | None:
 
 def unfit(baseline: Baseline, job: JobConfig, info: DatasetInfo) -> str:
     """Returns the reason why a baseline cannot be used with a job, or an empty string if it can."""
-    if baseline.reads == "nothing":
-        return ""
-    found = input_of(baseline, job)
-    if found is None:
+    found = inputs_of(baseline, job)
+    if len(found) < len(baseline.reads):
         return f"the job's encoder, {job.encoder.name}, is not a pretrained one"
-    wanted = found[1].modality
-    same = wanted == info.modality
-    return "" if same else f"reads {plural(wanted)}, the data set {info.name} holds {plural(info.modality)}"
+    for _, section in found.values():
+        if section.modality != info.modality:
+            return f"reads {plural(section.modality)}, the data set {info.name} holds {plural(info.modality)}"
+    try:
+        if "words" in found:
+            EXTRACTORS["words"].state(found["words"][1])
+    except UserError as error:
+        return f"{error.problem}: {error.allowed}"
+    return ""
 
 
-def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dict[str, str]]:
-    """Finds the baselines that fit a job's data.
+def fitting_baselines(
+    job: JobConfig, info: DatasetInfo, *, in_sweeps: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Finds the baselines that fit a job's data; with `in_sweeps` those that sweeps fit without being asked.
 
     Returns their names, and the reason for each other baseline of this modality. A baseline with one model
     per class is left out if fitting all models would take too long, see `MOST_MODELS`.
@@ -137,10 +159,11 @@ def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dic
     names, reasons = list[str](), dict[str, str]()
     classes = info.space(job.objective.classifier.labels).n_classes
     for name, baseline in BASELINES.items():
-        if baseline.reads in INPUTS and INPUTS[baseline.reads][1].modality != info.modality:
+        modalities = {INPUTS[part][1].modality for part in baseline.reads if part in INPUTS}
+        if modalities - {info.modality} or (in_sweeps and not baseline.in_sweeps):
             continue
         reason = unfit(baseline, job, info)
-        if not reason and baseline.each_class and info.rows["train"] * classes > MOST_MODELS:
+        if not reason and baseline.each_class and info.rows["train"] * classes > _most_models(baseline):
             reason = f"one model for each of {classes:,} classes takes too long"
         if reason:
             reasons[name] = reason
@@ -149,10 +172,31 @@ def fitting_baselines(job: JobConfig, info: DatasetInfo) -> tuple[list[str], dic
     return names, reasons
 
 
+def _most_models(baseline: Baseline) -> int:
+    # A text has about ten times as many sequences of characters as of words.
+    return MOST_MODELS // 10 if "characters" in baseline.reads else MOST_MODELS
+
+
 def read_rows(baseline: Baseline, job: JobConfig, cache: FeatureCache, split: Split) -> Matrix:
-    """Reads the features (N, F) of a split; (N, 0) for a baseline that reads nothing."""
-    if baseline.reads == "nothing":
-        return np.zeros((len(split), 0), dtype=np.float32)
-    found = input_of(baseline, job)
-    assert found is not None
-    return cache.rows(*found, split)
+    """Reads the features (N, F) of a split, see `joined`."""
+    found = inputs_of(baseline, job)
+    return joined({part: cache.rows(*its, split) for part, its in found.items()}, len(split))
+
+
+def joined(parts: Mapping[Part, Matrix], rows: int) -> Matrix:
+    """Returns the rows (N, F) of several kinds of features side by side, sparse if one of them is.
+
+    Rows of the features in `UNIT` are scaled to unit length. Without features they are (N, 0).
+    """
+    scaled = [_unit(matrix) if part in UNIT else matrix for part, matrix in parts.items()]
+    if not scaled:
+        return np.zeros((rows, 0), dtype=np.float32)
+    if len(scaled) == 1:
+        return scaled[0]
+    from scipy.sparse import csr_array, hstack
+
+    return csr_array(hstack([csr_array(matrix) for matrix in scaled], format="csr"))
+
+
+def _unit(row_NF: Matrix) -> Matrix:
+    return unit_rows(torch.from_numpy(np.array(row_NF, dtype=np.float32))).numpy()

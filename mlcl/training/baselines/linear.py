@@ -7,7 +7,7 @@ other tasks), C classes or labels, K = A C columns.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,8 +85,14 @@ def one_vs_rest(problem: Problem, make: Callable[[float], Any], values: Sequence
 
 def linear(problem: Problem, weight_KF: Array, bias_K: Array) -> Fitted:
     """Returns the linear model with weights (K, F) and biases (K,) as a fitted baseline."""
-    task, n_classes = problem.task, problem.n_classes
-    return Fitted(lambda rows: probabilities(task, n_classes, rows @ weight_KF.T + bias_K))
+    tensors = {"weight": torch.from_numpy(weight_KF), "bias": torch.from_numpy(bias_K)}
+    return Fitted(restore_linear(problem.task, problem.n_classes, tensors), tensors=tensors)
+
+
+def restore_linear(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) -> Callable[[Any], Tensor]:
+    """Returns the probabilities of a linear model with the tensors `weight` (K, F) and `bias` (K,)."""
+    weight_KF, bias_K = tensors["weight"].numpy(), tensors["bias"].numpy()
+    return lambda rows: probabilities(task, n_classes, rows @ weight_KF.T + bias_K)
 
 
 def _doubles(rows: Any) -> Any:
@@ -100,14 +106,14 @@ def _doubles(rows: Any) -> Any:
 class DenseLogistic:
     """Logistic regression on dense rows, all classes or labels at once.
 
-    For a C it minimises, over weights W (K, F) and biases b, with standardised features x,
+    For a C it minimises, over weights W (K, F) and biases b, with features x that are standardised or not,
 
         C sum_n loss(W x_n + b, y_n) + |W|^2 / 2
 
     where the loss is the binary cross-entropy summed over labels, or the cross-entropy of a row's class,
     summed over aspects. Unknown classes and labels contribute nothing.
 
-    `x` are standardised training rows (N, F), with `mean` and `scale` (F,), 1 for constant features. `y` are
+    `x` are the training rows (N, F) less `mean`, divided by `scale` (F,), 1 for constant features. `y` are
     labels (N, L) float32, or classes (N, A). `known` is 0 where a row's label is unknown, else 1. `start` are
     the parameters that the next fit begins with.
     """
@@ -121,11 +127,13 @@ class DenseLogistic:
     start: Array = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def of(cls, problem: Problem) -> DenseLogistic:
-        """Standardises the training rows of a problem."""
+    def of(cls, problem: Problem, *, standardise: bool = True) -> DenseLogistic:
+        """Takes the training rows of a problem, standardised or as they are."""
         rows = np.asarray(problem.rows, dtype=np.float32)
-        mean_F, scale_F = rows.mean(0), rows.std(0)
-        scale_F[scale_F == 0] = 1
+        mean_F, scale_F = np.zeros(rows.shape[1], np.float32), np.ones(rows.shape[1], np.float32)
+        if standardise:
+            mean_F, scale_F = rows.mean(0), rows.std(0)
+            scale_F[scale_F == 0] = 1
         x = torch.from_numpy((rows - mean_F) / scale_F)
         if problem.task == "multi_label":
             targets = as_rows(problem.targets)

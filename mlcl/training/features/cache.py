@@ -36,6 +36,7 @@ from mlcl.training.features.words import WORDS
 
 EXTRACTORS: Mapping[InputName, Kind] = {
     "tfidf": TFIDF,
+    "characters": TFIDF,
     "words": WORDS,
     "transformer": TRANSFORMER,
     "image": IMAGE,

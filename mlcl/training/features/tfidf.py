@@ -1,4 +1,4 @@
-"""The extractor TF-IDF: weighted counts of words and word sequences, with weights from the training rows.
+"""The extractor TF-IDF: weighted counts of sequences of words or characters, with weights from training rows.
 
 Shapes: N texts, F n-grams.
 """
@@ -29,8 +29,9 @@ class Tfidf:
     """x_nf = (1 + ln count_nf) idf_f where n-gram f occurs in text n, else 0; then x_n gets unit length.
 
     idf_f = ln((1 + N) / (1 + N_f)) + 1, where N_f of the N training texts contain f. Words are lower-cased
-    and have at least two letters or digits. Columns are sorted by N_f in descending order, then
-    alphabetically. Source: scikit-learn's TfidfVectorizer with sublinear_tf.
+    and have at least two letters or digits; sequences of characters lie within a word, between two spaces.
+    Columns are sorted by N_f in descending order, then alphabetically. Source: scikit-learn's TfidfVectorizer
+    with sublinear_tf.
     """
 
     section: TfidfInput
@@ -66,7 +67,13 @@ class Tfidf:
 def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    return TfidfVectorizer(ngram_range=(1, section.ngrams), sublinear_tf=True, dtype=np.float32, **terms)
+    return TfidfVectorizer(
+        analyzer=section.analyzer,
+        ngram_range=(section.shortest, section.ngrams),
+        sublinear_tf=True,
+        dtype=np.float32,
+        **terms,
+    )
 
 
 def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfidf:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlcl.training.baselines.baseline import Baseline, Fitted, Problem
-from mlcl.training.baselines.linear import one_vs_rest
+from mlcl.training.baselines.baseline import TEXT, TEXT_ENCODER, Baseline, Fitted, Part, Problem
+from mlcl.training.baselines.linear import one_vs_rest, restore_linear
 
 VALUES = (0.1, 0.5, 2.0, 10.0)
 TOLERANCE = 0.1
@@ -25,4 +25,13 @@ def _fit(problem: Problem) -> Fitted:
     return one_vs_rest(problem, _machine, VALUES)
 
 
-TFIDF_SVM = Baseline("tfidf_svm", "TF-IDF and a linear SVM for each label", "tfidf", _fit, each_class=True)
+def _declared(name: str, title: str, reads: tuple[Part, ...], *, in_sweeps: bool = False) -> Baseline:
+    title = f"{title} and a linear SVM for each label"
+    return Baseline(
+        f"{name}_svm", title, reads, _fit, each_class=True, in_sweeps=in_sweeps, restore=restore_linear
+    )
+
+
+TFIDF_SVM = _declared("tfidf", "TF-IDF", ("tfidf",), in_sweeps=True)
+TEXT_SVM = _declared("text", *TEXT)
+TEXT_ENCODER_SVM = _declared("text_encoder", *TEXT_ENCODER)

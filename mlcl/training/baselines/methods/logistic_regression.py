@@ -1,7 +1,7 @@
 """Baselines by logistic regression.
 
 On sparse rows each label has a regression of its own (LIBLINEAR); on dense rows all labels are fitted at
-once.
+once. Pixels and a data set's own vectors are standardised; rows of unit length are read as they are.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal
 
-from mlcl.training.baselines.baseline import Baseline, Fitted, Problem, Reads, best_of
-from mlcl.training.baselines.linear import DenseLogistic, one_vs_rest
+from mlcl.training.baselines.baseline import TEXT, TEXT_ENCODER, Baseline, Fitted, Part, Problem, best_of
+from mlcl.training.baselines.linear import DenseLogistic, one_vs_rest, restore_linear
 
 SPARSE_VALUES = (1.0, 10.0, 100.0)
-DENSE_VALUES = (0.001, 0.01, 0.1, 1.0)
+STANDARDISED_VALUES = (0.001, 0.01, 0.1, 1.0)
+UNIT_VALUES = (0.1, 1.0, 10.0, 100.0)
 TOLERANCE = 0.1
 """LIBLINEAR's own default."""
 
@@ -32,25 +33,51 @@ def _sparse(weight: Weight, problem: Problem) -> Fitted:
     return one_vs_rest(problem, partial(_machine, weight), SPARSE_VALUES)
 
 
-def _dense(problem: Problem) -> Fitted:
-    model = DenseLogistic.of(problem)
-    return best_of(problem, DENSE_VALUES, "C", model.fit)
+def _standardised(problem: Problem) -> Fitted:
+    return best_of(problem, STANDARDISED_VALUES, "C", DenseLogistic.of(problem).fit)
 
 
-def _declared(reads: Reads, what: str) -> Baseline:
-    return Baseline(f"{reads}_logreg", f"{what} and logistic regression", reads, _dense)
+def _unit(problem: Problem) -> Fitted:
+    return best_of(problem, UNIT_VALUES, "C", DenseLogistic.of(problem, standardise=False).fit)
 
 
-TFIDF_LOGREG = Baseline(
-    "tfidf_logreg", "TF-IDF and logistic regression for each label", "tfidf", partial(_sparse, None), True
-)
-TFIDF_LOGREG_BALANCED = Baseline(
+def _of_texts(
+    name: str,
+    title: str,
+    reads: tuple[Part, ...],
+    *,
+    how: str = "",
+    weight: Weight = None,
+    in_sweeps: bool = False,
+) -> Baseline:
+    return Baseline(
+        name,
+        f"{title} and logistic regression for each label{how}",
+        reads,
+        partial(_sparse, weight),
+        each_class=True,
+        in_sweeps=in_sweeps,
+        restore=restore_linear,
+    )
+
+
+def _dense(reads: Part, what: str, fit: Any, *, in_sweeps: bool = True) -> Baseline:
+    title = f"{what} and logistic regression"
+    return Baseline(f"{reads}_logreg", title, (reads,), fit, in_sweeps=in_sweeps, restore=restore_linear)
+
+
+TFIDF_LOGREG = _of_texts("tfidf_logreg", "TF-IDF", ("tfidf",), in_sweeps=True)
+TFIDF_LOGREG_BALANCED = _of_texts(
     "tfidf_logreg_balanced",
-    "TF-IDF and logistic regression in which rows with and without a label weigh the same",
-    "tfidf",
-    partial(_sparse, "balanced"),
-    True,
+    "TF-IDF",
+    ("tfidf",),
+    how=", in which rows with and without it weigh the same",
+    weight="balanced",
+    in_sweeps=True,
 )
-PIXELS_LOGREG = _declared("pixels", "pixels")
-COLUMN_LOGREG = _declared("column", "the data set's vectors")
-ENCODER_LOGREG = _declared("encoder", "outputs of the frozen encoder")
+TEXT_LOGREG = _of_texts("text_logreg", *TEXT)
+TEXT_ENCODER_LOGREG = _of_texts("text_encoder_logreg", *TEXT_ENCODER)
+PIXELS_LOGREG = _dense("pixels", "pixels", _standardised)
+COLUMN_LOGREG = _dense("column", "the data set's vectors", _standardised)
+WORDS_LOGREG = _dense("words", "means of static vectors of words", _unit, in_sweeps=False)
+ENCODER_LOGREG = _dense("encoder", "outputs of the frozen encoder", _unit)

@@ -5,6 +5,7 @@ Shapes: N training rows, M queries, F features, K neighbours.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mlcl.evaluation import Neighbours, knn_probabilities, retrieve
-from mlcl.training.baselines.baseline import Baseline, Fitted, Problem, Reads
+from mlcl.evaluation import Neighbours, Task, knn_probabilities, retrieve
+from mlcl.labels import LabelRows
+from mlcl.training.baselines.baseline import Baseline, Fitted, Part, Problem
 
 KS = (1, 3, 5, 10, 20, 50)
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0)
@@ -54,14 +56,48 @@ def _fit(problem: Problem) -> Fitted:
             problem.check_stop()
             scores[k, temperature] = problem.score(vote(found, k, temperature))
     k, temperature = max(scores, key=lambda setting: scores[setting])
+    settings = {"k": torch.tensor(k), "temperature": torch.tensor(temperature, dtype=torch.float64)}
     return Fitted(
         lambda rows: vote(neighbours(problem.rows, rows, k), k, temperature),
         {"k": k, "temperature": temperature},
+        {**_tensors(problem), **settings},
     )
 
 
-def _declared(reads: Reads, what: str) -> Baseline:
-    return Baseline(f"{reads}_knn", f"{what} and nearest neighbours", reads, _fit)
+def _tensors(problem: Problem) -> dict[str, Tensor]:
+    """Returns the training rows and their targets; an unknown entry of a label row counts as absent."""
+    from scipy.sparse import issparse
+
+    rows, targets, found = problem.rows, problem.targets, dict[str, Tensor]()
+    if issparse(rows):
+        for name in ("data", "indices", "indptr"):
+            found[name] = torch.from_numpy(np.array(getattr(rows, name)))
+        found["shape"] = torch.tensor(rows.shape)
+    else:
+        found["rows"] = torch.from_numpy(np.array(rows, dtype=np.float32))
+    if isinstance(targets, LabelRows):
+        return found | {"label_offsets": targets.offsets, "label_columns": targets.columns}
+    return found | {"classes": targets}
+
+
+def _restore(task: Task, n_classes: int, tensors: Mapping[str, Tensor]) -> Callable[[Any], Tensor]:
+    from scipy.sparse import csr_array
+
+    k, temperature = int(tensors["k"]), float(tensors["temperature"])
+    if "rows" in tensors:
+        kept: Any = tensors["rows"].numpy()
+    else:
+        parts = tuple(tensors[name].numpy() for name in ("data", "indices", "indptr"))
+        kept = csr_array(parts, shape=tuple(tensors["shape"].tolist()))
+    if "classes" in tensors:
+        targets: Tensor | LabelRows = tensors["classes"]
+    else:
+        targets = LabelRows(tensors["label_offsets"], tensors["label_columns"], n_classes)
+    return lambda rows: knn_probabilities(neighbours(kept, rows, k), targets, task, k, temperature, n_classes)
+
+
+def _declared(reads: Part, what: str) -> Baseline:
+    return Baseline(f"{reads}_knn", f"{what} and nearest neighbours", (reads,), _fit, restore=_restore)
 
 
 TFIDF_KNN = _declared("tfidf", "TF-IDF")
