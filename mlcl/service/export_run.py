@@ -105,7 +105,8 @@ def export_run(
             index = write_export(folder, Path(scratch), job_data, *found, formats)
         registered = pushed = None
         if register is not None:
-            registered = register_export(tracker, run_id, folder, index, job.encoder.name, register, alias)
+            encoder = "features" if job.baseline is not None else job.encoder.name
+            registered = register_export(tracker, run_id, folder, index, encoder, register, alias)
         if push is not None:
             pushed = push_folder(folder, push, public=public)
     return ExportResult(kept, run_id, index, registered, pushed)

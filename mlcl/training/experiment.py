@@ -5,31 +5,21 @@ An experiment runs in a process of its own, as one of several workers, or in a t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import torch
-from filelock import FileLock, Timeout
-from torch import Tensor
 
-from mlcl._version import __version__
-from mlcl.config import job_hash
-from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
-from mlcl.data.cache_entries import read_cached
-from mlcl.training.baselines import BASELINES, Problem
-from mlcl.training.baselines.jobs import read_rows
+from mlcl.training.baselines.fitting import baseline_result
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic
 from mlcl.training.embeddings import RankRows
 from mlcl.training.evaluator import Evaluation, Evaluator
 from mlcl.training.events import Event, Listener, Stopped
-from mlcl.training.features.cache import FeatureCache
 from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
@@ -39,8 +29,6 @@ from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
 BEST_EPOCH = "best/epoch"
 """The metric, of the event `end` alone, with the epoch whose weights were evaluated."""
-LOOK_EVERY = 0.5
-"""The seconds between checks for a requested stop, while another process fits the same baseline."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +134,9 @@ class _Experiment:
         self._tell("start", {})
         began = time.perf_counter()
         self._tell("phase", {}, "baseline")
-        found = self._baseline_result()
+        found = baseline_result(
+            job_data, str(self.context.device), test=self.test, check_stop=self._check_stop
+        )
         fitted = time.perf_counter()
         metrics = {f"baseline/{name}": float(value) for name, value in found.chosen.items()}
         targets = job_data.targets(job_data.dataset.split("validation"))
@@ -174,53 +164,6 @@ class _Experiment:
         if self.should_stop():
             raise Stopped
 
-    def _baseline_result(self) -> BaselineResult:
-        """Reads the baseline's cached result; the first process that needs it fits it while the others wait.
-
-        The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share
-        it.
-        """
-        splits = "test" if self.test else "validation"
-        file = self.job_data.cache / "baselines" / f"{_identity(self.job_data)}-{splits}.npz"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(file.with_suffix(".lock"))
-        while True:
-            self._check_stop()
-            try:
-                with lock.acquire(timeout=LOOK_EVERY):
-                    return read_cached(file, lambda work: _write_baseline(work, self._fit()), _read_baseline)
-            except Timeout:
-                continue
-
-    def _fit(self) -> BaselineResult:
-        job_data, job, scoring = self.job_data, self.job_data.job, self.job_data.scoring
-        baseline = BASELINES[str(job.baseline)]
-        cache = FeatureCache(job_data.cache, job_data.train, str(self.context.device))
-        began = time.process_time()
-        validation = job_data.dataset.split("validation")
-        targets, facts = job_data.targets(validation), job_data.facts_of(validation)
-
-        def score(probabilities: Tensor) -> float:
-            only = [scoring.metric]
-            value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
-            return value if scoring.mode == "max" else -value
-
-        problem = Problem(
-            task=job_data.task,
-            n_classes=job_data.space.n_classes,
-            rows=read_rows(baseline, job, cache, job_data.train),
-            targets=job_data.targets(job_data.train),
-            validation=read_rows(baseline, job, cache, validation),
-            score=score,
-            check_stop=self._check_stop,
-        )
-        fitted = baseline.fit(problem)
-        probabilities = {"validation": fitted.probabilities(problem.validation)}
-        if self.test:
-            rows = read_rows(baseline, job, cache, job_data.dataset.split("test"))
-            probabilities["test"] = fitted.probabilities(rows)
-        return BaselineResult(probabilities, dict(fitted.chosen), time.process_time() - began)
-
 
 def _times(began: float, trained: float) -> dict[str, float]:
     return {
@@ -234,44 +177,3 @@ def _set_threads(threads: int) -> None:
 
     torch.set_num_threads(threads)
     faiss.omp_set_num_threads(threads)
-
-
-@dataclass(frozen=True)
-class BaselineResult:
-    """The result of fitting a baseline.
-
-    `probabilities` are keyed by split, `chosen` are the settings that validation chose, and `seconds` is the
-    CPU time of the fit.
-    """
-
-    probabilities: dict[str, Tensor]
-    chosen: dict[str, float]
-    seconds: float
-
-
-def _identity(job_data: JobData) -> str:
-    """Returns the cache key of a baseline: version, data, and the job without the keys of networks alone."""
-    job = job_data.job
-    classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
-    plain = job.model_copy(
-        update={
-            "experiment": "any",
-            "objective": ObjectiveConfig(classifier=classifier),
-            "train": TrainConfig(epochs=1, batch_size=2),
-        }
-    )
-    return f"{__version__}-{job_data.fingerprint}-{job_hash(plain)}"
-
-
-def _write_baseline(file: Path, found: BaselineResult) -> None:
-    arrays = {name: values.numpy() for name, values in found.probabilities.items()}
-    about = json.dumps({"chosen": found.chosen, "seconds": found.seconds})
-    with file.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, about=np.array(about), **arrays)
-
-
-def _read_baseline(file: Path) -> BaselineResult:
-    with np.load(file, allow_pickle=False) as arrays:
-        about = json.loads(str(arrays["about"]))
-        probabilities = {name: torch.from_numpy(arrays[name]) for name in METRIC_NAMES if name in arrays}
-    return BaselineResult(probabilities, about["chosen"], about["seconds"])

@@ -57,18 +57,18 @@ def write_results(
     did not read it, but searched the neighbours' settings, writes `neighbours.json`.
 
     Every rank must call this; the ranks above 0 write nothing but their part of the embeddings. Without
-    `model`, as for a baseline, no folder `model/` is written.
+    `model`, as for a baseline, `model/` has no weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_embeddings(folder, job_data, result)
     if not result.train.context.is_main:
         return
+    (folder / MODEL).mkdir(parents=True, exist_ok=True)
     if model is not None:
-        _write_model(folder / MODEL, job_data, model, result.probe)
-        two_phases = model.objective.classifier is None
-        first = "probe" if two_phases and result.probe is not None else CLASSIFIER
-        decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
-        replace_text(folder / MODEL / DECISIONS, json.dumps(decisions, indent=2) + "\n")
+        _write_weights(folder / MODEL, job_data, model, result.probe)
+    two_phases = model is not None and model.objective.classifier is None
+    first = "probe" if two_phases and result.probe is not None else CLASSIFIER
+    _write_about(folder / MODEL, job_data, result, first)
     if result.tested:
         write_test_rows(folder, job_data, result.tested, result.decisions)
     elif result.grid is not None:
@@ -99,9 +99,10 @@ def keep_metrics_alone(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _write_model(folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None) -> None:
-    """Writes trained weights, probe, tokenizer, job, and the data set's name and fingerprint."""
-    folder.mkdir(parents=True, exist_ok=True)
+def _write_weights(
+    folder: Path, job_data: JobData, model: ContrastiveModel, probe: ProbeResult | None
+) -> None:
+    """Writes trained weights, probe and tokenizer."""
     tensors = {name: tensor.cpu().contiguous() for name, tensor in trained_weights(model).items()}
     with new_file(folder / WEIGHTS) as path:
         save_file(tensors, path)
@@ -109,11 +110,17 @@ def _write_model(folder: Path, job_data: JobData, model: ContrastiveModel, probe
         layer = {"weight": probe.weight.contiguous(), "bias": probe.bias.contiguous()}
         with new_file(folder / PROBE) as path:
             save_file(layer, path)
+    if job_data.tokenizer is not None:
+        replace_text(folder / TOKENIZER, job_data.tokenizer.to_str())
+
+
+def _write_about(folder: Path, job_data: JobData, result: Evaluation, first: str) -> None:
+    """Writes job, name and fingerprint of the data, and decisions; `first` names the first predictor."""
     replace_text(folder / JOB, yaml.safe_dump(dump_job(job_data.job), sort_keys=False))
     info = json.dumps({"name": job_data.dataset.info.name, "fingerprint": job_data.fingerprint})
     replace_text(folder / DATASET, info + "\n")
-    if job_data.tokenizer is not None:
-        replace_text(folder / TOKENIZER, job_data.tokenizer.to_str())
+    decisions = {prefix.strip("/") or first: each.to_json() for prefix, each in result.decisions.items()}
+    replace_text(folder / DECISIONS, json.dumps(decisions, indent=2) + "\n")
 
 
 def write_embeddings(folder: Path, job_data: JobData, result: Evaluation) -> None:

@@ -242,6 +242,7 @@ def test_an_interrupted_upload_leaves_no_model(home, tiny, client):
 TASKS = {
     "labels": ("objective.classifier={loss: bce, labels: tags}", "evaluation.metric=val/micro_f1"),
     "ratings": ("objective.classifier.labels=ratings",),
+    "baseline": ("objective.classifier={loss: bce, labels: tags}", "baseline=text_svm"),
     "shades": (
         "objective.classifier.labels=kind", "evaluation.knn=null", "train.batch_size=4",
         "encoder={name: cnn_image, width: 4, blocks: 1, image_size: 8}",

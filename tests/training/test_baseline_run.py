@@ -60,7 +60,9 @@ def test_a_baseline_leaves_the_figures_and_files_of_a_run(job, tmp_path):
     assert table["split"].to_pylist() == ["train"] * 24 + ["validation"] * 12 + ["test"] * 12
     assert table["embedding"].null_count == len(table)
     assert table["probabilities"].null_count == 24
-    assert not (tmp_path / "run" / "model").exists()
+    assert {file.name for file in (tmp_path / "run" / "model").iterdir()} == {
+        "job.yaml", "dataset.json", "decisions.json",
+    }  # fmt: skip
     with pytest.raises(UserError, match="a baseline has no embeddings"):
         StoredRun.read(tmp_path / "run", JobData.of(job, tmp_path))
 

@@ -15,7 +15,7 @@ from mlcl.errors import UserError
 from mlcl.training.builders import build_model
 from mlcl.training.checkpoint import load_trained_weights
 from mlcl.training.export import load_model, onnx_graph, write_export
-from mlcl.training.features.inputs import SavedFeatures
+from mlcl.training.features.inputs import SavedFeatures, sections
 from mlcl.training.input_reader import decode_contents
 
 TAGS = (
@@ -76,7 +76,9 @@ def refused(data, settings, tmp_path, *formats):
 def prepared(folder, contents, job):
     """The graph's inputs, made from files of the folder alone."""
     if job.encoder.name == "features":
-        rows = SavedFeatures.load(job.encoder, folder, torch.device("cpu")).contents(contents, contents)
+        rows = SavedFeatures.load(sections(job.encoder), folder, torch.device("cpu")).contents(
+            contents, contents
+        )
         return {name: matrix.toarray().astype(np.float32) for name, matrix in rows.inputs.items()}
     if not (folder / "tokenizer.json").exists():
         return {"pixels": decode_contents(contents, ["" for _ in contents], job.encoder.image_size)}

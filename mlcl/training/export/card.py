@@ -55,8 +55,8 @@ found.labels, found.probabilities
 | file | what |
 |---|---|
 | `model.json` | label names, predictors, metrics, and a SHA-256 of every file but itself and this one |
-| `weights.safetensors` | encoder, classifier, linear probe |
-| `datastore.parquet` | id, embedding and label of every training row, for the neighbours |
+| `weights.safetensors` | encoder, classifier, linear probe; or the fitted values of a baseline |
+| `datastore.parquet` | id, embedding and label of every training row, for the neighbours of a network |
 | `job.yaml` | the job that was trained |
 | `tokenizer.json`, `config.json` | of text encoders, of pretrained ones |
 | `features/` | frozen inputs: the terms of TF-IDF, a copy of a frozen model |
@@ -68,7 +68,7 @@ holds ids, embeddings and labels of the training rows. A pretrained encoder has 
 
 {provenance}
 """
-_DESCRIPTION = """It reads {contents} and predicts {what}.
+_DESCRIPTION = """{kind} reads {contents} and predicts {what}.
 By default it predicts with `{best}`, the best on validation by {metric}; `predictor=` selects another:
 
 {predictors}"""
@@ -122,7 +122,7 @@ def _front_matter(index: Index, title: str) -> dict[str, Any]:
         **_licence(provenance["data_licence"]),
         "library_name": "mlcl",
         "pipeline_tag": task,
-        "tags": ["mlcl", "contrastive-learning", TASKS[index.task]],
+        "tags": ["mlcl", *(["contrastive-learning"] if index.baseline is None else []), TASKS[index.task]],
         **({"metrics": sorted({each["type"] for each in metrics})} if metrics else {}),
         **({"model-index": [{"name": title, "results": results}]} if metrics else {}),
     }
@@ -146,6 +146,7 @@ def _licence(text: str) -> Mapping[str, str]:
 def describe(index: Index) -> str:
     """Describes in Markdown what the model reads and predicts, and the metrics of each predictor."""
     return _DESCRIPTION.format(
+        kind="It" if index.baseline is None else f"The baseline `{index.baseline}`",
         contents=plural(index.modality),
         what=_what(index),
         best=index.best,

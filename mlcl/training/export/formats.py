@@ -23,6 +23,8 @@ def check_formats(formats: Sequence[str], job: JobConfig) -> None:
     The formats are `onnx`, `sentence-transformers`, and `sentence-transformers:HEAD` with the projection of a
     head.
     """
+    if formats and job.baseline is not None:
+        raise UserError("a baseline has no network to write", key="--also", found=list(formats))
     for each in formats:
         name, _, head = each.partition(":")
         if each == ONNX:

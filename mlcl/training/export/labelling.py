@@ -157,7 +157,7 @@ class Labelling:
         metrics: dict[str, float] = {}
         for predictor in self._scored:
             setting, overlap = index.predictors[predictor], math.nan
-            if setting is not None:
+            if setting is not None and store is not None:
                 overlap = store.overlap(store.retrieve(output_MO, setting.k), targets, setting.k)
             prefix = f"{index.prefix(predictor)}{METRIC_NAMES[split.name]}"
             decision = label_decision(index, predictor, self._threshold)

@@ -1,95 +1,38 @@
-"""Loads an exported model, which predicts the labels of texts, images or vectors.
+"""Exported models, which predict the labels of texts, images or vectors.
 
 Shapes: M rows, O an encoder's output, C classes, L labels, A aspects.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mlcl.config import AugmentConfig, JobConfig, load_job
-from mlcl.data import Tokenizer, load_tokenizer
+from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.evaluation import Decision
 from mlcl.evaluation.tasks import Array, array
-from mlcl.models.encoders import ENCODERS
-from mlcl.plugins import only_reading
-from mlcl.training.batches import Rows
-from mlcl.training.context import Context, pick_device
-from mlcl.training.embeddings import Datastore, SplitEncoder
-from mlcl.training.evaluator import Predictor, classify
-from mlcl.training.export.model_index import DATASTORE, NETWORK, Index, PredictorName, read_index
-from mlcl.training.export.network import Network, read_datastore, read_weights, rebuild_network
-from mlcl.training.features.inputs import SavedFeatures
-from mlcl.training.input_reader import Content, InputReader
-from mlcl.training.run_files import JOB, TOKENIZER
-
-DEVICES = ("auto", "cpu", "cuda")
+from mlcl.training.embeddings import Datastore
+from mlcl.training.export.model_index import Index, PredictorName
+from mlcl.training.input_reader import Content
 
 
-def load_model(folder: str | Path, device: str = "auto") -> ExportedModel:
-    """Loads a model from a folder that `mlcl export` wrote; nothing outside of the folder is read.
-
-    Args:
-        folder: The folder.
-        device: `auto`, `cpu` or `cuda`.
-
-    Raises:
-        UserError: The folder is damaged or was written by a newer mlcl, there is no GPU for `cuda`, or a
-            package that the encoder needs is not installed.
-
-    Example:
-        >>> mlcl.load_model("model").predict(["a text"]).labels
-    """
-    if device not in DEVICES:
-        raise UserError("no such device", key="device", found=device, allowed=DEVICES)
-    folder = Path(folder).expanduser()
-    index = read_index(folder)
-    job = _job(folder / JOB)
-    context = Context(pick_device(device))
-    features = SavedFeatures.load(job.encoder, folder, context.device)
-    words, columns = None, features.columns
-    reader: InputReader | SavedFeatures = features
-    if not columns:
-        tokenizer = _tokenizer(folder / TOKENIZER) if index.modality == "text" else None
-        words = None if tokenizer is None else tokenizer.get_vocab_size()
-        reader = InputReader.of(job, tokenizer)
-    with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced
-        network = rebuild_network(job, index.space, words, columns, folder, probe="probe" in index.predictors)
-    try:
-        network.load_state_dict(read_weights(folder / NETWORK))
-    except RuntimeError as error:
-        raise UserError("weights of another model", file=folder / NETWORK, found=error) from None
-    store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
-    return ExportedModel(index, job, network.to(context.device).eval(), reader, store, context)
-
-
-class ExportedModel:
-    """A trained model with its preprocessing, its label names and its neighbours; see `load_model`.
+class ExportedModel(ABC):
+    """A trained network or a fitted baseline with its preprocessing and its label names; see `load_model`.
 
     `index` describes the model, `classes_` are the names of the columns of probabilities, which are ratings
-    for a model with aspects, and `aspects_` are the names of the aspects.
+    for a model with aspects, and `aspects_` are the names of the aspects. `store` has the training rows of a
+    network.
     """
 
-    def __init__(
-        self,
-        index: Index,
-        job: JobConfig,
-        network: Network,
-        reader: InputReader | SavedFeatures,
-        store: Datastore,
-        context: Context,
-    ) -> None:
+    def __init__(self, index: Index, job: JobConfig, store: Datastore | None) -> None:
         self.index, self.job, self.store = index, job, store
-        self._network, self._context = network, context
-        self._reader = reader
         ratings = tuple(f"{value:g}" for value in index.space.scale)
         self.classes_: tuple[str, ...] = index.space.classes or ratings
         self.aspects_: tuple[str, ...] = index.space.aspects
@@ -153,46 +96,16 @@ class ExportedModel:
             )
         return chosen
 
+    @abstractmethod
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
-        """Computes the encoder's outputs (M, O) float32 of one batch.
+        """Computes the outputs (M, O) float32 of one batch: an encoder's, or a baseline's probabilities.
 
         `places` say where the rows come from, for error messages.
         """
-        places = places or [f"row {row}" for row in range(len(inputs))]
-        rows = Rows(self._reader.contents(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
-        size, precision = max(1, len(inputs)), self.job.train.precision
-        return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
 
+    @abstractmethod
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
-        """Computes a predictor's probabilities, on the CPU, from the encoder's outputs (M, O)."""
-        setting = self.index.predictors[predictor]
-        if setting is None:
-            return self._layer(predictor)(output_MO)
-        neighbours = self.store.retrieve(output_MO, setting.k)
-        model = self._layer(next(iter(self.index.predictors)))(output_MO)
-        return self.store.blended(neighbours, model, setting.setting)
-
-    def _layer(self, name: PredictorName) -> Predictor:
-        layer = self._network.layers[name]
-        return lambda output_MO: classify(
-            layer, self._network.features(output_MO, name), self.index.task, self._context
-        )
-
-
-def _job(file: Path) -> JobConfig:
-    """Loads the job. Runs its plugin files only if one declares the encoder: predicting needs no loss."""
-    with only_reading():
-        job = load_job(file)
-    return job if job.encoder.name in ENCODERS else load_job(file)
-
-
-def _tokenizer(file: Path) -> Tokenizer:
-    try:
-        return load_tokenizer(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError("not a tokenizer", file=file, found=error) from None
-    except UserError as error:
-        raise UserError(error.problem, file=file, found=error.found) from None
+        """Computes a predictor's probabilities, on the CPU, from the outputs (M, O)."""
 
 
 @dataclass(frozen=True)

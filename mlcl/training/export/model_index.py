@@ -22,8 +22,9 @@ VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
 PredictorName = Literal["classifier", "probe", "knn", "knn_best"]
-"""The names of predictors. `classifier` and `probe` are linear layers; `knn` and `knn_best` blend one of them
-with the neighbours' votes, at the setting of the job and at the setting that is best on validation."""
+"""The names of predictors. `classifier` and `probe` are linear layers; a baseline is a `classifier`. `knn`
+and `knn_best` blend one of them with the neighbours' votes, at the setting of the job and at the setting that
+is best on validation."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
 
 
@@ -56,7 +57,8 @@ class Level(Section):
 class Index(Section):
     """The content of `model.json`: what an exported model predicts, its predictors, and its files.
 
-    `levels` are the coarser levels of the label space's hierarchy. `predictors` maps the name of a predictor
+    `levels` are the coarser levels of the label space's hierarchy. `baseline` is the name of a fitted
+    baseline, None for a network. `predictors` maps the name of a predictor
     to its setting of the neighbours, None if it uses none; the first predictor uses none. `best` is the
     predictor with the best validation value of the job's `metric`. `decisions` say for each predictor which
     labels it predicts. `preprocessing` informs readers; predicting uses the job and the tokenizer instead.
@@ -71,6 +73,7 @@ class Index(Section):
     labels: str
     space: LabelSpace
     levels: dict[str, Level]
+    baseline: str | None = None
     predictors: dict[PredictorName, KnnSetting | None]
     best: PredictorName
     metric: str
@@ -135,7 +138,8 @@ def read_index(folder: Path) -> Index:
     index = validate(Index, tree, file)
     preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*")]
     present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
-    missing = {JOB, NETWORK, DATASTORE, *present} - index.files.keys()
+    always = {JOB, NETWORK} if index.baseline is not None else {JOB, NETWORK, DATASTORE}
+    missing = {*always, *present} - index.files.keys()
     if missing:
         raise UserError("a file is not listed", file=file, key="files", found=missing)
     for name, expected in index.files.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from mlcl.files import new_folder
 from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES, STRETCH
 from mlcl.training.builders import build_model
-from mlcl.training.embeddings import setting_of
+from mlcl.training.embeddings import Datastore, setting_of
+from mlcl.training.export.baseline import BaselineContents
 from mlcl.training.export.card import model_card
 from mlcl.training.export.formats import check_formats, write_formats
 from mlcl.training.export.model_index import (
@@ -38,6 +40,7 @@ from mlcl.training.export.model_index import (
 )
 from mlcl.training.export.network import Network, load_trained_network, write_datastore
 from mlcl.training.job_data import JobData
+from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
 from mlcl.training.stored_run import StoredRun
 
@@ -74,22 +77,20 @@ def write_export(
     check_formats(formats, job_data.job)
     result = _left(run / RESULT)
     _check_data(run / MODEL / DATASET, job_data)
-    model = build_model(job_data)
-    network = load_trained_network(run / MODEL, model, job_data.space)
-    store = StoredRun.read(run, job_data, test=False).datastore()
-    predictors = _predictor_settings(job_data.job, network, result)
+    contents: NetworkContents | BaselineContents
+    if job_data.job.baseline is not None:
+        contents = BaselineContents.of(job_data)
+    else:
+        contents = NetworkContents.of(run, job_data, formats, result)
     decisions = {
         predictor: Decision.from_json(each) for predictor, each in _left(run / MODEL / DECISIONS).items()
     }
     try:
         with new_folder(folder) as work:
-            weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items()}
-            save_file(weights, work / NETWORK)
-            write_datastore(work / DATASTORE, store, job_data.train.ids)
-            _copy_preprocessing(run / MODEL, work, network, job_data)
-            sections = write_formats(formats, model, network.eval(), job_data, work)
+            shutil.copyfile(run / MODEL / JOB, work / JOB)
+            sections = contents.write(work)
             shutil.copymode(work / JOB, work / NETWORK)  # safetensors keeps it from everybody else
-            index = _index(work, job_data, predictors, decisions, result, provenance)
+            index = _index(work, job_data, contents.predictors, decisions, result, provenance)
             (work / README).write_text(
                 model_card(index, folder.name, [evidence, *sections]), encoding="utf-8"
             )
@@ -119,6 +120,45 @@ def _check_data(file: Path, job_data: JobData) -> None:
         )
 
 
+@dataclass(frozen=True)
+class NetworkContents:
+    """A trained network with its predictors, neighbours and formats, which are written into an export."""
+
+    run: Path
+    job_data: JobData
+    model: ContrastiveModel
+    network: Network
+    store: Datastore
+    formats: Sequence[str]
+    predictors: dict[PredictorName, KnnSetting | None]
+
+    @classmethod
+    def of(
+        cls, run: Path, job_data: JobData, formats: Sequence[str], result: Mapping[str, float]
+    ) -> NetworkContents:
+        """Reads what a run left. Raises UserError if it left no network of its job."""
+        model = build_model(job_data)
+        network = load_trained_network(run / MODEL, model, job_data.space)
+        store = StoredRun.read(run, job_data, test=False).datastore()
+        predictors = _predictor_settings(job_data.job, network, result)
+        return cls(run, job_data, model, network, store, formats, predictors)
+
+    def write(self, work: Path) -> list[str]:
+        """Writes all files but job, index and README; returns sections of the README."""
+        weights = {name: tensor.contiguous() for name, tensor in self.network.state_dict().items()}
+        save_file(weights, work / NETWORK)
+        write_datastore(work / DATASTORE, self.store, self.job_data.train.ids)
+        tokenizer = self.run / MODEL / TOKENIZER
+        if tokenizer.exists():
+            shutil.copyfile(tokenizer, work / TOKENIZER)
+        if self.job_data.features is not None:
+            self.job_data.features.save(work)
+        export = ENCODERS[self.job_data.job.encoder.name].export
+        if export is not None:
+            export(self.network.encoder, work)
+        return write_formats(self.formats, self.model, self.network.eval(), self.job_data, work)
+
+
 def _predictor_settings(
     job: JobConfig, network: Network, result: Mapping[str, float]
 ) -> dict[PredictorName, KnnSetting | None]:
@@ -139,17 +179,6 @@ def _predictor_settings(
             {name: result[f"knn_best/{name}"] for name in names}
         )
     return predictors
-
-
-def _copy_preprocessing(run: Path, work: Path, network: Network, job_data: JobData) -> None:
-    shutil.copyfile(run / JOB, work / JOB)
-    if (run / TOKENIZER).exists():
-        shutil.copyfile(run / TOKENIZER, work / TOKENIZER)
-    if job_data.features is not None:
-        job_data.features.save(work)
-    export = ENCODERS[job_data.job.encoder.name].export
-    if export is not None:
-        export(network.encoder, work)
 
 
 def _index(
@@ -173,6 +202,7 @@ def _index(
             name: Level(classes=info.space(name).classes, parents=tuple(parent_C.tolist()))
             for name, parent_C in class_parents(job_data.dataset, labels).items()
         },
+        baseline=job.baseline,
         predictors=predictors,
         best=next(iter(predictors)),
         metric=metric,
@@ -199,7 +229,7 @@ def _best(index: Index) -> PredictorName:
 def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
     """Describes the preprocessing for readers of the index; predicting uses job and tokenizer instead."""
     encoder, section = ENCODERS[job_data.job.encoder.name], job_data.job.encoder
-    if encoder.modality is None:
+    if encoder.modality is None or job_data.job.baseline is not None:
         return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
     stretch = {STRETCH: 1} if encoder.stretches(section) else {}

@@ -104,9 +104,14 @@ class Features:
 
     def save(self, folder: Path) -> None:
         """Writes all extractors into the folder of an exported model."""
-        for name, section in self.sections.items():
-            (folder / FEATURES / name).mkdir(parents=True)
-            self.cache.extractor(name, section).save(folder / FEATURES / name)
+        save_inputs(self.sections, self.cache, folder)
+
+
+def save_inputs(inputs: Mapping[InputName, FeatureInput], cache: FeatureCache, folder: Path) -> None:
+    """Writes the extractors of inputs, fitted to the training rows, into an exported model's folder."""
+    for name, section in inputs.items():
+        (folder / FEATURES / name).mkdir(parents=True)
+        cache.extractor(name, section).save(folder / FEATURES / name)
 
 
 @dataclass(frozen=True)
@@ -117,9 +122,11 @@ class SavedFeatures:
     extractors: Mapping[InputName, Extractor]
 
     @classmethod
-    def load(cls, encoder: EncoderConfig, folder: Path, device: torch.device) -> SavedFeatures:
-        """Loads the extractors that `Features.save` wrote. Raises UserError for damaged or missing files."""
-        inputs, found = sections(encoder), {}
+    def load(
+        cls, inputs: Mapping[InputName, FeatureInput], folder: Path, device: torch.device
+    ) -> SavedFeatures:
+        """Loads the extractors that `save_inputs` wrote. Raises UserError for damaged or missing files."""
+        found = {}
         for name, section in inputs.items():
             try:
                 found[name] = EXTRACTORS[name].load(section, folder / FEATURES / name, device)

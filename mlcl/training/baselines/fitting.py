@@ -1,0 +1,143 @@
+"""Fits the baseline of a job, and keeps the fit for all runs on the same data."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from mlcl._version import __version__
+from mlcl.config import job_hash
+from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
+from mlcl.data.cache_entries import read_cached
+from mlcl.training.baselines.baseline import BASELINES, Problem
+from mlcl.training.baselines.jobs import read_rows
+from mlcl.training.features.cache import FeatureCache
+from mlcl.training.job_data import JobData
+from mlcl.training.split_metrics import METRIC_NAMES
+
+LOOK_EVERY = 0.5
+"""The seconds between checks for a requested stop, while another process fits the same baseline."""
+FORM = 2
+"""The number of the form of kept fits. It rises when a built-in baseline gives other figures, too."""
+TENSOR = "tensor."
+"""The prefix in the cache of the names of `Fitted.tensors`."""
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """The result of fitting a baseline.
+
+    `probabilities` are keyed by split, `chosen` are the settings that validation chose, `seconds` is the CPU
+    time of the fit, and `tensors` are the fitted values, see `Fitted.tensors`.
+    """
+
+    probabilities: dict[str, Tensor]
+    chosen: dict[str, float]
+    seconds: float
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def baseline_result(
+    job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None] = lambda: None
+) -> BaselineResult:
+    """Reads the cached result of a job's baseline; the first process that needs it fits it, others wait.
+
+    The result does not depend on the training's seed, so all seeds, sweeps and tables on the data share it.
+
+    Args:
+        job_data: The job, which names a baseline, with its data.
+        device: The type of the device on which a frozen encoder computes.
+        test: Whether the test split is read.
+        check_stop: Called now and then; raises if a stop was requested.
+    """
+    folder = job_data.cache / "baselines"
+    folder.mkdir(parents=True, exist_ok=True)
+    whole, part = (folder / f"{_identity(job_data)}-{name}.npz" for name in ("test", "validation"))
+    file = whole if test or whole.exists() else part
+    lock = FileLock(file.with_suffix(".lock"))
+
+    def fit() -> BaselineResult:
+        return _fit(job_data, device, test=file == whole, check_stop=check_stop)
+
+    while True:
+        check_stop()
+        try:
+            with lock.acquire(timeout=LOOK_EVERY):
+                found = read_cached(file, lambda work: _write(work, fit()), _read)
+        except Timeout:
+            continue
+        if not test:
+            found.probabilities.pop("test", None)
+        return found
+
+
+def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None]) -> BaselineResult:
+    job, scoring = job_data.job, job_data.scoring
+    baseline = BASELINES[str(job.baseline)]
+    cache = FeatureCache(job_data.cache, job_data.train, device)
+    began = time.process_time()
+    validation = job_data.dataset.split("validation")
+    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
+
+    def score(probabilities: Tensor) -> float:
+        only = [scoring.metric]
+        value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
+        return value if scoring.mode == "max" else -value
+
+    problem = Problem(
+        task=job_data.task,
+        n_classes=job_data.space.n_classes,
+        rows=read_rows(baseline, job, cache, job_data.train),
+        targets=job_data.targets(job_data.train),
+        validation=read_rows(baseline, job, cache, validation),
+        score=score,
+        check_stop=check_stop,
+    )
+    fitted = baseline.fit(problem)
+    probabilities = {"validation": fitted.probabilities(problem.validation)}
+    if test:
+        rows = read_rows(baseline, job, cache, job_data.dataset.split("test"))
+        probabilities["test"] = fitted.probabilities(rows)
+    seconds = time.process_time() - began
+    return BaselineResult(probabilities, dict(fitted.chosen), seconds, dict(fitted.tensors))
+
+
+def _identity(job_data: JobData) -> str:
+    """Returns the cache key of a baseline: version, data, and the job without the keys of networks alone."""
+    job = job_data.job
+    classifier = job.objective.classifier.model_copy(update={"weight": "remainder"})
+    plain = job.model_copy(
+        update={
+            "experiment": "any",
+            "objective": ObjectiveConfig(classifier=classifier),
+            "train": TrainConfig(epochs=1, batch_size=2),
+        }
+    )
+    return f"{__version__}-{FORM}-{job_data.fingerprint}-{job_hash(plain)}"
+
+
+def _write(file: Path, found: BaselineResult) -> None:
+    tensors = {f"{TENSOR}{name}": tensor for name, tensor in found.tensors.items()}
+    arrays = {name: values.numpy() for name, values in {**found.probabilities, **tensors}.items()}
+    about = json.dumps({"chosen": found.chosen, "seconds": found.seconds})
+    with file.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, about=np.array(about), **arrays)
+
+
+def _read(file: Path) -> BaselineResult:
+    with np.load(file, allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        values: Mapping[str, Tensor] = {
+            name: torch.from_numpy(arrays[name]) for name in arrays.files if name != "about"
+        }
+    tensors = {name.removeprefix(TENSOR): its for name, its in values.items() if name.startswith(TENSOR)}
+    probabilities = {name: its for name, its in values.items() if name in METRIC_NAMES}
+    return BaselineResult(probabilities, about["chosen"], about["seconds"], tensors)

@@ -1,0 +1,117 @@
+"""Fitted baselines as exported models: their files, and how they predict. No file is a pickle.
+
+Shapes: M rows, P probabilities of a row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mlcl.config import JobConfig
+from mlcl.errors import UserError
+from mlcl.training.baselines import BASELINES, Baseline
+from mlcl.training.baselines.fitting import baseline_result
+from mlcl.training.baselines.jobs import inputs_of, joined
+from mlcl.training.context import pick_device
+from mlcl.training.export.model import ExportedModel
+from mlcl.training.export.model_index import NETWORK, Index, KnnSetting, PredictorName
+from mlcl.training.export.network import read_weights
+from mlcl.training.features.cache import FeatureCache
+from mlcl.training.features.inputs import SavedFeatures, save_inputs
+from mlcl.training.input_reader import Content
+from mlcl.training.job_data import JobData
+
+
+@dataclass(frozen=True)
+class BaselineContents:
+    """The fitted values and the inputs of a job's baseline, which are written into an exported model."""
+
+    job_data: JobData
+    baseline: Baseline
+    device: str
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, job_data: JobData) -> BaselineContents:
+        """Reads the fit from the cache, or fits the baseline again, which gives an equal model.
+
+        Raises UserError if the baseline, which is a plugin then, cannot be rebuilt from tensors.
+        """
+        name = str(job_data.job.baseline)
+        device = pick_device(job_data.job.train.device).type
+        found = baseline_result(job_data, device, test=False)
+        if BASELINES[name].restore is None or not found.tensors:
+            raise UserError(
+                "this baseline cannot be exported: it declares no tensors", key="baseline", found=name
+            )
+        return cls(job_data, BASELINES[name], device, found.tensors)
+
+    @property
+    def predictors(self) -> dict[PredictorName, KnnSetting | None]:
+        """The only predictor, which uses no neighbours of an embedding."""
+        return {"classifier": None}
+
+    def write(self, work: Path) -> list[str]:
+        """Writes tensors and inputs into an exported model's folder; returns no section of its README."""
+        save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, work / NETWORK)
+        inputs = dict(inputs_of(self.baseline, self.job_data.job).values())
+        cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
+        save_inputs(inputs, cache, work)
+        return []
+
+
+def load_baseline(folder: Path, index: Index, job: JobConfig, device: torch.device) -> BaselineModel:
+    """Loads the baseline of an exported model. Raises UserError for damaged files."""
+    baseline = BASELINES[str(job.baseline)]
+    inputs = inputs_of(baseline, job)
+    reader = SavedFeatures.load(dict(inputs.values()), folder, device)
+    tensors = read_weights(folder / NETWORK)
+    if baseline.restore is None:
+        raise UserError("this baseline cannot be loaded", file=folder, key="baseline", found=job.baseline)
+    try:
+        restored = baseline.restore(index.task, index.space.n_classes, tensors)
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise UserError("tensors of another baseline", file=folder / NETWORK, found=error) from None
+    return BaselineModel(index, job, baseline, reader, restored)
+
+
+class BaselineModel(ExportedModel):
+    """An exported baseline; its outputs (M, P) are the probabilities of a row, one after the other."""
+
+    def __init__(
+        self,
+        index: Index,
+        job: JobConfig,
+        baseline: Baseline,
+        reader: SavedFeatures,
+        restored: Callable[[Any], Tensor],
+    ) -> None:
+        super().__init__(index, job, None)
+        self._parts = {part: name for part, (name, _) in inputs_of(baseline, job).items()}
+        self._reader, self._restored = reader, restored
+
+    def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
+        """Computes the probabilities (M, P) float32 of one batch."""
+        if not inputs:
+            return torch.zeros(0, math.prod(self._shape))
+        places = places or [f"row {row}" for row in range(len(inputs))]
+        rows = self._reader.contents(inputs, places).inputs
+        parts = {part: rows[name] for part, name in self._parts.items()}
+        return self._restored(joined(parts, len(inputs))).flatten(1)
+
+    def probabilities(self, output_MO: Tensor, _predictor: PredictorName) -> Tensor:
+        """Returns the probabilities in the shape of the task."""
+        return output_MO.reshape(-1, *self._shape)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        space = self.index.space
+        return (len(space.aspects), space.n_classes) if space.aspects else (space.n_classes,)
