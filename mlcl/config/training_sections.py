@@ -91,9 +91,10 @@ class HeadConfig(Section):
 class ClassifierConfig(Section):
     """The linear classifier on the encoder. With weight 0, a linear probe is trained after pre-training."""
 
-    loss: Literal["cross_entropy", "bce", "asl", "guided"] = Field(
-        description="bce, asl: of each label (asl: asymmetric, Ridnik et al. 2021); guided: prototypes whose "
-        "distances follow the class tree (Landrieu and Garnot 2021)"
+    loss: Literal["cross_entropy", "bce", "asl", "zlpr", "guided"] = Field(
+        description="bce, asl: of each label (asl: asymmetric, Ridnik et al. 2021); zlpr: of a row's labels "
+        "(Su et al. 2022); guided: prototypes whose distances follow the class tree (Landrieu and "
+        "Garnot 2021)"
     )
     labels: str = Field(description="label space; guided takes a hierarchy, and predicts its finest level")
     weight: NonNegative | Literal["remainder"] = Field(
@@ -129,7 +130,7 @@ class ClassifierConfig(Section):
     @property
     def of_labels(self) -> bool:
         """Whether the classifier predicts any number of labels a row, and not one class."""
-        return self.loss in ("bce", "asl")
+        return self.loss in ("bce", "asl", "zlpr")
 
 
 class ObjectiveConfig(Section):

@@ -30,6 +30,7 @@ TASKS: dict[tuple[str, str], Task] = {
     ("guided", "single"): "single",
     ("bce", "multi_label"): "multi_label",
     ("asl", "multi_label"): "multi_label",
+    ("zlpr", "multi_label"): "multi_label",
 }
 """The task of a classifier, keyed by its loss and the kind of its label space."""
 

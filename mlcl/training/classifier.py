@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mlcl.config import ClassifierConfig
 from mlcl.labels import LabelRows, sent
+from mlcl.training.zlpr import ZeroBoundedRanking
 
 Labels = Tensor | LabelRows
 
@@ -95,7 +96,7 @@ class Classifier(nn.Module):
     Args:
         linear: Maps the encoder's output to logits.
         weight: The weight of the classifier in the objective.
-        loss: Computes the loss of each target.
+        loss: Computes the loss of each target (R, K), or of each row (R, 1). An unknown label's target is -1.
         reduction: `mean` is the mean over the known targets of all rows; `sum_labels` is the sum over a row's
             known targets, as a mean over the rows that have one.
         regulariser: Computes a term that is added to the loss.
@@ -126,9 +127,14 @@ class Classifier(nn.Module):
             logits = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
         if isinstance(targets, LabelRows):
             rows = targets.to(logits.device)
-            term_RK, mask_RK = self.loss(logits, rows.dense(logits.dtype)), rows.known()
-            known_RK = torch.ones_like(term_RK, dtype=torch.bool) if mask_RK is None else mask_RK
-            term_RK = term_RK if mask_RK is None else term_RK.where(mask_RK, 0)
+            target_RL, mask_RL = rows.dense(logits.dtype), rows.known()
+            if mask_RL is None:
+                term_RK = self.loss(logits, target_RL)
+                known_RK = torch.ones_like(term_RK, dtype=torch.bool)
+            else:
+                term_RK = self.loss(logits, target_RL.masked_fill(~mask_RL, -1))
+                known_RK = mask_RL if term_RK.shape == mask_RL.shape else mask_RL.any(1, keepdim=True)
+                term_RK = term_RK.where(known_RK, 0)
         else:
             targets = sent(targets, logits.device)
             term_RK = self.loss(logits, targets)
@@ -155,6 +161,8 @@ def classifier_loss(config: ClassifierConfig, target_weight: Tensor | None) -> n
     """Builds the loss that a job names; `target_weight` has the weights of labels or classes."""
     if config.loss == "bce":
         return BinaryCrossEntropy(target_weight)
+    if config.loss == "zlpr":
+        return ZeroBoundedRanking()
     if config.loss == "asl":
         return AsymmetricLoss(config.gamma_pos, config.gamma_neg, config.clip)
     return CrossEntropy(target_weight)

@@ -20,6 +20,7 @@ from mlcl.training.classifier import (
     target_weight,
 )
 from mlcl.training.job_data import JobData
+from mlcl.training.zlpr import ZeroBoundedRanking
 
 LISTS = [[0], [], [1, 2], [0, 1, 2], [2], [1]]
 OPEN = [[1, 2], [0, 1, 2], [], [], [0], [0, 2]]
@@ -102,6 +103,46 @@ def test_losses_of_labels(loss, term, reduction):
     assert value(loss, NOTHING, features(), reduction) == 0
 
 
+def zlpr(logits, has, known):
+    absent = math.fsum(math.exp(logits[k]) for k in known if k not in has)
+    present = math.fsum(math.exp(-logits[k]) for k in known if k in has)
+    return math.log(1 + absent) + math.log(1 + present)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
+def test_zlpr_is_a_loss_of_the_known_labels_of_each_row(reduction):
+    """Both reductions are the mean over rows with a known label, in any order of the labels."""
+    classifier = Classifier(nn.Identity(), 1.0, ZeroBoundedRanking(), reduction)
+    partly = replace(ROWS, unknown=LabelRows.from_lists([[1, 2], [0, 1, 2], [0], [], [0, 1], [0, 2]], 3))
+    for rows, unknown in ((ROWS, [[]] * 6), (SOME, OPEN), (partly, partly.unknown.lists())):
+        logits = features().requires_grad_()
+        known = [[k for k in range(3) if k not in unknown[i]] for i in range(6)]
+        terms = [[zlpr(logits[i].tolist(), LISTS[i], known[i])] if known[i] else [] for i in range(6)]
+        found = classifier(logits, rows)
+        assert found.item() == pytest.approx(reduced(terms, reduction), rel=1e-12)
+        found.backward()
+        assert not any(logits.grad[i, k] for i in range(6) for k in unknown[i])
+        assert torch.autograd.gradcheck(lambda x, rows=rows: classifier(x, rows), features().requires_grad_())
+    order, dense = [2, 0, 1], ROWS.dense(torch.float64)
+    loss = ZeroBoundedRanking()
+    torch.testing.assert_close(loss(features()[:, order], dense[:, order]), loss(features(), dense))
+    assert value(loss, NOTHING, features(), reduction) == 0
+
+
+def test_zlpr_by_hand_and_for_large_logits():
+    """Of one label it is softplus of the wrong sign, which is the binary cross-entropy."""
+    logits, has = torch.tensor([[0.7], [-1.2]]), torch.tensor([[1.0], [0.0]])
+    torch.testing.assert_close(ZeroBoundedRanking()(logits, has), BinaryCrossEntropy()(logits, has))
+    assert ZeroBoundedRanking()(torch.zeros(1, 3), torch.tensor([[1.0, 0.0, 0.0]])).item() == pytest.approx(
+        math.log(2) + math.log(3)
+    )
+    extreme = torch.tensor([[-200.0, 200.0, 0.0]] * 6, requires_grad=True)
+    loss = ZeroBoundedRanking()(extreme, ROWS.dense())
+    loss.sum().backward()
+    assert loss.isfinite().all()
+    assert extreme.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum_labels"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_cross_entropy_leaves_out_what_is_missing(reduction, weighted):
@@ -173,7 +214,7 @@ def of(**keys):
 @pytest.mark.parametrize(
     "classifier",
     ["{loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}", "{loss: asl, labels: tags}",
-     "{loss: cross_entropy, labels: ratings, class_weight: balanced}"],
+     "{loss: zlpr, labels: tags}", "{loss: cross_entropy, labels: ratings, class_weight: balanced}"],
 )  # fmt: skip
 def test_jobs_with_these_keys_train_and_keep_no_weights_of_labels(tiny, tmp_path, classifier):
     metric = "val/micro_f1" if "tags" in classifier else "val/accuracy"
