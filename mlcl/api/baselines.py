@@ -33,7 +33,8 @@ def baseline(
 
     Returns:
         A row for each baseline, the best on validation first: its state, id and metrics. `frame.attrs` has
-        the metric that orders the rows (`metric`), and why baselines were left out (`left_out`).
+        the metric that orders the rows (`metric`), why baselines were left out (`left_out`), and the name of
+        the best (`best`), over several draws of the validation rows where these are few.
 
     Raises:
         UserError: The data or a name cannot be used. It is raised before anything is fitted.
@@ -47,7 +48,7 @@ def baseline(
 
     from mlcl.api.progress import TrainingLines
     from mlcl.config import default_mode, load_job
-    from mlcl.service.run_baselines import BaselinePlan, run_baselines
+    from mlcl.service.run_baselines import BaselinePlan, best_baseline, run_baselines
     from mlcl.training.baselines.jobs import dataset_job
 
     say, folder = progress or silent, home_of(home)
@@ -62,5 +63,6 @@ def baseline(
     metric = job.evaluation.metric
     if metric in frame:
         frame = frame.sort_values(metric, ascending=default_mode(metric) == "min", kind="stable")
-    frame.attrs |= {"metric": metric, "left_out": dict(plan.left_out)}
+    best, _ = best_baseline(plan, found, home=folder, announce=say)
+    frame.attrs |= {"metric": metric, "left_out": dict(plan.left_out), "best": best}
     return frame

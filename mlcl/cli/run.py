@@ -21,7 +21,7 @@ from mlcl.cli.output import (
     say,
     tell,
 )
-from mlcl.config import default_mode, job_hash, load_job
+from mlcl.config import job_hash, load_job
 
 if TYPE_CHECKING:
     from mlcl.service.run_baselines import BaselinePlan
@@ -107,15 +107,17 @@ def baseline(
 
 def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
     from mlcl.cli.progress import RunProgress
-    from mlcl.service.run_baselines import run_baselines
+    from mlcl.service.run_baselines import best_baseline, run_baselines
+    from mlcl.training.baselines.choice import DRAWS
 
     with RunProgress() as progress:
         reports = run_baselines(plan, home=home, listener=progress, announce=say)
     metric = next(iter(plan.jobs.values())).evaluation.metric
-    best = best_of(reports, metric)
+    best, drawn = best_baseline(plan, reports, home=home, announce=say)
     if as_json:
         found = {name: {key: getattr(its, key) for key in REPORTED_BASELINE} for name, its in reports.items()}
-        print_json({"metric": metric, "best": best, "baselines": found, "left_out": plan.left_out})
+        document = {"metric": metric, "best": best, "baselines": found, "left_out": plan.left_out}
+        print_json({**document, "redrawn": drawn})
     else:
         results.print(_table(reports, metric))
         for name, reason in plan.left_out.items():
@@ -123,16 +125,10 @@ def _run_baselines(plan: BaselinePlan, home: Path, *, as_json: bool) -> None:
         if best is not None:
             both = (metric, metric.replace("val/", "test/"))
             figures = ", ".join(f"{each} {reports[best].metrics[each]:.4f}" for each in both)
-            typer.echo(f"best on validation: {best}, {figures}")
+            how = f"{DRAWS} draws of the few validation rows" if drawn else "validation"
+            typer.echo(f"best on {how}: {best}, {figures}")
     last = list(reports.values())[-1]
     finish(last, last.id, home, failed=len(reports) < len(plan.jobs))
-
-
-def best_of(reports: Mapping[str, RunReport], metric: str) -> str | None:
-    """Returns the baseline with the best score on validation; None if no baseline has a score."""
-    sign = 1 if default_mode(metric) == "max" else -1
-    known = [name for name, report in reports.items() if metric in report.metrics]
-    return max(known, key=lambda name: sign * reports[name].metrics[metric], default=None)
 
 
 def _table(reports: Mapping[str, RunReport], metric: str) -> Table:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config import JobConfig, dump_job, job_hash
+from mlcl.config import JobConfig, default_mode, dump_job, job_hash
 from mlcl.errors import UserError
 from mlcl.service.process.signals import stop_on_signal
 from mlcl.service.run_job import RunReport, run_job
 from mlcl.tracking import State, shown, tracking_uri
+from mlcl.training.baselines.choice import redrawn_scores
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
-from mlcl.training.events import Listener
+from mlcl.training.events import Listener, Stopped
 from mlcl.training.job_data import JobData, open_dataset
 
 
@@ -70,3 +72,28 @@ def run_baselines(
     if not reports:
         raise UserError("no baseline could be fitted", found=", ".join(plan.jobs))
     return reports
+
+
+def best_baseline(
+    plan: BaselinePlan, reports: Mapping[str, RunReport], *, home: Path, announce: Callable[[str], None]
+) -> tuple[str | None, dict[str, float]]:
+    """Returns the best of fitted baselines, and the mean scores by which it was chosen, larger is better.
+
+    Where validation rows are few these are means over several draws of them, see `redrawn_scores`; otherwise,
+    and after a stop, it is the best on validation, without such means. None if no baseline has a score.
+    """
+    metric = next(iter(plan.jobs.values())).evaluation.metric
+    sign = 1 if default_mode(metric) == "max" else -1
+    scores = {name: sign * its.metrics[metric] for name, its in reports.items() if metric in its.metrics}
+    drawn: dict[str, float] = {}
+    if all(its.state is State.COMPLETE for its in reports.values()):
+        with stop_on_signal(announce) as stop:
+
+            def check_stop() -> None:
+                if stop():
+                    raise Stopped
+
+            with suppress(Stopped):
+                drawn = redrawn_scores({name: plan.jobs[name] for name in scores}, home, check_stop)
+    ranked = drawn or scores
+    return max(ranked, key=lambda name: ranked[name], default=None), drawn

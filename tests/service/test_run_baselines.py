@@ -3,17 +3,22 @@
 import json
 import signal
 from importlib.util import find_spec
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
-from mlcl.config import load_job
+from mlcl.config import dump_job, load_job
 from mlcl.errors import UserError
-from mlcl.service.run_baselines import BaselinePlan, run_baselines
+from mlcl.service.run_baselines import BaselinePlan, best_baseline, run_baselines
 from mlcl.testing.datasets import small_dataset
 from mlcl.tracking import State, Tracker
+from mlcl.training.baselines.choice import DRAWS
 from mlcl.training.baselines.jobs import dataset_job
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.experiment import run_experiment
+from mlcl.training.job_data import JobData
 
 NAMES = [
     "majority",
@@ -96,7 +101,7 @@ def test_the_command_ends_with_one_table(place, tmp_path):
     assert done.exit_code == 0
     assert all(name in done.stdout for name in NAMES)
     assert "encoder_knn left out: the job's encoder, cnn_text, is not a pretrained one" in done.stdout
-    assert "best on validation: " in done.stdout
+    assert "best on 5 draws of the few validation rows: " in done.stdout
 
 
 def test_the_command_for_programs(place, tmp_path):
@@ -109,3 +114,33 @@ def test_the_command_for_programs(place, tmp_path):
         "val/macro_f1", "tfidf_svm", ["tfidf_svm", "majority"],
     )  # fmt: skip
     assert found["baselines"]["tfidf_svm"]["state"] == "COMPLETE"
+    assert found["redrawn"].keys() == {"tfidf_svm", "majority"}
+
+
+def test_of_few_validation_rows_the_best_is_that_over_several_draws(job, tmp_path, monkeypatch):
+    """One baseline is right on the prepared validation rows alone, the other one on most draws."""
+    plan = BaselinePlan.of(job, ["majority", "tfidf_svm"], tmp_path)
+    reports = {
+        name: Mock(state=State.COMPLETE, metrics={"val/micro_f1": value})
+        for name, value in (("majority", 0.9), ("tfidf_svm", 0.8))
+    }
+    how = {"home": tmp_path, "announce": lambda _: None}
+    best, drawn = best_baseline(plan, reports, **how)
+    assert best == "tfidf_svm"
+    seeds = []
+    for seed in range(DRAWS):
+        job_data = JobData.of(
+            load_job(dump_job(plan.jobs["majority"]), {"data.validation_seed": seed}), tmp_path
+        )
+        seeds.append(run_experiment_metric(job_data, tmp_path / str(seed)))
+    assert drawn["majority"] == pytest.approx(sum(seeds) / DRAWS)
+    monkeypatch.setattr("mlcl.data.validation_rows.SMALL", 5)  # enough of them
+    assert best_baseline(plan, reports, **how) == ("majority", {})
+    monkeypatch.undo()
+    reports["majority"].state = State.STOPPED
+    assert best_baseline(plan, reports, **how) == ("majority", {})
+
+
+def run_experiment_metric(job_data, folder):
+    found = run_experiment(job_data, folder=folder, context=ONE_PROCESS, listener=lambda _: None, test=False)
+    return found.metrics["val/micro_f1"]

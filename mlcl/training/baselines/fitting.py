@@ -80,25 +80,18 @@ def baseline_result(
 
 
 def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None]) -> BaselineResult:
-    job, scoring = job_data.job, job_data.scoring
+    job = job_data.job
     baseline = BASELINES[str(job.baseline)]
     cache = FeatureCache(job_data.cache, job_data.train, device)
     began = time.process_time()
     validation = job_data.dataset.split("validation")
-    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
-
-    def score(probabilities: Tensor) -> float:
-        only = [scoring.metric]
-        value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
-        return value if scoring.mode == "max" else -value
-
     problem = Problem(
         task=job_data.task,
         n_classes=job_data.space.n_classes,
         rows=read_rows(baseline, job, cache, job_data.train),
         targets=job_data.targets(job_data.train),
         validation=read_rows(baseline, job, cache, validation),
-        score=score,
+        score=validation_score(job_data),
         check_stop=check_stop,
     )
     fitted = baseline.fit(problem)
@@ -108,6 +101,22 @@ def _fit(job_data: JobData, device: str, *, test: bool, check_stop: Callable[[],
         probabilities["test"] = fitted.probabilities(rows)
     seconds = time.process_time() - began
     return BaselineResult(probabilities, dict(fitted.chosen), seconds, dict(fitted.tensors))
+
+
+def validation_score(job_data: JobData) -> Callable[[Tensor], float]:
+    """Returns the function that scores probabilities of the validation rows by the job's metric.
+
+    Larger is better, also for a metric of which a smaller value is better.
+    """
+    scoring, validation = job_data.scoring, job_data.dataset.split("validation")
+    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
+
+    def score(probabilities: Tensor) -> float:
+        only = [scoring.metric]
+        value = scoring.evaluate(job_data.task, probabilities, targets, only, facts)[scoring.metric]
+        return value if scoring.mode == "max" else -value
+
+    return score
 
 
 def _identity(job_data: JobData) -> str:
