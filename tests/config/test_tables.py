@@ -83,6 +83,7 @@ def several_paths(*names):
 SPACES = {
     "icd10cm": ("text", levels("chapter", "section")),
     "digits": ("image", {"digits": LABELS}),
+    "scenes": ("image", {"digits": LABELS}),
     "cifar10": ("image", {"class": SINGLE}),
     "cifar100": ("image", levels("coarse", "fine")),
     "deepfashion": ("image", levels("type", "category")),

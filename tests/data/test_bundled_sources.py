@@ -111,3 +111,14 @@ class TestDigits(SourceTestCase):
     name = "digits"
     options = {"scenes": 100}
     warts = (Wart({}, "data.options.scenes", {"scenes": 5}),)
+
+
+class TestScenes(SourceTestCase):
+    name = "scenes"
+    options = {"scenes": 100, "digits": 4}
+    warts = (
+        Wart({}, "data.options.scenes", {"scenes": 5}),
+        Wart({}, "data.options.mix", {"mix": "sorted"}),
+        Wart({}, "must add up to 1", {"mix": {"disjoint": 0.9, "equal": 0.2, "overlap": 0.0, "nested": 0.0}}),
+        Wart({}, "equally frequent", {"mix": {"disjoint": 0.1, "equal": 0.8, "overlap": 0.1, "nested": 0.0}}),
+    )

@@ -40,16 +40,13 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
 
 
 def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    pixels = (bunch.images * (255 / 16)).round().astype(np.uint8)
-    digit_split = np.array([assign(str(i), seed) for i in range(len(pixels))])
+    pixels, target = load()
+    digit_split = divided(len(pixels), seed)
     for number, (split, share) in enumerate(zip(SPLITS, FRACTIONS, strict=True)):
         own = np.flatnonzero(digit_split == split)
         rng = np.random.default_rng([seed, number])
         count = round(options.scenes * share)
-        drawn = [_scene(pixels, bunch.target, own, options.size, rng) for _ in range(count)]
+        drawn = [_scene(pixels, target, own, options.size, rng) for _ in range(count)]
         yield {
             "id": [f"{split}-{i}" for i in range(count)],
             "split": [split] * count,
@@ -58,25 +55,43 @@ def _batches(options: Options, seed: int) -> Iterator[dict[str, list[Any]]]:
         }
 
 
+def load() -> tuple[Pixels, NDArray[np.int64]]:
+    """Returns the pixels (1797, 8, 8) and the digits (1797,) of all images."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    return (bunch.images * (255 / 16)).round().astype(np.uint8), bunch.target
+
+
+def divided(images: int, seed: int) -> NDArray[np.str_]:
+    """Returns the split of each image of a digit."""
+    return np.array([assign(str(i), seed) for i in range(images)])
+
+
 def _scene(
-    pixels: NDArray[np.uint8],
+    pixels: Pixels,
     target: NDArray[np.int64],
     own: NDArray[np.int64],
     size: int,
     rng: np.random.Generator,
 ) -> tuple[bytes, list[int]]:
     chosen = rng.choice(own, size=rng.integers(1, 4), replace=False)
+    return draw(pixels[chosen], size, rng), sorted({int(label) for label in target[chosen]})
+
+
+def draw(digits: Pixels, size: int, rng: np.random.Generator) -> bytes:
+    """Returns a PNG file of a scene of one to four digits, each in a cell of its own."""
     places = rng.permutation(CELLS * CELLS)
     canvas = Image.new("L", (size, size))
     cell = size // CELLS
-    for digit, place in zip(chosen, places, strict=False):
+    for digit, place in zip(digits, places, strict=False):
         side = int(rng.integers(round(SMALLEST * cell), cell + 1))
         left, top = rng.integers(0, cell - side + 1, size=2)
-        drawn = Image.fromarray(pixels[digit]).resize((side, side), Image.Resampling.BILINEAR)
+        drawn = Image.fromarray(digit).resize((side, side), Image.Resampling.BILINEAR)
         canvas.paste(drawn, (int(place % CELLS * cell + left), int(place // CELLS * cell + top)))
     with io.BytesIO() as file:
         canvas.save(file, "PNG")
-        return file.getvalue(), sorted({int(label) for label in target[chosen]})
+        return file.getvalue()
 
 
 SOURCE = Source(

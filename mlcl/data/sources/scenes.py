@@ -1,0 +1,152 @@
+"""Scenes of handwritten digits whose label sets are disjoint, equal, overlapping or nested as often as asked.
+
+All digits are equally frequent in every mix, so that mixes differ in which digits occur together alone. The
+images of digits are divided before, as by the source `digits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from mlcl.config.section import Fraction, Section
+from mlcl.data.format import SPLITS, LabelSpace
+from mlcl.data.source import NewDataset, Source, Workspace
+from mlcl.data.sources.common.label_sets import RELATIONS, LabelSet, fitted, relation, shares_of
+from mlcl.data.sources.digits import divided, draw, load
+from mlcl.data.split_assignment import FRACTIONS
+from mlcl.errors import UserError
+
+MIXES = {
+    "equal": (0.72, 0.18, 0.05, 0.05),
+    "nested": (0.68, 0.08, 0.05, 0.19),
+    "overlap": (0.60, 0.05, 0.30, 0.05),
+}
+"""The shares of RELATIONS. Each mix is named after the relation of most pairs that share a label."""
+FAR = 0.02
+"""A mix is impossible if the nearest one has a share that differs by more than this."""
+Drawn = list[tuple[int, ...]]
+
+
+class Shares(Section):
+    """The shares of the relations R1 to R5 among pairs of scenes, which add up to 1."""
+
+    disjoint: Fraction = Field(description="R1: no digit in common")
+    equal: Fraction = Field(description="R2: the same digits")
+    overlap: Fraction = Field(description="R3: digits in common, and each has one of its own")
+    nested: Fraction = Field(description="R4 and R5: one has all digits of the other, and more")
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        total = self.disjoint + self.equal + self.overlap + self.nested
+        if abs(total - 1) > 1e-6:
+            raise ValueError(f"the shares of a mix add up to {total:g}: they must add up to 1")
+        return self
+
+
+class Options(Section):
+    """The options of the source `scenes`: number and size of scenes, their digits, and the mix of relations."""
+
+    mix: Literal["equal", "nested", "overlap"] | Shares = Field(
+        "nested", description="shares of disjoint, equal, overlap and nested pairs, or a name"
+    )
+    digits: int = Field(8, ge=3, le=10, description="digits that occur: 0 and the next ones")
+    digits_a_scene: float = Field(
+        2.0, ge=1, le=4, description="mean of the digits of a scene, which has 1 to 4"
+    )
+    missing: float = Field(
+        0.0, ge=0, lt=1, description="share of the labels of train and validation that are left out"
+    )
+    scenes: int = Field(10_000, ge=100, le=1_000_000, description="scenes in all, 80/10/10")
+    size: int = Field(32, ge=16, le=256, description="side of a scene in pixels")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The asked shares by the name of the relation."""
+        named = self.mix.model_dump().values() if isinstance(self.mix, Shares) else MIXES[self.mix]
+        return dict(zip(RELATIONS, named, strict=True))
+
+
+def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
+    """Returns the data set with the multi-label space `digits`. Raises UserError for an impossible mix."""
+    p = fitted(options.shares, options.digits, options.digits_a_scene)
+    _check(p, options)
+    rng = np.random.default_rng([split_seed, len(SPLITS)])
+    drawn = {
+        split: _draw_sets(p, round(options.scenes * share), rng)
+        for split, share in zip(SPLITS, FRACTIONS, strict=True)
+    }
+    found = _in_words(shares_of(map(frozenset, drawn["train"])))
+    size = np.mean([len(its) for its in drawn["train"]])
+    notes = [f"pairs of training scenes: {found}; {size:.2f} digits a scene"]
+    spaces = {"digits": LabelSpace(kind="multi_label", classes=tuple(map(str, range(options.digits))))}
+    return NewDataset("image", spaces, _batches(options, split_seed, drawn), notes)
+
+
+def _check(p: Mapping[LabelSet, float], options: Options) -> None:
+    """Raises UserError if the fitted label sets are far from what is asked."""
+    found = dict.fromkeys(RELATIONS, 0.0)
+    for one, its in p.items():
+        for other, others in p.items():
+            found[RELATIONS[relation(one, other)]] += its * others
+    size = sum(len(its) * share for its, share in p.items())
+    far = max(abs(found[name] - share) for name, share in options.shares.items())
+    if far > FAR or abs(size - options.digits_a_scene) > 5 * FAR:
+        raise UserError(
+            f"no scenes of 1 to 4 of {options.digits} equally frequent digits, {options.digits_a_scene:g} on "
+            "average, have this mix",
+            key="data.options.mix",
+            found=_in_words(options.shares),
+            allowed=f"such as {_in_words(found)}, with {size:.2f} digits a scene",
+        )
+
+
+def _in_words(shares: Mapping[str, float]) -> str:
+    codes = ("R1", "R2", "R3", "R4 or R5")
+    parts = zip(shares.items(), codes, strict=True)
+    return ", ".join(f"{name} ({code}) {100 * share:.1f} %" for (name, share), code in parts)
+
+
+def _draw_sets(p: Mapping[LabelSet, float], rows: int, rng: np.random.Generator) -> Drawn:
+    """Draws label sets systematically: each occurs as often as expected, up to one row."""
+    sets = [tuple(sorted(its)) for its in p]
+    upper = np.cumsum(list(p.values()))
+    at = np.searchsorted(upper / upper[-1], (np.arange(rows) + rng.random()) / rows, side="right")
+    return [sets[i] for i in rng.permutation(at)]
+
+
+def _batches(options: Options, seed: int, drawn: Mapping[str, Drawn]) -> Iterator[dict[str, list[Any]]]:
+    pixels, target = load()
+    digit_split = divided(len(pixels), seed)
+    for number, (split, sets) in enumerate(drawn.items()):
+        rng = np.random.default_rng([seed, number])
+        of_digit: list[NDArray[np.int64]] = [
+            np.flatnonzero((digit_split == split) & (target == digit)) for digit in range(options.digits)
+        ]
+        missing = options.missing if split != "test" else 0.0
+        yield {
+            "id": [f"{split}-{i}" for i in range(len(sets))],
+            "split": [split] * len(sets),
+            "image": [
+                draw(pixels[[rng.choice(of_digit[digit]) for digit in its]], options.size, rng)
+                for its in sets
+            ],
+            "digits": [[digit for digit in its if rng.random() >= missing] for its in sets],
+        }
+
+
+SOURCE = Source(
+    name="scenes",
+    title="scenes of one to four handwritten digits, with a given mix of relations between label sets",
+    origin="Optical Recognition of Handwritten Digits (UCI), through scikit-learn",
+    licence="CC BY 4.0",
+    version="1",
+    options=Options,
+    read=read,
+    packages=("scikit-learn", "scipy", "pillow", "numpy"),
+)
