@@ -115,7 +115,7 @@ class TestDigits(SourceTestCase):
 
 class TestScenes(SourceTestCase):
     name = "scenes"
-    options = {"scenes": 100, "digits": 4}
+    options = {"scenes": 100}
     warts = (
         Wart({}, "data.options.scenes", {"scenes": 5}),
         Wart({}, "data.options.mix", {"mix": "sorted"}),

@@ -50,7 +50,7 @@ class Shares(Section):
 
 
 class Options(Section):
-    """The options of the source `scenes`: number and size of scenes, their digits, and the mix of relations."""
+    """The options of the source `scenes`: how many scenes, which digits, and the mix of relations."""
 
     mix: Literal["equal", "nested", "overlap"] | Shares = Field(
         "nested", description="shares of disjoint, equal, overlap and nested pairs, or a name"

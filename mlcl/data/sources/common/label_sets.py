@@ -1,4 +1,4 @@
-"""Finds how often label sets occur so that two rows' sets are disjoint, equal, overlapping or nested as asked.
+"""Finds the frequencies of label sets that give the asked shares of equal, nested and other pairs.
 
 The sets are those of 1 to MOST of L labels. A rotation adds the same number to all labels of a set, modulo L;
 the sets that rotations turn into each other are an orbit. All sets of an orbit are equally probable, so that
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 RELATIONS = ("disjoint", "equal", "overlap", "nested")
-"""R1, R2, R3, and R4 or R5 of the Similarity-Dissimilarity paper, Eq. 8-12; R4 is R5 of the exchanged pair."""
+"""R1, R2, R3, and R4 or R5 of Similarity-Dissimilarity, Eq. 8-12; R4 is R5 of the exchanged pair."""
 MOST = 4
 STARTS = 8
 SIZE, ENTROPY = 0.1, 1e-5
