@@ -16,7 +16,7 @@ from mlcl.data.format import Shard
 from mlcl.data.sources import find_source
 from mlcl.data.sources.beeradvocate import REVIEWS as BEERADVOCATE
 from mlcl.data.sources.tripadvisor import REVIEWS as TRIPADVISOR
-from mlcl.evaluation import metric_names
+from mlcl.evaluation import embedding_metrics, metric_names
 from mlcl.models.encoders.resnet import ResNetConfig
 from mlcl.training.checks import check_job
 
@@ -152,6 +152,7 @@ def test_every_cell_of_a_table_fits_its_data_set(file, scale):
         task = fitted(job)
         info = described(job.data)
         known = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
+            known |= {metric.name for metric in embedding_metrics(job.evaluation.metrics)}
         known |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
         for figure in cell.figures:
             assert figure.metric.rpartition("/")[2] in known

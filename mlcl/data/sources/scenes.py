@@ -77,7 +77,7 @@ def read(options: Options, split_seed: int, _work: Workspace) -> NewDataset:
     p = fitted(options.shares, options.digits, options.digits_a_scene)
     _check(p, options)
     rng = np.random.default_rng([split_seed, len(SPLITS)])
-    drawn = {
+    drawn: dict[str, Drawn] = {
         split: _draw_sets(p, round(options.scenes * share), rng)
         for split, share in zip(SPLITS, FRACTIONS, strict=True)
     }

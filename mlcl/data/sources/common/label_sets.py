@@ -84,7 +84,8 @@ def fitted(shares: Mapping[str, float], labels: int, size: float) -> dict[LabelS
 
 def _softmax(logit_O: Array) -> Array:
     power_O: Array = np.exp(logit_O - logit_O.max())
-    return power_O / power_O.sum()
+    power_O /= power_O.sum()
+    return power_O
 
 
 def _orbits(labels: int) -> list[list[LabelSet]]:
