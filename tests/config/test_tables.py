@@ -152,7 +152,7 @@ def test_every_cell_of_a_table_fits_its_data_set(file, scale):
         task = fitted(job)
         info = described(job.data)
         known = {*metric_names(task, n_labels=20, groups=job.evaluation.metrics), "neighbour_overlap"}
-            known |= {metric.name for metric in embedding_metrics(job.evaluation.metrics)}
+        known |= {metric.name for metric in embedding_metrics(job.evaluation.metrics)}
         known |= {f"accuracy_{level}" for space in info.label_spaces.values() for level in space.levels}
         for figure in cell.figures:
             assert figure.metric.rpartition("/")[2] in known
