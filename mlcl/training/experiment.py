@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-from mlcl.training.baselines.fitting import baseline_result
+from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.builders import build_loop, build_model
 from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic

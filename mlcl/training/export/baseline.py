@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
+from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.baselines import BASELINES, Baseline
-from mlcl.training.baselines.fitting import baseline_result
 from mlcl.training.baselines.jobs import inputs_of, joined
 from mlcl.training.context import pick_device
 from mlcl.training.export.model import ExportedModel

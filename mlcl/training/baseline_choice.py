@@ -8,7 +8,7 @@ from statistics import fmean
 
 from mlcl.config import JobConfig
 from mlcl.data.validation_rows import redraws_validation
-from mlcl.training.baselines.fitting import baseline_result, validation_score
+from mlcl.training.baseline_fits import baseline_result, validation_score
 from mlcl.training.context import pick_device
 from mlcl.training.job_data import JobData, open_dataset
 
