@@ -57,7 +57,7 @@ def test_baselines_are_a_frame_with_the_best_first(tmp_path):
     assert list(frame.index) == ["tfidf_svm", "majority"]
     assert (frame["state"] == "COMPLETE").all()
     assert frame.loc["tfidf_svm", "test/accuracy"] == 1.0
-    assert frame.attrs == {"metric": "val/accuracy", "left_out": {}}
+    assert frame.attrs == {"metric": "val/accuracy", "best": "tfidf_svm", "left_out": {}}
     assert list(mlcl.baseline(data, names="majority", **how).index) == ["majority"]
     with pytest.raises(UserError, match=r"did you mean tfidf_svm"):
         mlcl.baseline(data, names=["tfidf_svn"], **how)

@@ -155,7 +155,7 @@ def test_a_frozen_encoder_is_read(models, texts, tmp_path):
         {**tree, "encoder": {"name": "features", "inputs": ["transformer"], "transformer": model}}
     )
     found, left_out = fitting_baselines(job, Dataset.open(texts).info)
-    assert not left_out
+    assert left_out.keys() <= {"words_logreg"}  # its package may be missing
     for name in ("encoder_knn", "encoder_logreg"):
         assert name in found
         metrics = run(baseline_job(job, name), tmp_path, tmp_path / name)[1]
