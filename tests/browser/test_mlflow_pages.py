@@ -11,6 +11,8 @@ from playwright.sync_api import expect
 from mlcl.tracking.pyfunc import log_model
 from mlcl.tracking.shared_view import CLASSIC, view_path, view_tag
 
+pytestmark = pytest.mark.slow  # a server, sweeps and a browser: over a minute in all
+
 SWEPT = re.compile(r"log10\.tau\.\w+|alpha\.(?!classifier)\w+")
 METRIC = "val/accuracy"
 
