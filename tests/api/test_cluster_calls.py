@@ -31,6 +31,8 @@ from mlcl.errors import MachineError, UserError
 from mlcl.service.jobs import client, known_submissions
 from mlcl.service.jobs.command_checks import check_command
 
+pytestmark = pytest.mark.usefixtures("forgotten_plugin_files")
+
 SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
