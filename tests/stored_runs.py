@@ -38,6 +38,16 @@ UNKNOWN = (
 """For `builders.unknown_dataset`."""
 TASKS = {"single": (), "multi_label": TAGS, "aspects": RATINGS}
 """What makes each task of `builders.text_dataset`."""
+TEXT_BASELINES = [
+    "majority",
+    "text_logreg",
+    "text_svm",
+    "tfidf_knn",
+    "tfidf_logreg",
+    "tfidf_logreg_balanced",
+    "tfidf_svm",
+]
+"""The baselines that fit texts without a further package, by name."""
 
 
 def run(

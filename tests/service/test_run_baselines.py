@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from unittest.mock import Mock
 
 import pytest
+from stored_runs import TEXT_BASELINES
 from typer.testing import CliRunner
 
 from mlcl.cli.main import app
@@ -20,16 +21,7 @@ from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 
-NAMES = [
-    "majority",
-    "text_logreg",
-    "text_svm",
-    "tfidf_knn",
-    "tfidf_logreg",
-    "tfidf_logreg_balanced",
-    "tfidf_svm",
-    *(["words_logreg"] if find_spec("wordllama") else []),
-]
+NAMES = [*TEXT_BASELINES, *(["words_logreg"] if find_spec("wordllama") else [])]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from builders import tiny_job
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
-from stored_runs import run
+from stored_runs import TEXT_BASELINES, run
 
 from mlcl.config import dump_job, job_hash, load_job
 from mlcl.data import Dataset
@@ -25,16 +25,6 @@ from mlcl.training.events import Stopped
 from mlcl.training.features.cache import EXTRACTORS
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
-
-OF_TEXTS = [
-    "majority",
-    "text_logreg",
-    "text_svm",
-    "tfidf_knn",
-    "tfidf_logreg",
-    "tfidf_logreg_balanced",
-    "tfidf_svm",
-]
 
 
 @pytest.fixture
@@ -122,7 +112,7 @@ def test_jobs_that_differ_in_their_losses_have_the_same_baseline(tiny):
 @pytest.mark.parametrize(
     ("modality", "names"),
     [
-        ("text", [*OF_TEXTS, "words_logreg"]),
+        ("text", [*TEXT_BASELINES, "words_logreg"]),
         ("image", ["majority", "pixels_knn", "pixels_logreg"]),
         ("vectors", ["column_knn", "column_logreg", "majority"]),
     ],

@@ -72,7 +72,8 @@ def test_every_task_and_a_frozen_encoder(task, name, models, tmp_path):
     encoder = f"encoder={{name: transformer, model: {models['bert']}, max_length: 8}}"
     job = baseline_job(tiny_job(text_dataset(tmp_path / "data"), *TASKS[task], encoder), name)
     metrics, folder = exported(job, tmp_path)
-    check(job, tmp_path, metrics, folder)
+    model = check(job, tmp_path, metrics, folder)
+    assert model.index.baseline == name
 
 
 @pytest.fixture
@@ -82,10 +83,16 @@ def made(tmp_path):
 
 
 def test_it_is_fitted_again_where_the_cache_is_gone(made, tmp_path):
-    job, metrics, _ = made
+    job, metrics, folder = made
     shutil.rmtree(tmp_path / "cache")
     write_export(tmp_path / "again", tmp_path / "run", JobData.of(job, tmp_path), {})
     check(job, tmp_path, metrics, tmp_path / "again")
+    first, again = (
+        {file.name: file.read_bytes() for file in place.rglob("*.safetensors")}
+        for place in (folder, tmp_path / "again")
+    )
+    assert first
+    assert again == first
 
 
 def test_what_is_no_baseline_of_the_folder_is_refused(made, tmp_path):
