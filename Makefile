@@ -75,6 +75,7 @@ bench: setup
 	$(BIN)/python benchmarks/verdicts.py
 	$(BIN)/python benchmarks/verdict_tables.py
 	$(BIN)/python benchmarks/stops.py
+	$(BIN)/python benchmarks/kept_lead.py
 	$(BIN)/python benchmarks/jackknife.py
 	$(BIN)/python benchmarks/ranks.py
 	$(BIN)/python benchmarks/features.py

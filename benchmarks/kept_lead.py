@@ -1,0 +1,98 @@
+"""The share of a search's lead that fresh seeds keep, by races of other sizes, from recorded trials.
+
+    python benchmarks/kept_lead.py [TRIALS...] [--repeats 400]
+
+TRIALS are Parquet files of `mlcl reproduce --figures`, by default those of the leaderboard.
+
+A cell's scores, less the median of their search, are drawn as true values of settings, shrunk to the variance
+that its noise leaves; the noise is the deviation of a pick's score between its confirmation seeds. A search
+sees each value with noise; its best ENTRANTS are trained on SEEDS fresh seeds, and the best mean is the pick.
+The lead is that of the best score over the median score, and its kept part that of the pick's true value.
+Printed are the ratio of the sums over cells, and the median cell's ratio. A perfect race, which picks the
+best true value, bounds both: the best score's own luck is part of the lead.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from mlcl.results.table_trials import read_trials
+
+FIGURES = Path(__file__).parents[1] / "docs/leaderboard/figures/three-searches"
+LEAST_TRIALS = 12
+TRIALS = 6, 18
+RACES = (1, 0), (2, 1), (4, 1), (2, 2), (4, 2), (4, 3)
+"""Entrants and fresh seeds of each; without seeds the best score is the pick."""
+
+
+class Cell(NamedTuple):
+    """The true values of a cell's settings, about their median, and a score's standard deviation."""
+
+    values: NDArray[np.float64]
+    noise: float
+
+
+def read_cells(trials: pd.DataFrame) -> Iterator[Cell]:
+    """Yields the cells that have enough trials, and a setting with several confirmation seeds."""
+    done = trials[trials["state"] == "COMPLETE"]
+    for _, cell in done.groupby(["column", "row"]):
+        cell = cell.assign(settings=cell["settings"].map(str))
+        searched, confirmed = (cell[cell["stage"] == stage] for stage in ("search", "confirmation"))
+        variances = confirmed.groupby(["search", "settings"])["score"].var(ddof=1).dropna()
+        if len(searched) >= LEAST_TRIALS and len(variances):
+            scores = (searched["score"] - searched.groupby("search")["score"].transform("median")).to_numpy()
+            noise = float(np.sqrt(variances.mean()))
+            spread = np.subtract(*np.percentile(scores, [75, 25])) / 1.349
+            yield Cell(scores * np.sqrt(max(0.0, 1 - (noise / max(spread, 1e-12)) ** 2)), noise)
+
+
+def leads(
+    cell: Cell, trials: int, entrants: int, seeds: float, repeats: int, random: np.random.Generator
+) -> tuple[float, float]:
+    """Returns the mean lead of the best score, and the mean part of it that the pick keeps."""
+    true = random.choice(cell.values, (repeats, trials))
+    scores = true + random.normal(0, cell.noise, true.shape)
+    best = np.argsort(-scores, axis=1)[:, :entrants]
+    raced = np.take_along_axis(true, best, 1)
+    if seeds:
+        raced = raced + random.normal(0, cell.noise / np.sqrt(seeds), raced.shape)
+    pick = np.take_along_axis(best, raced.argmax(1)[:, None], 1) if seeds else best[:, :1]
+    median = np.median(scores, axis=1)
+    kept = np.take_along_axis(true, pick, 1)[:, 0] - median
+    return float((scores.max(1) - median).mean()), float(kept.mean())
+
+
+def shares(found: Sequence[tuple[float, float]]) -> str:
+    """Prints the ratio of the sums, and the median ratio, of leads and kept parts."""
+    lead, kept = np.array(found).T
+    return f"{kept.sum() / lead.sum():.2f} (sums), {np.median(kept / lead):.2f} (median cell)"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trials", nargs="*", type=Path, default=sorted(FIGURES.glob("*-trials.parquet")))
+    parser.add_argument("--repeats", type=int, default=400)
+    a = parser.parse_args()
+    cells = list(read_cells(pd.concat(map(read_trials, a.trials))))
+    noise = 100 * np.median([cell.noise for cell in cells])
+    print(f"{len(cells)} cells; median deviation of a score between seeds: {noise:.2f} points")
+    for trials in TRIALS:
+        for entrants, seeds in (*RACES, (trials, np.inf)):
+            random = np.random.default_rng(0)
+            found = [leads(cell, trials, entrants, seeds, a.repeats, random) for cell in cells]
+            race = "a perfect race" if seeds == np.inf else f"the best {entrants} on {seeds} fresh seeds"
+            cost = "" if seeds == np.inf else f", {trials + entrants * seeds} trainings"
+            print(f"{trials} trials, {race}{cost}: {shares(found)}")
+
+
+if __name__ == "__main__":
+    main()
