@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from filelock import FileLock
+
 from mlcl.tracking.uri import sqlite_file
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
 
+LOCK = ".tracking.lock"
+"""The name of the lock file, see `store_lock`."""
 TESTED = ">=3.16,<3.18"
 """The versions of MLflow that the tests ran with; `mlcl doctor` notes any other one.
 
@@ -35,13 +39,26 @@ HOME_TABLE = "mlcl_home"
 """The table that mlcl adds to the store, with the address of its home. (Users could change a tag.)"""
 
 
+def store_lock(uri: str, home: Path) -> FileLock:
+    """Returns the lock to hold while a store is opened: that of the home, for a new file of its folder.
+
+    Several homes may share a file outside of them, of which only one may make the tables.
+    """
+    file = sqlite_file(uri)
+    return FileLock((home if file is None or not _is_new(file) else file.parent) / LOCK)
+
+
+def _is_new(file: Path) -> bool:
+    return not file.exists() or not file.stat().st_size  # the check before makes an empty file
+
+
 def make_tables(file: Path | None, artifacts: str) -> None:
     """Creates the SQLite file of a store with MLflow's tables, atomically: MLflow refuses a partial file.
 
     Does nothing if `file` is None or has content. `artifacts` is the artifact URI of the default experiment.
-    The caller must hold the lock of the home's store, so that no two commands create the tables.
+    The caller must hold `store_lock`, so that no two commands create the tables.
     """
-    if file is None or (file.exists() and file.stat().st_size):  # the check before makes an empty file
+    if file is None or not _is_new(file):
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -57,7 +74,7 @@ def relocate_artifacts(uri: str, home: Path) -> None:
     """Corrects the artifact addresses, which are absolute, in the store of a home that was moved.
 
     It changes only a store that is an SQLite file in this home, and only addresses below the home's earlier
-    path. The caller must hold the lock of the home's store.
+    path. The caller must hold `store_lock`.
     """
     file, here = sqlite_file(uri), home.as_uri()
     if file is None or not file.is_relative_to(home) or not file.is_file() or not file.stat().st_size:

@@ -117,7 +117,7 @@ def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path
     try:
         client.log_model_artifacts(model.model_id, str(save(model)))
         client.log_outputs(run_id, [LoggedModelOutput(model.model_id, step=0)])
-        client.log_batch(run_id, metrics=_linked_metrics(run, model))
+        client.log_batch(run_id, metrics=_linked_metrics(run, model), synchronous=True)
         return client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     except BaseException:
         with suppress(Exception):

@@ -148,13 +148,17 @@ class Sender:
             for entry in entries
             for name, value in entry["values"].items()
         ]
-        self._client.log_batch(self.cursor.run_id, metrics=points)
+        self._log_batch(metrics=points)
 
     def _params(self, values: Mapping[str, str]) -> None:
-        self._client.log_batch(self.cursor.run_id, params=[Param(*item) for item in values.items()])
+        self._log_batch(params=[Param(*item) for item in values.items()])
 
     def _tags(self, values: Mapping[str, str]) -> None:
-        self._client.log_batch(self.cursor.run_id, tags=[RunTag(*item) for item in values.items()])
+        self._log_batch(tags=[RunTag(*item) for item in values.items()])
+
+    def _log_batch(self, **entities: Any) -> None:
+        """Sends metrics, parameters or tags, and waits for the answer also if MLflow logs asynchronously."""
+        self._client.log_batch(self.cursor.run_id, **entities, synchronous=True)
 
     def _data(self, tags: Mapping[str, str]) -> None:
         """Logs the data set as an input of the run, with its name, fingerprint and numbers of rows."""

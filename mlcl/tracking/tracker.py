@@ -20,13 +20,12 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
-from filelock import FileLock
 from mlflow import MlflowClient
 from mlflow.entities import Experiment
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
-from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts
+from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts, store_lock
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.refusal import refusal
 from mlcl.tracking.trash import existing_run, trashed, trashed_experiment
@@ -39,8 +38,6 @@ logging.getLogger("alembic").setLevel(logging.WARNING)
 
 PROBE = ".mlcl-probe"
 """The artifact that is written to an experiment's location, and deleted, to try it."""
-LOCK = ".tracking.lock"
-"""The lock file in a home, held while its store is opened."""
 
 
 class Tracker:
@@ -56,10 +53,11 @@ class Tracker:
         self.home = home.resolve()
         check_reachable(self.uri, self.home)
         try:
-            with FileLock(self.home / LOCK):
+            with store_lock(self.uri, self.home):
                 make_tables(sqlite_file(self.uri), (self.home / "artifacts").as_uri())
                 relocate_artifacts(self.uri, self.home)
-                self.client = MlflowClient(tracking_uri=self.uri)
+                # A registry that MLFLOW_REGISTRY_URI names could not read this store's models.
+                self.client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
                 self.client.search_experiments(max_results=1)
         except Exception as error:
             reason = self.safe(f"{type(error).__name__}: {error}")

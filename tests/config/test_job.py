@@ -50,6 +50,7 @@ evaluation.metric=test/accuracy | evaluation.metric | selection uses validation 
 data.path=x | data | exactly one of source and path
 data.subset={} | data.subset | exactly one of per_class and n
 evaluation.knn.lamda=1 | evaluation.knn.lamda | did you mean lambda
+train=null | train | should be a section with keys
 data.subset=many | data.subset | should be a section with keys; found: many
 data.options=many | data.options | should be a section with keys; found: many
 evaluation.metrics=bands | evaluation.metrics | should be a list; found: bands

@@ -3,12 +3,14 @@
 import errno
 import math
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import requests
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from mlflow.exceptions import MlflowException
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from tracking.logs import Client, Killed
 
 from mlcl.errors import UserError
@@ -111,6 +113,20 @@ def test_a_run_that_a_late_request_made_twice_is_one_in_the_end(shared):
     logs.deliver("run")
     ((run,),) = logs.store().values()
     assert (run["status"], run["points"]) == ("FINISHED", [("loss", 1, "1.0")])
+
+
+def test_what_fails_is_known_also_where_mlflow_logs_asynchronously(shared, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ENABLE_ASYNC_LOGGING", "true")
+    logs = shared("asynchronous")
+    log = logs.start()
+    logs.deliver("run")
+    log.metrics({"loss": 1.0}, 1)
+    with monkeypatch.context() as away:
+        away.setattr(SqlAlchemyStore, "log_batch", Mock(side_effect=OSError("away")))
+        with pytest.raises(OSError, match="away"):
+            logs.deliver("run")
+    logs.deliver("run")
+    assert logs.history("loss") == [(1, 1.0)]
 
 
 def test_many_points_fill_requests(shared):

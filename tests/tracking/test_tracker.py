@@ -1,13 +1,16 @@
 """The store itself: which one, whether it answers, what is registered in it."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from mlcl.errors import UserError
 from mlcl.service.local.processes import free_port
 from mlcl.tracking import Tracker, dashboard, shown
+from mlcl.tracking.mlflow_private import LOCK, make_tables
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.uri import stored_uri
 
@@ -119,6 +122,45 @@ def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):
     assert (tmp_path / "mlflow.db").stat().st_size == 0
     assert Tracker(tmp_path).experiment("its own")
     assert not list(tmp_path.glob(".mlflow.db*"))
+
+
+def test_variables_of_mlflow_that_an_outer_tool_has_set_lead_nowhere_else(shared, monkeypatch):
+    outer = {
+        "RUN_ID": 32 * "0",
+        "EXPERIMENT_ID": "77",
+        "EXPERIMENT_NAME": "x",
+        "REGISTRY_URI": "http://127.0.0.1:9",
+    }
+    for name, value in outer.items():
+        monkeypatch.setenv(f"MLFLOW_{name}", value)
+    logs = shared("outer")
+    logs.start()
+    logs.deliver("run")
+    logs.tracker.make_model("outer")
+    assert logs.tracker.client.get_registered_model("outer").name == "outer"
+    assert logs.tracker.client.get_experiment(logs.run().info.experiment_id).name == "outer"
+    assert logs.run().data.tags.get("mlflow.parentRunId") is None
+
+
+def test_homes_that_share_a_new_store_make_its_tables_once(tmp_path, monkeypatch):
+    store, waits = tmp_path / "shared" / "mlflow.db", []
+
+    def make(file, artifacts):
+        with suppress(Timeout), FileLock(file.parent / LOCK, timeout=0):
+            pytest.fail("another home may make them now")
+        waits.append(file)
+        make_tables(file, artifacts)
+
+    monkeypatch.setattr("mlcl.tracking.tracker.make_tables", make)
+    store.parent.mkdir()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        Tracker(tmp_path / name, f"sqlite:///{store}").experiment(name)
+        if name == "one":
+            made = store.stat().st_ino
+            monkeypatch.undo()
+    assert waits == [store]
+    assert store.stat().st_ino == made
 
 
 @pytest.mark.parametrize("scheme", ["http", "postgresql", "postgresql+psycopg"])

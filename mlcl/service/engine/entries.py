@@ -72,6 +72,7 @@ class Cost:
 
     def end(self, at: float) -> None:
         """Adds the time from `began` to the timestamp `at` to the totals, if the training runs."""
+        self.seen = max(at, self.seen)
         if self.began is None:
             return
         seconds = max(0.0, at - self.began)

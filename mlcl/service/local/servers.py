@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from mlcl.errors import UserError
 from mlcl.files import replace_text
 from mlcl.service.local.processes import HOST, free_port, inherited_environment
 from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, read_secret
+from mlcl.service.process.limits import usable_cpus
 from mlcl.service.ray.folder import short_folder
-from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts
+from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts, store_lock
 from mlcl.tracking.network import Answer, basic_auth, get
 from mlcl.tracking.uri import sqlite_file
 
@@ -135,6 +134,7 @@ def ray_head(settings: Settings, folder: ServiceFolder) -> Server:
     options = {
         "node-ip-address": HOST,
         "port": settings.ray_port,
+        "num-cpus": usable_cpus(),
         "dashboard-host": HOST,
         "dashboard-port": settings.dashboard_port,
         "dashboard-agent-listen-port": 0,
@@ -251,9 +251,9 @@ def _prepare_mlflow(settings: Settings, folder: ServiceFolder) -> None:
     replace_text(folder.mlflow_config, config, mode=0o600)
     _remove_unfinished(folder.mlflow_users)
     folder.mlflow_users.touch(mode=0o600)
-    from mlcl.tracking.tracker import LOCK
+    import mlcl.tracking.tracker  # noqa: F401 # sets what MLflow reads when it is imported
 
-    with FileLock(folder.home / LOCK):
+    with store_lock(settings.store, folder.home):
         make_tables(sqlite_file(settings.store), _artifact_root(settings) or SERVED)
         relocate_artifacts(settings.store, folder.home)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import shutil
 from collections.abc import Iterator
@@ -72,8 +73,39 @@ def free_memory() -> int:
     return min([psutil.virtual_memory().available, *_left_by_groups()])
 
 
+def usable_cpus() -> int:
+    """Returns how many CPUs this process may use, of which a container's host may have many more.
+
+    These are the CPUs of its affinity, within the quotas of control groups (version 2); at least one.
+    """
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min([own, *_quotas()])))
+
+
+def _quotas() -> Iterator[float]:
+    """Yields the number of CPUs in the quota of this process's control group and of its parents."""
+    for folder in _groups():
+        try:
+            quota, period = map(int, (folder / "cpu.max").read_text().split())
+            yield quota / period
+        except (OSError, ValueError):
+            continue  # no such group, or the quota is "max"
+
+
 def _left_by_groups() -> Iterator[int]:
     """Yields the free bytes within the memory limit of this process's control group and of its parents."""
+    for folder in _groups():
+        try:
+            limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            # The kernel gives up cached files first.
+            yield limit - used + int(stat["active_file"]) + int(stat["inactive_file"])
+        except (OSError, ValueError, KeyError):
+            continue  # no such group, or the limit is "max"
+
+
+def _groups() -> Iterator[Path]:
+    """Yields the folders of this process's control group and of its parents."""
     try:
         lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -83,13 +115,7 @@ def _left_by_groups() -> Iterator[int]:
         for folder in (GROUPS / path, *(GROUPS / path).parents):
             if not folder.is_relative_to(GROUPS):
                 break
-            try:
-                limit, used = (int((folder / f"memory.{name}").read_text()) for name in ("max", "current"))
-                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-                # The kernel gives up cached files first.
-                yield limit - used + int(stat["active_file"]) + int(stat["inactive_file"])
-            except (OSError, ValueError, KeyError):
-                continue  # no such group, or the limit is "max"
+            yield folder
 
 
 def _ray_addresses() -> int:

@@ -40,6 +40,22 @@ def killed_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def without_uv() -> Iterator[None]:
+    """Makes `ray.init` start its processes with this Python also where `uv run` started this process.
+
+    Each would run `uv run` in a copy of the current folder, that is install the user's project or wait.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
+    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
+    try:
+        yield
+    finally:
+        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = before
+
+
+@contextmanager
 def patched_tune() -> Iterator[None]:
     """Makes Tune restart processes that run out of memory, and forward no AWS_* variables to its processes.
 

@@ -19,11 +19,11 @@ import psutil
 import ray
 
 from mlcl.errors import MachineError, UserError
-from mlcl.service.process.limits import hopeless_limits, narrow_limits
+from mlcl.service.process.limits import hopeless_limits, narrow_limits, usable_cpus
 from mlcl.service.process.signals import STOP_SIGNALS
 from mlcl.service.ray.address import FORMS, RAY, ask_cluster, is_dashboard, is_refused
 from mlcl.service.ray.folder import check_shared, default_folder, ensure_token, short_folder
-from mlcl.service.ray.private import ImportPath, killed_at_once, running_heads
+from mlcl.service.ray.private import ImportPath, killed_at_once, running_heads, without_uv
 from mlcl.tracking.network import connection_error, host_and_port
 
 LOOK_EVERY = 5.0
@@ -114,8 +114,8 @@ def ray_session(
     Raises UserError if no cluster answers, or if nodes of the cluster do not see `home`. Announces, from
     another thread, when the head stops answering. Does nothing if this process is connected to Ray already.
 
-    A local Ray has as many CPUs as the machine, or `cpus` if that is more. Processes then share cores, which
-    is slow but correct, so that a job of two workers can be tried on any laptop.
+    A local Ray has the CPUs that this process may use, or `cpus` if that is more. Processes then share cores,
+    which is slow but correct, so that a job of two workers can be tried on any laptop.
     """
     if ray.is_initialized():
         yield
@@ -124,7 +124,7 @@ def ray_session(
     with ExitStack() as stack:
         # Ray prints deaths of its processes to standard output, which is for results; some while it ends.
         stack.enter_context(redirect_stdout(sys.stderr))
-        with _own_handlers():
+        with _own_handlers(), without_uv():
             own = address in ("", "local")
             stack.enter_context(local_ray(cpus, announce) if own else _cluster(address, announce))
         stack.enter_context(head_monitored(ray.get_runtime_context().gcs_address, announce))
@@ -182,7 +182,7 @@ def _refused(address: str, cause: str) -> UserError:
 
 @contextmanager
 def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
-    """Starts a Ray with the machine's CPUs, but at least `cpus`, and ends its processes with the context.
+    """Starts a Ray with this process's CPUs, but at least `cpus`, and ends its processes with the context.
 
     A signal to the whole process group, or to all processes of a systemd unit, reaches only the command,
     which ends its trainings while Ray still runs. Ray's files are removed, except after an error. Raises
@@ -204,7 +204,7 @@ def local_ray(cpus: int, announce: Callable[[str], None]) -> Iterator[None]:
             _end(before)
             if not isinstance(error, Exception):
                 raise
-            load = f"load {os.getloadavg()[0]:.0f} on {os.cpu_count()} CPUs"
+            load = f"load {os.getloadavg()[0]:.0f} on {usable_cpus()} CPUs"
             if attempt == ATTEMPTS:
                 reason = "; ".join([*narrow, " ".join(str(error).split())[:300]])
                 raise MachineError(f"Ray did not start in {ATTEMPTS} attempts ({load}): {reason}") from None
@@ -230,7 +230,7 @@ def _start(cpus: int, folder: str | None) -> Path:
             context = ray.init(
                 address="local",
                 job_config=ImportPath(),
-                num_cpus=max(cpus, os.cpu_count() or 1),
+                num_cpus=max(cpus, usable_cpus()),
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import optuna
@@ -81,7 +82,7 @@ def _frozen(
     values = trial.values if trial.state is State.COMPLETE else None
     if trial.state is State.PRUNED and intermediate:
         values = [intermediate[max(intermediate)]]
-    return create_trial(
+    frozen = create_trial(
         state=STATES[trial.state],
         values=values,
         params=trial.params,
@@ -90,6 +91,11 @@ def _frozen(
         user_attrs=user_attrs,
         system_attrs=system_attrs,
     )
+    if isinstance(trial, Entry) and trial.cost.seen:  # Optuna's own times are those of this call
+        frozen.datetime_start = datetime.fromtimestamp(trial.cost.seen - trial.cost.seconds)
+        if frozen.datetime_complete is not None:
+            frozen.datetime_complete = datetime.fromtimestamp(trial.cost.seen)
+    return frozen
 
 
 def draw_trial(

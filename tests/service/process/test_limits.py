@@ -2,12 +2,13 @@
 
 import resource
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 
 from mlcl.errors import MachineError
 from mlcl.service.process import limits
-from mlcl.service.process.limits import free_memory, hopeless_limits, narrow_limits
+from mlcl.service.process.limits import free_memory, hopeless_limits, narrow_limits, usable_cpus
 from mlcl.service.ray import session
 
 GIB = 2**30
@@ -99,3 +100,29 @@ def test_free_memory_is_the_lowest_limit_without_cached_files(group, groups, own
     for path, limit in groups.items():
         group(path, limit, own)
     assert free_memory() == left
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cpus"),
+    [
+        ({}, 16),
+        ({"a/b": "max 100000"}, 16),
+        ({"a/b": "800000 100000", "a": "250000 100000"}, 2),
+        ({"": "50000 100000"}, 1),  # half of one
+    ],
+)
+def test_cpus_are_those_of_the_affinity_and_the_lowest_quota_not_the_machines(
+    group, tmp_path, monkeypatch, quotas, cpus
+):
+    monkeypatch.setattr(limits.os, "cpu_count", lambda: 192)
+    monkeypatch.setattr(limits.os, "sched_getaffinity", lambda _: range(16), raising=False)
+    for path, quota in quotas.items():
+        group(path, "max")
+        (tmp_path / "groups" / path / "cpu.max").write_text(f"{quota}\n")
+    assert usable_cpus() == cpus
+
+    def init(num_cpus, **_):
+        return SimpleNamespace(address_info={"session_dir": str(num_cpus)})
+
+    monkeypatch.setattr(session.ray, "init", init)
+    assert session._start(1, None).name == str(cpus)

@@ -13,6 +13,8 @@ import psutil
 import pytest
 import ray
 from patience import until
+from ray._private.runtime_env import uv_runtime_env_hook
+from ray._private.worker import _maybe_modify_runtime_env
 from ray_folder import rays_own_folder
 
 from mlcl.errors import MachineError, UserError
@@ -239,6 +241,26 @@ def test_processes_of_ray_import_from_the_current_folder_as_the_command_does(mon
     job = ImportPath()
     job._py_driver_sys_path.append(str(tmp_path))  # as Ray does with the current folder
     assert list(job._get_proto_job_config().py_driver_sys_path) == [str(tmp_path)] * imports
+
+
+def test_processes_of_ray_have_this_python_after_uv_run_too(monkeypatch, tmp_path):
+    environments = []
+    run = ["uv", "run", "--extra", "train", "mlcl", "sweep"]
+    monkeypatch.setattr(uv_runtime_env_hook, "_get_uv_run_cmdline", lambda: run)
+    without_cluster(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+    @contextmanager
+    def local_ray(*_):
+        environments.append(_maybe_modify_runtime_env({}, False))
+        yield
+
+    monkeypatch.setattr(session, "local_ray", local_ray)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with ray_session(tmp_path):
+        pass
+    assert environments == [{}]
+    assert "uv run" in _maybe_modify_runtime_env({"working_dir": str(tmp_path)}, False)["py_executable"]
 
 
 def test_ray_gets_a_token_where_the_users_folder_takes_none(monkeypatch, tmp_path):

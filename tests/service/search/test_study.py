@@ -19,7 +19,7 @@ from mlcl.config.space.domains import Choice, Float, Int
 from mlcl.config.space.keys import Term
 from mlcl.config.space.space import Parameter, Space
 from mlcl.errors import UserError
-from mlcl.service.engine.entries import EarlierTrial, End, Entry, SpaceVersion, Training
+from mlcl.service.engine.entries import Cost, EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.sampling import distributions
 from mlcl.service.search.study import build_study, draw_trial
@@ -198,6 +198,15 @@ def test_earlier_trials_stand_before_those_of_the_space():
     assert [trial.params["x"] for trial in study.trials] == [0.1, 0.2, 0.5]
     assert [trial.user_attrs.get("from") for trial in study.trials] == ["one/trial-1", "trial-7", None]
     assert [trial.values for trial in study.trials] == [[0.7], [0.5], None]
+
+
+def test_a_trial_in_a_file_has_the_times_of_its_training(tmp_path):
+    cost = Cost(seconds=60.0, seen=1e9)
+    entry = Entry("t", "trial 0", {}, {}, params={"x": 0.5}, state=State.COMPLETE, values=[0.5], cost=cost)
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "study.log")))
+    (trial,) = build_study(version(), [entry], "sweep", storage=storage).trials
+    assert trial.datetime_start.timestamp() == 1e9 - 60
+    assert trial.datetime_complete.timestamp() == 1e9
 
 
 SWEPT = "space: {objective.heads.*.temperature: {log_float: [0.05, 1.0]}}\nsearch: {startup: 2}"
