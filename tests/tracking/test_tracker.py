@@ -12,6 +12,7 @@ from mlcl.service.local.processes import free_port
 from mlcl.tracking import Tracker, dashboard, shown
 from mlcl.tracking.mlflow_private import LOCK, make_tables
 from mlcl.tracking.network import check_reachable
+from mlcl.tracking.registry import fetch_registered
 from mlcl.tracking.uri import stored_uri
 
 
@@ -100,7 +101,7 @@ def test_who_only_reads_makes_no_store(tmp_path, monkeypatch):
     assert (tmp_path / "other.db").exists()
 
 
-def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(shared):
+def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(shared, tmp_path):
     tracker = shared("versions").tracker
     run = tracker.client.create_run(tracker.experiment("versions")).info
     sources = [f"{run.artifact_uri}/{artifact}" for artifact in ("model", "pyfunc")]
@@ -109,6 +110,8 @@ def test_each_artifact_of_a_run_has_versions_of_its_own_under_one_name(shared):
         tracker.client.create_model_version("versions", source, run.run_id)
     found = [tracker.versions(run.run_id, source) for source in sources]
     assert found == [{"versions": "1"}, {"versions": "2"}]
+    with pytest.raises(UserError, match=r"no such registered model; found: models:/versions/1 \("):
+        fetch_registered(tracker, "models:/versions/1", tmp_path)  # neither has files
 
 
 def test_a_kill_while_the_store_is_made_leaves_no_half_of_it(tmp_path):

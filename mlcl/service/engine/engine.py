@@ -29,6 +29,7 @@ from mlcl.tracking.names import MAX_REASON
 
 BEAT_EVERY = 60.0
 """Seconds between `beat` events, which show in the ledger until when the command was alive."""
+NONE_BEGINS = "Ray has begun no training for a minute: it has no room, or its processes do not start"
 
 
 class Engine:
@@ -69,6 +70,8 @@ class Engine:
         self._exhausted = self._finished = False
         self._unbegun: Counter[str] = Counter()
         self._beat = time.monotonic()
+        self._unstarted: set[str] = set()
+        """The trainings that waited for a process at the last beat, if none ran then."""
 
     def run(self, sources: Iterable[TrainingSource]) -> None:
         """Runs all trainings of the sources, one source after the other, in the same processes.
@@ -244,12 +247,15 @@ class Engine:
     def abort(self) -> bool:
         """Whether running trainings have missed the time limit after a request to stop.
 
-        Writes a `beat` event to the ledger every BEAT_EVERY seconds.
+        Every BEAT_EVERY seconds writes a `beat` event to the ledger, and notes where no training begins.
         """
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now
             self._ledger.append("beat")
+            before, self._unstarted = self._unstarted, set() if self._running else set(self._handed)
+            if before and before == self._unstarted:
+                self.reporter.note(NONE_BEGINS)
         return self.stop.overdue()
 
     @property

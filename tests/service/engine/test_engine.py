@@ -151,6 +151,26 @@ def test_one_that_never_begins_is_given_up(make, monkeypatch):
     assert tries.count(tries[0]) == engine.MAX_RESTARTS + 1
 
 
+def test_it_is_said_where_no_training_begins(make, monkeypatch):
+    world, plan = make
+    said = []
+
+    def late(callbacks, **how):
+        monkeypatch.setattr(engine, "BEAT_EVERY", -1.0)
+        task = callbacks.next()
+        for begins in (False, False, True, True):
+            if begins:
+                callbacks.begin(task.key)
+            callbacks.abort()
+            said.append(world.notes().count(engine.NONE_BEGINS))
+        callbacks.end(task.key, play(task, callbacks))
+        in_process(callbacks, **how)
+
+    monkeypatch.setattr(engine, "run_trainings", late)
+    assert world.run(plan()).state is State.COMPLETE
+    assert said == [0, 1, 1, 1]
+
+
 def test_a_stage_waits_for_the_one_before_and_all_are_one_run_of_tune(tmp_path, monkeypatch):
     world = World(tmp_path / "home", monkeypatch)
     runs = []
