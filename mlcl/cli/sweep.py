@@ -139,7 +139,7 @@ def _setting(text: str) -> dict[str, Any]:
 
 def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> None:
     from mlcl.cli.sweep_tables import sweep_lines
-    from mlcl.service.dry_run import plan_sweep
+    from mlcl.service.search.dry_run import plan_sweep
 
     tree = plan_sweep(plan, home)
     if whole or as_json:

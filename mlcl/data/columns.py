@@ -124,8 +124,26 @@ class ImageColumn(Sequence[bytes]):
 
 def single_classes(column: Any) -> Tensor:
     """Returns class indices (N,) int64 of an int32 column; null is -1."""
-    filled = pc.fill_null(column, -1).to_numpy()
-    return torch.from_numpy(filled.astype(np.int64))
+    return torch.from_numpy(integers(column, -1))
+
+
+def integers(column: Any, missing: int) -> NDArray[np.int64]:
+    """Returns the numbers of an integer column, with `missing` for null.
+
+    Arrow's `to_numpy` and `fill_null` would import pandas, which takes longer than most checks of a job.
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    found = np.full(len(array), missing, np.int64)
+    known = np.from_dlpack(pc.is_valid(array).cast(pa.uint8())).astype(bool)
+    found[known] = np.from_dlpack(array.drop_null())
+    return found
+
+
+def equal_texts(column: Any, text: str) -> NDArray[np.bool_]:
+    """Returns whether each text of a column is `text`; False for null."""
+    encoded = column.combine_chunks().dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    return np.equal(integers(encoded.indices, -1), texts.index(text) if text in texts else len(texts))
 
 
 def list_entries(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -133,8 +151,7 @@ def list_entries(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
     A null row has no entries, and a null entry becomes -1.
     """
-    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-    return counts, pc.fill_null(pc.list_flatten(column), -1).to_numpy().astype(np.int64)
+    return integers(pc.list_value_length(column), 0), integers(pc.list_flatten(column), -1)
 
 
 def label_rows(column: Any, width: int) -> LabelRows:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from mlcl.config.section import validate
-from mlcl.data.columns import ShardReader
+from mlcl.data.columns import ShardReader, equal_texts
 from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
 from mlcl.data.split import Split, SplitRows
 from mlcl.errors import UserError
@@ -118,8 +118,9 @@ class Dataset:
         """Returns the row numbers of a split in the whole data set, ascending."""
         if name in self._drawn:
             return self._drawn[name]
-        marks = [self.reader.column(number, "split").to_numpy() for number in range(len(self.info.shards))]
-        rows, declared = np.flatnonzero(np.concatenate(marks) == name), self.info.rows[name]  # type: ignore[index]
+        columns = [self.reader.column(number, "split") for number in range(len(self.info.shards))]
+        rows = np.flatnonzero(np.concatenate([equal_texts(each, name) for each in columns]))
+        declared = self.info.rows[name]  # type: ignore[index]
         if len(rows) != declared:
             problem, file = "the shards have another number of rows", f"{self.place.rstrip('/')}/{INFO_FILE}"
             raise UserError(problem, file=file, key=f"rows.{name}", found=declared, allowed=len(rows))

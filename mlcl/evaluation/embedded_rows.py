@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy
 import torch
-from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -104,13 +104,15 @@ class EmbeddedRows:
         return np.asarray(index_MK[~own_MK].reshape(-1, nearest))
 
 
-def _matrix(rows: LabelRows) -> csr_array:
+def _matrix(rows: LabelRows) -> scipy.sparse.csr_array:
     """Returns label rows as a sparse matrix (M, L) with a one for each label."""
     entries = np.ones(len(rows.columns)), array(rows.columns), array(rows.offsets)
-    return csr_array(entries, shape=(len(rows), rows.width))
+    return scipy.sparse.csr_array(entries, shape=(len(rows), rows.width))
 
 
-def _jaccard(has: csr_array, open_labels: csr_array | None, query_B: Array) -> Array:
+def _jaccard(
+    has: scipy.sparse.csr_array, open_labels: scipy.sparse.csr_array | None, query_B: Array
+) -> Array:
     """Returns the Jaccard coefficients (B, M) of the label sets of the rows `query_B` with all label sets.
 
     The coefficient of two empty sets is 0. A label that one row has and that is unknown for the other is

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
 
 from mlcl.evaluation.knn import Ballot, share, vote_weights
 from mlcl.evaluation.metric import Metric
@@ -190,7 +190,7 @@ class Levels:
         """Returns the closest levels of the neighbours' probabilities q, by their root, int64."""
         return (np.sqrt(probability) * (self.count - 1) + 0.5).astype(np.int64)
 
-    def sorting(self, lambda_G: Array) -> sparse.csr_array:
+    def sorting(self, lambda_G: Array) -> scipy.sparse.csr_array:
         """Returns a sparse matrix (G * J, P) that is 1 where a pair of levels is in a step.
 
         For each lambda the steps run from high to low blends.
@@ -205,7 +205,7 @@ class Levels:
         row = rank_GP * steps // len(m_P) + np.arange(len(lambda_G))[:, None] * steps
         column = np.broadcast_to(np.arange(len(m_P)), row.shape)
         shape = (len(lambda_G) * steps, len(m_P))
-        return sparse.csr_array((np.ones(row.size), (row.reshape(-1), column.reshape(-1))), shape=shape)
+        return scipy.sparse.csr_array((np.ones(row.size), (row.reshape(-1), column.reshape(-1))), shape=shape)
 
 
 def sweep_thresholds(

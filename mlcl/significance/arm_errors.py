@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 Array = NDArray[np.float64]
 
@@ -113,5 +113,5 @@ def pooled_freedom(variances: Array, freedoms: Array) -> Array:
 
 def half_width(variances: Array, freedoms: Array, level: float) -> Array:
     """Returns half the width of Student's t interval whose variance is the sum of `variances` [..., part]."""
-    quantile = stdtrit(pooled_freedom(variances, freedoms), (1 + level) / 2)
+    quantile = scipy.special.stdtrit(pooled_freedom(variances, freedoms), (1 + level) / 2)
     return np.asarray(quantile * np.sqrt(variances.sum(-1)), np.float64)

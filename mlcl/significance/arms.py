@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtr
+import scipy
 
 from mlcl.significance.arm_errors import Array, arm_error, half_width, pooled_freedom, rows_variance
 from mlcl.significance.deciders import Errors
@@ -106,7 +106,7 @@ class Difference:
         if self.value == 0:
             return 1.0
         error = math.sqrt(variances.sum())
-        return float(2 * stdtr(pooled_freedom(variances, freedoms), -abs(self.value) / error))
+        return float(2 * scipy.special.stdtr(pooled_freedom(variances, freedoms), -abs(self.value) / error))
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """Returns the confidence interval (low, high) of this level; None without a standard error."""

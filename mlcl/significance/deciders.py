@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from mlcl.significance.arm_errors import Array, half_width
 
@@ -122,7 +122,7 @@ def cheapest_decider(
     if half("rows", 1.0) <= target:
         return None
     share = errors.shares()["rows"]
-    reach = float(ndtri((1 + level) / 2)) * math.sqrt(errors.rows)
+    reach = float(scipy.special.ndtri((1 + level) / 2)) * math.sqrt(errors.rows)
     impossible = reach > target
     if not impossible:
         if seeds and (enough := _enough(half, "seeds", seeds, target)):

@@ -32,6 +32,16 @@ def test_help_and_comparisons_load_no_more_than_they_need(modules, allowed):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "command", [("run", "job.yaml"), ("sweep", "job.yaml", "space.yaml", "--seeds", "3")]
+)
+def test_a_dry_run_loads_neither_pandas_nor_what_a_training_needs(folder, command):
+    done = python("-X", "importtime", "-m", "mlcl", *command, "--dry-run")
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "pyarrow.parquet" in loaded, done.stderr
+    assert not {"pandas", "scipy.sparse", "scipy.special", "sklearn", "ray", "mlflow"} & loaded
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_while_libraries_are_loaded_is_one_line(number):
     """`losses` loads torch: it is struck in the middle of that."""

@@ -2,12 +2,13 @@ import json
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from mlcl.data import Dataset, LabelSpace
-from mlcl.data.columns import ShardReader
+from mlcl.data.columns import ShardReader, equal_texts, integers, list_entries
 from mlcl.data.format import DatasetInfo
 from mlcl.data.validation import check
 from mlcl.errors import UserError
@@ -162,3 +163,16 @@ def test_a_wrong_dataset_json_is_refused(text_set, changes, message):
     with pytest.raises(UserError, match=message) as error:
         Dataset.open(text_set)
     assert error.value.file.endswith("dataset.json")
+
+
+@pytest.mark.parametrize("chunks", [[[3, None, 7], [], [None, 1]], [[None]], [[5, 6]], []])
+def test_numbers_and_texts_of_chunks_with_nulls(chunks):
+    values = [value for chunk in chunks for value in chunk]
+    column = pa.chunked_array(chunks, pa.int32())
+    assert integers(column, -1).tolist() == [-1 if each is None else each for each in values]
+    assert integers(column.slice(1), 0).tolist() == [each or 0 for each in values[1:]]
+    texts = pa.chunked_array([[each and str(each) for each in chunk] for chunk in chunks], pa.string())
+    for text in ("7", "absent"):
+        assert equal_texts(texts, text).tolist() == [str(each) == text for each in values]
+    lists = pa.chunked_array([[[1, None], None, []], [[2]]], pa.list_(pa.int32())).slice(1)
+    assert [each.tolist() for each in list_entries(lists)] == [[0, 0, 1], [2]]

@@ -1,6 +1,7 @@
 """The wheel: each extra, installed alone into a fresh environment, does in an empty folder what it is for."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -93,7 +94,9 @@ class Environment:
 
 @pytest.fixture
 def install(tmp_path, wheel):
-    return lambda extra: Environment(tmp_path, wheel, extra)
+    """Makes the environment of a test, which is removed at its end: each has PyTorch, several gigabytes."""
+    yield lambda extra: Environment(tmp_path, wheel, extra)
+    shutil.rmtree(tmp_path / "environment", ignore_errors=True)
 
 
 def train(environment, name, **overrides):

@@ -7,8 +7,10 @@ classes at all levels; a level at which the row has no class is left out for tha
 Shapes: N rows, C classes or L labels, H levels (the last is predicted), V nodes: the classes of all levels.
 """
 
+from __future__ import annotations
+
 import numpy as np
-import scipy.sparse
+import scipy
 
 from mlcl.evaluation.metric import Metric
 from mlcl.evaluation.predictions import ClassPrediction, LabelPrediction
