@@ -18,10 +18,10 @@ from mlcl.cli.main import app
 from mlcl.service.starter import first_job
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCKS = re.findall(
-    r"^```\n\$ (.+?)\n(.*?)^```$", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL | re.MULTILINE
-)
+PAGE = (ROOT / "docs/tutorial.md").read_text()
+BLOCKS = re.findall(r"^```\n\$ (.+?)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 """Each command with its output."""
+(PYTHON,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 COMMANDS = [command.replace("\\\n", " ") for command, _ in BLOCKS]
 
 
@@ -60,6 +60,10 @@ def test_from_a_csv_to_a_served_model(place):
         done = subprocess.run(command, shell=True, env=on_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("id,label,probability,label.area,error\n")
+    done = subprocess.run([sys.executable, "-c", PYTHON], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Cannot tell whether the heads help")
+    assert done.stdout.endswith("['A15-A19']\n")
     server = subprocess.Popen(f"exec {serve.replace('MLFLOW', 'env MLFLOW', 1)}", shell=True, env=on_path)
     try:
         content = shlex.split(ask)[-1].encode()

@@ -24,8 +24,10 @@ from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
 from mlcl.errors import UserError
 from mlcl.files import new_file
 from mlcl.models import build_encoder
-from mlcl.models.caller_module import PYTHON, Reads, pack, takes, without_weights
-from mlcl.models.encoder import SIZES
+from mlcl.models.caller_module import PYTHON, pack, takes, without_weights
+from mlcl.models.encoder import SIZES, Reads
+from mlcl.training.checks import check_job
+from mlcl.training.job_data import open_dataset
 
 FOLDER = "encoders"
 """The folder of the plugin files, weights and tokenizers of callers' modules, under the home."""
@@ -61,42 +63,45 @@ class CallerEncoder:
 
     def overrides(self, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the keys that give the job of a tree this encoder, with the size that the tree reads."""
-        old, plugins, size = tree.get("encoder") or {}, tree.get("plugins") or [], SIZES[self.reads]
+        old, plugins, size = tree.get("encoder") or {}, tree.get("plugins") or [], SIZES.get(self.reads)
         kept = {size: old[size]} if size in old else {}
         return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
 
-    def check(self, job: JobConfig, say: Callable[[str], None]) -> None:
+    def check(self, job: JobConfig, home: Path | None, say: Callable[[str], None]) -> None:
         """Builds the encoder of a job once, and says its limitations.
 
-        Raises UserError for a module that cannot be an encoder.
+        One of vectors is not built with `home` None, if the data of the job are on another machine. Raises
+        UserError for a module that cannot be an encoder.
         """
-        build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
+        if self.reads != "vectors":
+            build_encoder(job.encoder, vocabulary_size=_vocabulary(job))
+        elif home is not None:
+            info = open_dataset(job, home, verify=False).info
+            check_job(job, info)
+            build_encoder(job.encoder, input_columns={"column": info.dim or 0})
         if self.note:
             say(self.note)
 
 
-def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path) -> CallerEncoder | None:
+def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path, *, vectors: bool = False) -> CallerEncoder:
     """Writes a module, or the class of one, to the home, and returns it as the encoder of a job.
 
     Args:
         encoder: A module, whose weights each training starts from; or a class, or a partial of one, which
             each training calls for a module of its own.
         tokenizer: The tokenizer of a module that reads texts: a fast one of Hugging Face, or a
-            `tokenizers.Tokenizer`. None for images, and for a class that takes the number of words of the
+            `tokenizers.Tokenizer`. None without texts, and for a class that takes the number of words of the
             training texts.
         home: The folder of results.
+        vectors: Whether the data set holds vectors.
 
     Raises:
         UserError: For an object that is no module, cannot be pickled, or lacks a tokenizer.
-
-    Returns:
-        The encoder; None where neither is given.
     """
-    if encoder is None and tokenizer is None:
-        return None
     if not isinstance(encoder, nn.Module) and not callable(encoder):
         raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
-    reads, words = _reads(encoder, tokenizer), _tokenizer(tokenizer)
+    reads: Reads = "vectors" if vectors else _reads(encoder, tokenizer)
+    words = _tokenizer(tokenizer)
     short = re.sub(r"\W", "_", _title(encoder))
     _check_tokenizer(encoder, reads, words)
     identity = _identity([encoder, reads, words])
@@ -115,7 +120,7 @@ def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path) -> CallerEncoder
             title=f"{short} of a caller",
             reads=reads,
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
-            tokenizer=None if reads == "image" else "file" if words else "words",
+            tokenizer=None if reads != "text" else "file" if words else "words",
             python=PYTHON if identity.own else None,
             pickled="\n".join(f"        {line!r}" for line in re.findall(".{1,90}", packed)),
         )
@@ -180,7 +185,9 @@ def _tokenizer(tokenizer: Any) -> bytes | None:
 
 
 def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
-    """Raises UserError for a module of texts whose tokens nothing decides."""
+    """Raises UserError for a tokenizer of vectors, and for a module of texts whose tokens nothing decides."""
+    if reads == "vectors" and words is not None:
+        raise UserError("vectors have no tokens", key="tokenizer", found="a tokenizer", allowed="None")
     if (
         reads == "text"
         and words is None

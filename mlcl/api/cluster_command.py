@@ -75,7 +75,8 @@ class Caller:
                 found=type(encoder if key == "encoder" else tokenizer).__name__,
                 allowed="a class or a functools.partial of one, which a job carries, or a built-in encoder",
             )
-        return cls(with_encoder(*module, source, overrides, home, say), encoder is not None)
+        given = with_encoder(*module, source, overrides, home, say, elsewhere=True)
+        return cls(given, encoder is not None)
 
     def job(self, source: JobSource, overrides: Mapping[str, Any]) -> Path:
         """Returns the file of a job; with a caller's encoder it is one that has the overrides, too."""

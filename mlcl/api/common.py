@@ -43,20 +43,25 @@ def with_encoder(
     overrides: Overrides,
     home: Path,
     say: Callable[[str], None],
+    *,
+    elsewhere: bool = False,
 ) -> dict[str, Any]:
     """Returns the overrides with a caller's module as the encoder, built once as the job would.
 
-    `say` gets lines on its limitations. Raises UserError for a module that cannot be the encoder.
+    `say` gets lines on its limitations; `elsewhere` says that the job's data are on another machine. Raises
+    UserError for a module that cannot be the encoder.
     """
     from mlcl.api.caller_encoder import caller_encoder_of
 
-    given, its = dict(overrides or {}), caller_encoder_of(encoder, tokenizer, home)
-    if its is None:
+    given = dict(overrides or {})
+    if encoder is None and tokenizer is None:
         return given
     written = read_job(dump_job(source) if isinstance(source, JobConfig) else source).with_overrides(given)
+    inputs = (written.tree.get("encoder") or {}).get("inputs") or ()
+    its = caller_encoder_of(encoder, tokenizer, home, vectors=list(inputs) == ["column"])
     ours = its.overrides(written.with_plugins(written.tree))
     changed = {"encoder": ours["encoder"], **given, "plugins": ours["plugins"]}
-    its.check(job_of(source, changed), say)
+    its.check(job_of(source, changed), None if elsewhere else home, say)
     return changed
 
 

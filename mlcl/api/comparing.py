@@ -80,9 +80,10 @@ def compare(
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
-        encoder: A `torch.nn.Module` whose `forward(pixels)` or `forward(input_ids, attention_mask)` returns
-            embeddings (B, D), from whose weights all trainings start; or a class, or a `functools.partial` of
-            one, which each training calls with its own seed. Default: by the data.
+        encoder: A `torch.nn.Module` whose `forward(pixels)`, `forward(vectors)` or
+            `forward(input_ids, attention_mask)` returns embeddings (B, D), from whose weights all trainings
+            start; or a class, or a `functools.partial` of one, which each training calls with its own seed.
+            Default: by the data.
         tokenizer: A fast one of Hugging Face, or a `tokenizers.Tokenizer`. Default: the words of training.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
@@ -123,13 +124,15 @@ def _first_job(
     from mlcl.api.caller_encoder import caller_encoder_of
     from mlcl.config import load_job
 
-    its = caller_encoder_of(*module, home)
+    its = None
+    if any(each is not None for each in module):
+        its = caller_encoder_of(*module, home, vectors=data.info.modality == "vectors")
     section = None if its is None else its.section
     space = labels if isinstance(labels, str) and not data.options else None  # that of a prepared data set
     made = data.first_job(space, data.description(), section)
     if its is not None:
         made.job["plugins"] = [dict(its.plugin)]
-        its.check(load_job(made.job, overrides or {}), progress or silent)
+        its.check(load_job(made.job, overrides or {}), home, progress or silent)
     return made
 
 

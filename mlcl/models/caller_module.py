@@ -3,7 +3,7 @@
 The module is in the job as the text of a plugin file, which `mlcl.api.caller_encoder` writes: a pickle of its
 class, or of the module itself without its weights, which are a file beside it.
 
-Shapes: B rows of a batch, T tokens, D embedding, H = W pixels.
+Shapes: B rows of a batch, T tokens, F numbers of a vector, D embedding, H = W pixels.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.errors import UserError
-from mlcl.models.encoder import Encoder
+from mlcl.models.encoder import Encoder, Reads
+from mlcl.models.encoders.features import ColumnInput
 
 KEY = "encoder"
 IMAGE_SIZE, MAX_LENGTH, VOCABULARY = 64, 256, 50_000
 FORMS = {
     "image": "forward(pixels), with pixels (B, 3, H, W) float32",
+    "vectors": "forward(vectors), with vectors (B, F) float32",
     "text": "forward(input_ids, attention_mask), with input_ids (B, T) int64 and attention_mask (B, T) bool",
 }
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MOST_TEXT = 1 << 20
 """The longest text of a pickle: it is in every job."""
-Reads = Literal["image", "text"]
 Maker = Callable[..., nn.Module]
 
 
@@ -51,19 +52,19 @@ class CallerModule(nn.Module):
     Raises UserError if its forward fails on a batch of two rows, or returns no embeddings (2, D).
     """
 
-    def __init__(self, module: nn.Module, example: Mapping[str, Tensor]) -> None:
+    def __init__(self, module: nn.Module, reads: Reads, example: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.module, self._by_name = module, "input_ids" in example
+        self.module, self._reads = module, reads
         self.dim = self._checked(example)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """Maps `pixels`, or `input_ids` and `attention_mask`, to embeddings (B, D)."""
-        h_BD: Tensor = self.module(**inputs) if self._by_name else self.module(inputs["pixels"])
+        """Maps `pixels`, `column` or `input_ids` and `attention_mask` to embeddings (B, D)."""
+        h_BD: Tensor = self.module(**inputs) if self._reads == "text" else self.module(*inputs.values())
         return h_BD
 
     def _checked(self, example: Mapping[str, Tensor]) -> int:
         name, (reads, rows) = type(self.module).__name__, next(iter(example.items()))
-        allowed = f"{FORMS['text' if self._by_name else 'image']}, that returns embeddings (B, D) float32"
+        allowed = f"{FORMS[self._reads]}, that returns embeddings (B, D) float32"
         was_training = self.module.training
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=()):
@@ -96,9 +97,11 @@ class CallerModule(nn.Module):
 
 
 def example_of(reads: Reads, size: int, vocabulary: int = 8) -> dict[str, Tensor]:
-    """Returns a batch of two rows: gray images, or token ids the second of which are padded."""
+    """Returns a batch of two rows: gray images, vectors, or token ids the second of which are padded."""
     if reads == "image":
         return {"pixels": torch.zeros(2, 3, size, size)}
+    if reads == "vectors":
+        return {"column": torch.zeros(2, size)}
     length = min(4, size)
     mask_BT = torch.ones(2, length, dtype=torch.bool)
     mask_BT[1, 1:] = False
@@ -124,14 +127,14 @@ def caller_encoder(
         reads: What its forward takes, see `FORMS`.
         pickled: The text of `pack`: a callable that makes the module, or the module without its weights.
         weights: The SHA-256 of the file of weights; None for a callable.
-        tokenizer: Whether the tokenizer is made of the training texts or is a file; None for images.
+        tokenizer: Whether the tokenizer is made of the training texts or is a file; None without texts.
         python: The version of Python that code in the pickle is for; None for a pickle without code.
     """
     fields: dict[str, Any] = {"name": (Literal[name], ...)}
     if reads == "image":
         description = "side in pixels that images are resized to"
         fields["image_size"] = (int, Field(IMAGE_SIZE, ge=1, description=description))
-    else:
+    elif reads == "text":
         fields["max_length"] = (int, Field(MAX_LENGTH, ge=1, description="tokens that are read of a text"))
     if tokenizer == "words":
         fields["vocabulary"] = (int, Field(VOCABULARY, ge=3, description="most frequent words that are kept"))
@@ -142,18 +145,24 @@ def caller_encoder(
     made = partial(_made, name, pickled, weights, python)
 
     def of_images(image_size: int, weights: str | None = None) -> nn.Module:
-        return CallerModule(made(weights), example_of("image", image_size))
+        return CallerModule(made(weights), reads, example_of(reads, image_size))
+
+    def of_vectors(input_columns: Mapping[str, int], weights: str | None = None) -> nn.Module:
+        (columns,) = input_columns.values()
+        return CallerModule(made(weights, in_features=columns), reads, example_of(reads, columns))
 
     def of_texts(vocabulary_size: int, max_length: int, weights: str | None = None) -> nn.Module:
         module = made(weights, vocabulary_size=vocabulary_size)
-        return CallerModule(module, example_of("text", max_length, vocabulary_size))
+        return CallerModule(module, reads, example_of(reads, max_length, vocabulary_size))
 
+    builds: dict[Reads, Maker] = {"image": of_images, "text": of_texts, "vectors": of_vectors}
     return Encoder(
         name=name,
         title=title,
         section=create_model(f"{name}Config", __base__=EncoderConfig, **fields),
-        build=of_images if reads == "image" else of_texts,
-        modality=reads,
+        build=builds[reads],
+        modality=None if reads == "vectors" else reads,
+        frozen=(lambda _section: {"column": ColumnInput()}) if reads == "vectors" else None,
         tokenizer=tokenizer,
         files=tuple(key for key in ("weights", "tokenizer") if key in fields),
         packages=("cloudpickle",),

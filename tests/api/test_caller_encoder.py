@@ -60,6 +60,18 @@ def images(tmp_path):
     return image_tree(shades(tmp_path / "data"))
 
 
+@pytest.fixture
+def vectors(tmp_path):
+    """A job on vectors whose first or second number says the class."""
+    numbers = [[2.0 * (i % 2), 2.0 - 2.0 * (i % 2), 0.1 * i] for i in range(60)]
+    table = {"v": numbers, "kind": ["ab"[i % 2] for i in range(60)]}
+    table["part"] = ["train"] * 40 + ["validation"] * 10 + ["test"] * 10
+    folder = mlcl.prepare(table, labels="kind", split="part", home=tmp_path / "home")
+    tree = image_tree(folder)
+    tree["train"] |= {"epochs": 20, "lr": 0.05}
+    return tree | {"encoder": {"name": "features", "inputs": ["column"]}}
+
+
 def image_tree(folder):
     tree = job_tree(folder)
     tree["objective"] = {"heads": {}, "classifier": {"loss": "cross_entropy", "labels": "kind"}}
@@ -101,6 +113,30 @@ def test_a_module_of_texts_reads_its_own_tokens_or_the_words_of_the_training_tex
         assert job.encoder.max_length == 7
         report = mlcl.run(tree, home=tmp_path, encoder=encoder, tokenizer=tokenizer, progress=None)
         assert report.state == "COMPLETE"
+
+
+@pytest.mark.parametrize(
+    "encoder", [nn.Sequential(nn.Linear(3, 5), nn.GELU()), partial(nn.Linear, out_features=5)]
+)
+def test_a_module_of_vectors_trains_and_its_exported_model_predicts(vectors, tmp_path, encoder):
+    report = mlcl.run(vectors, home=tmp_path / "home", encoder=encoder, progress=None)
+    assert (report.state, report.metrics["test/accuracy"]) == ("COMPLETE", 1.0)
+    export_run(Tracker.existing(tmp_path / "home"), report.id, tmp_path / "model")
+    assert mlcl.load_model(tmp_path / "model").predict([[0.0, 2.0, 0.0]]).labels == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "tokenizer", "problem"),
+    [
+        (nn.Linear(4, 5), None, r"forward of Linear fails with column \(2, 3\); .*forward\(vectors\)"),
+        (nn.Linear(3, 5), words, "vectors have no tokens"),
+    ],
+)
+def test_a_module_of_other_vectors_is_refused(vectors, tmp_path, encoder, tokenizer, problem):
+    how = {"encoder": encoder, "tokenizer": tokenizer and tokenizer(), "progress": None}
+    with pytest.raises(UserError, match=problem):
+        mlcl.run(vectors, home=tmp_path / "home", **how)
+    assert not (tmp_path / "home" / "runs").exists()
 
 
 def test_the_hash_of_a_job_tells_modules_apart(images, tmp_path, monkeypatch):

