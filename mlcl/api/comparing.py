@@ -80,10 +80,9 @@ def compare(
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
-        encoder: A `torch.nn.Module` whose `forward(pixels)`, `forward(vectors)` or
-            `forward(input_ids, attention_mask)` returns embeddings (B, D), from whose weights all trainings
-            start; or a class, or a `functools.partial` of one, which each training calls with its own seed.
-            Default: by the data.
+        encoder: A `torch.nn.Module`, from whose weights all trainings start, whose `forward` takes `pixels`,
+            vectors, or `input_ids` and `attention_mask`, and returns embeddings (B, D); or a class, or a
+            `functools.partial` of one, which each training calls with its own seed. Default: by the data.
         tokenizer: A fast one of Hugging Face, or a `tokenizers.Tokenizer`. Default: the words of training.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
