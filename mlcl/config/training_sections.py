@@ -68,6 +68,7 @@ class HeadConfig(Section):
         None, description="unit length before the loss; default: all but those by distance, such as knn"
     )
     reduction: Literal["mean", "sum", "mean_valid"] = Field("mean", description="over anchors")
+    queue: int | None = Field(None, ge=1, description="rows of past batches that are further candidates")
     options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
 
     @model_validator(mode="after")

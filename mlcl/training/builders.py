@@ -118,6 +118,7 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> He
         gather=True,
         products=job.train.products,
         prototypes=prototypes,
+        queue=config.queue,
         **config.options,
     )
     # Heads on the embedding itself share its pairs.

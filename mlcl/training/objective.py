@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mlcl.losses import ContrastiveLoss, gather_rows, joint_loss, sharing_key
 from mlcl.losses.batch import LossRows
+from mlcl.losses.queue import Queue
 from mlcl.training.classifier import Classifier, Labels
 
 CLASSIFIER = "classifier"
@@ -132,6 +134,25 @@ class Objective(nn.Module):
         """Sets scheduled temperatures to their value at a fraction of the training, from 0 to 1."""
         for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
+
+    def push_queues(self) -> None:
+        """Adds the last batch to the heads' queues, after the optimiser's step, which may repeat a batch."""
+        for _, queue in self._queues():
+            queue.push()
+
+    def queue_states(self) -> dict[str, dict[str, Any]]:
+        """Returns the rows of each head's queue, for a checkpoint."""
+        return {name: queue.state() for name, queue in self._queues()}
+
+    def load_queues(self, states: Mapping[str, dict[str, Any]]) -> None:
+        """Fills each head's queue with what `queue_states` returned."""
+        for name, queue in self._queues():
+            queue.load(states.get(name, {}))
+
+    def _queues(self) -> Iterator[tuple[str, Queue]]:
+        for name, head in self.named_heads():
+            if head.loss.queue is not None:
+                yield name, head.loss.queue
 
     def _sharing_heads(self) -> list[dict[str, Head]]:
         """Groups the heads that share one softmax; a head that shares none is a group of its own."""
