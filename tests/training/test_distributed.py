@@ -21,7 +21,12 @@ LABELS = (
     "objective.classifier={loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}",
     "evaluation.metric=val/micro_f1",
 )
-QUEUES = (*LABELS, "objective.heads.topic.queue=25", "objective.heads.detail.queue=33")
+QUEUES = (
+    *LABELS,
+    "objective.heads.topic.queue=25",
+    "objective.heads.detail.queue=33",
+    "objective.heads.detail.projection.kind=logits",
+)
 FEATURES = (
     *LABELS,
     "encoder={name: features, inputs: [tfidf], out: 6, dropout: 0, deep_columns: 9}",
