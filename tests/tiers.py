@@ -53,6 +53,7 @@ FULL = (
     "losses/test_oracles.py::TestSeveralPaths::test_two_processes_equal_one",
     "losses/test_plain_loss.py::TestNeighbouring::test_two_processes_equal_one",
     "losses/test_products.py::test_labels_in_the_hosts_memory_keep_no_step_waiting",
+    "losses/test_queue.py::test_two_processes_hold_the_rows_of_one",
     "losses/test_tiled_sum.py::test_a_compiled_model_around_the_loss",
     "losses/test_tiled_sum.py::test_float32_at_any_scale_of_the_logits",
     "models/test_images.py",

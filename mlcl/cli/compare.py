@@ -19,6 +19,7 @@ from mlcl.tracking import State
 if TYPE_CHECKING:
     import pandas as pd
 
+    from mlcl.results.posthoc_cost import Cost
     from mlcl.results.training_result import TrainingResult
 
 ROWS = 9
@@ -87,11 +88,15 @@ def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, 
 def posthoc(
     what: What,
     csv: Annotated[Path | None, typer.Option("--csv", help="Write every point to this file.")] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Measure size of the datastore and time a row, too.")
+    ] = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
     """Score finished runs at every k, lambda and tau of the neighbours; choose the best on validation."""
     from mlcl.results.posthoc import score_posthoc
+    from mlcl.results.posthoc_cost import measure_costs
     from mlcl.results.runs import Runs
     from mlcl.results.settings import find_settings
     from mlcl.tracking import Tracker
@@ -99,12 +104,15 @@ def posthoc(
     if csv is not None:
         check_writable(csv, "--csv")
     runs = Runs(Tracker.existing(home))
-    found = score_posthoc(runs, find_settings(runs, what), home)
+    settings = find_settings(runs, what)
+    found = score_posthoc(runs, settings, home)
+    costs = measure_costs(runs, settings, home) if cost else []
     if csv is not None:
         replace_text(csv, found.points.to_csv(index=False))
     if json:
         chosen = found.chosen.astype(object).where(found.chosen.notna(), None)
-        print_json({"metric": found.metric, "chosen": chosen.to_dict("records")})
+        measured = {"cost": [each._asdict() for each in costs]} if cost else {}
+        print_json({"metric": found.metric, "chosen": chosen.to_dict("records"), **measured})
         return
     heads = ("setting", "seeds", "which", "k", "lambda", "tau", "threshold", "validation", "test")
     rows = [
@@ -114,6 +122,18 @@ def posthoc(
     ]  # fmt: skip
     title = f"{found.metric} with neighbours: mean over the seeds; chosen on validation"
     results.print(boxed_table(heads, rows, title, right={*heads} - {"setting", "which"}))
+    if costs:
+        _print_costs(costs)
+
+
+def _print_costs(costs: Sequence[Cost]) -> None:
+    heads = ("setting", "datastore rows", "MB", "k", "ms a row, model", "with neighbours", "on")
+    rows = [
+        (each.setting, str(each.rows), f"{each.bytes / 1e6:.2f}", str(each.k), f"{each.model_ms:.3f}",
+         f"{each.knn_ms:.3f}", each.device)
+        for each in costs
+    ]  # fmt: skip
+    results.print(boxed_table(heads, rows, "cost of the neighbours", right={*heads} - {"setting", "on"}))
 
 
 def _figure(mean: float, spread: float) -> str:

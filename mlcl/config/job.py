@@ -290,6 +290,9 @@ def dump_job(job: JobConfig) -> dict[str, Any]:
         del tree["data"]["validation_seed"]
     if job.tracking == TrackingConfig():
         del tree["tracking"]
+    for head in tree["objective"]["heads"].values():
+        if head["queue"] is None:
+            del head["queue"]
     for key, default in LATER.items():
         if tree["train"][key] == default:
             del tree["train"][key]

@@ -19,8 +19,10 @@ Balance = Literal["none", "sqrt", "balanced"]
 class ProjectionConfig(Section):
     """The projection head between the encoder and a loss."""
 
-    kind: Literal["mlp", "linear", "identity"] = Field("mlp", description="mlp has one hidden layer")
-    dim: int = Field(128, ge=1, description="output size; identity keeps the encoder's")
+    kind: Literal["mlp", "linear", "identity", "logits"] = Field(
+        "mlp", description="mlp has one hidden layer; logits: the classifier's, in place of the embedding"
+    )
+    dim: int = Field(128, ge=1, description="output size of mlp and linear")
     hidden: int | None = Field(None, ge=1, description="hidden size of the mlp; default: the encoder's")
     normalize_input: bool = Field(False, description="scale the embedding to unit length before it")
 
@@ -68,6 +70,7 @@ class HeadConfig(Section):
         None, description="unit length before the loss; default: all but those by distance, such as knn"
     )
     reduction: Literal["mean", "sum", "mean_valid"] = Field("mean", description="over anchors")
+    queue: int | None = Field(None, ge=1, description="rows of past batches that are further candidates")
     options: dict[str, Any] = Field(default_factory=dict, description="the loss's own options")
 
     @model_validator(mode="after")
@@ -148,6 +151,11 @@ class ObjectiveConfig(Section):
             raise ValueError(f"head weights add up to {total:g}: nothing remains for the classifier")
         if total == 0 and self.classifier_weight == 0:
             raise ValueError("all weights are 0: nothing would be trained")
+        reading = [
+            name for name, head in self.heads.items() if head.weight and head.projection.kind == "logits"
+        ]
+        if reading and self.classifier_weight == 0:
+            raise ValueError(f"head {reading[0]} reads logits, and a classifier of weight 0 has none")
         return self
 
     @property

@@ -10,3 +10,5 @@ def check_loss(loss: object, reductions: tuple[str, ...]) -> None:
     found = f"reduction {loss.reduction}" if isinstance(loss, ContrastiveLoss) else type(loss).__name__
     if not isinstance(loss, ContrastiveLoss) or loss.reduction not in reductions:
         raise ValueError(f"loss; found: {found}; allowed: build_loss(...), reduction {', '.join(reductions)}")
+    if loss.queue is not None:
+        raise ValueError(f"loss; found: a queue of {loss.queue.size} rows; allowed: a loss without a queue")

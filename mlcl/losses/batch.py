@@ -34,7 +34,7 @@ class ManyRanks(BatchRanks):
         self._start = _own_slice(counts, group).start
         self._total = sum(counts)
 
-    def share(self, own: Tensor) -> Tensor:
+    def gather(self, own: Tensor) -> Tensor:
         """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
         return self.own_first(_gather_tensor(own, self.counts, self.group))
 
@@ -59,7 +59,10 @@ class ManyRanks(BatchRanks):
 
 @dataclass(frozen=True)
 class LossRows:
-    """All candidates of a batch: embeddings (B, D), with labels and sample ids that may be on the host."""
+    """All candidates of a batch: embeddings (B, D), with labels and sample ids that may be on the host.
+
+    Rows of a queue, `ranks.queued` of them, are the last.
+    """
 
     embeddings: Tensor
     labels: Labels | None
@@ -99,7 +102,7 @@ def whole_batches(
     if gradient:
         z_BD = ranks.own_first(_GatherRows.apply(own.embeddings, counts, group))
     else:
-        z_BD = ranks.share(own.embeddings)
+        z_BD = ranks.gather(own.embeddings)
     parts: Iterator[Any] = map(ranks.labels_own_first, _gather_parts(given, sizes, group))
     samples = None if own.sample_ids is None else next(parts)
     rows = LossRows(z_BD, None, samples, ranks)

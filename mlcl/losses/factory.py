@@ -31,6 +31,7 @@ def build_loss(
     engine: Engine = "auto",
     products: FloatProducts = "exact",
     prototypes: tuple[int, int] | None = None,
+    queue: int | None = None,
     **options: Any,
 ) -> ContrastiveLoss:
     """Builds a loss by its name, as a module.
@@ -55,6 +56,8 @@ def build_loss(
             embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
         prototypes: The shape (labels, dimension) of learned prototypes, which msc and reg have. They are
             initialised with random rows of unit length.
+        queue: The largest number of rows of past batches that are further candidates, see `Queue`; hicone and
+            himulcone take none. The caller calls `loss.queue.push()` after each step of the optimiser.
         options: The options of the loss, see `LOSSES[name].options`.
 
     Returns:
@@ -78,6 +81,7 @@ def build_loss(
         engine=engine,
         products=products,
         prototypes=prototypes,
+        queue=queue,
         options=options,
     )
 

@@ -89,6 +89,9 @@ class DotGradients(PairGradients):
             product_ND = part.weights.attract(self._z)
             self.weighted[index] = total_product(product_ND, own_ND) / 2
             add_scaled(self.gradient, product_ND, -part.factor * ratio)
+            if similarities.batch < self._rows:
+                product_ND = part.weights.attract_queue(self._z, slice(similarities.batch, self._rows))
+                self.weighted[index] += total_product(product_ND, own_ND) / 2
             if similarities.prototypes:
                 product_LD = part.weights.attract_prototypes(self._z)
                 self.weighted[index] += total_product(product_LD, prototype_LD) / 2
@@ -118,7 +121,8 @@ class DistanceGradients(PairGradients):
         """Adds the part of the weighted sums and of the gradient that comes from a tile."""
         for index, (part, ratio) in enumerate(self._parts):
             weight_IJ = part.weights.both(rows, cols).to(u_IJ.dtype)
-            self.weighted[index] += total_product(weight_IJ, u_IJ) / (1 if mirrored else 2)
+            once = mirrored or cols.start >= self._similarities.batch
+            self.weighted[index] += total_product(weight_IJ, u_IJ) / (1 if once else 2)
             add_scaled(derivative_IJ, weight_IJ, -part.factor * ratio)
         q_IJ = derivative_IJ.div_(u_IJ)
         self._add_close(q_IJ, u_IJ, rows, cols, mirrored)

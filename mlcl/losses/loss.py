@@ -26,6 +26,7 @@ from mlcl.losses.labels import (
     classes_as_rows,
     to_rule,
 )
+from mlcl.losses.queue import Queue
 from mlcl.losses.similarities import Candidates, FloatProducts, Products
 from mlcl.losses.spec import LossSpec, unknown_name
 from mlcl.losses.stats import LossStats
@@ -67,6 +68,7 @@ class ContrastiveLoss(nn.Module):
         engine: Engine = "auto",
         products: FloatProducts = "exact",
         prototypes: tuple[int, int] | None = None,
+        queue: int | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -88,6 +90,9 @@ class ContrastiveLoss(nn.Module):
         self.engine = engine
         self.products = products
         self.prototypes = _new_prototypes(spec, prototypes)
+        if queue is not None and not spec.queue:
+            raise ValueError(f"{spec.name} takes no queue; found: {queue}; allowed: None")
+        self.queue = None if queue is None else Queue(queue)
         self._stats: LossStats | None = None
         if spec.closed is None:
             _warn_dense(spec.name)
@@ -115,8 +120,8 @@ class ContrastiveLoss(nn.Module):
                 LabelRows or multi-hot. path: (N, H) integers, coarse first, -1 unknown, or LabelRows with
                 levels. none: not read. Labels and ids may stay in the host's memory: with `LossSpec.on_host`
                 the host prepares them there while the device still computes the embeddings.
-            sample_ids: (N,) integers, which simclr needs. Other losses check that rows of one sample have
-                equal labels, and use the ids for nothing else.
+            sample_ids: (N,) integers, which simclr and a queue need. Other losses check that rows of one
+                sample have equal labels, and use the ids for nothing else.
             rows: The rows of all processes with labels, if they were gathered before by `gather_rows`.
 
         Returns:
@@ -130,6 +135,8 @@ class ContrastiveLoss(nn.Module):
         with torch.autocast(embeddings_ND.device.type, enabled=False):
             z_ND = self.prepare(embeddings_ND)
             batch = rows or self.batches(z_ND, [labels], sample_ids)[0]
+            if self.queue is not None:
+                batch = self.queue.join(batch)
             small = self.engine == "auto" and self._in_one_matrix(batch) and batch.ranks.own <= SMALL
             if not self.tiled or small:
                 return self._by_definition(batch)
@@ -220,7 +227,7 @@ class ContrastiveLoss(nn.Module):
         if self.reduction == "sum":
             return 1
         if self.reduction == "mean":
-            return max(len(batch.embeddings), 1)
+            return max(len(batch.embeddings) - batch.ranks.queued, 1)
         return batch.ranks.share(has_positive()).sum().clamp(min=1).double()
 
     def _by_definition(self, batch: LossRows) -> Tensor:
@@ -251,7 +258,8 @@ class ContrastiveLoss(nn.Module):
         return batch.ranks.size * term_N.sum() / self._divisor(lambda: weighting.valid, batch)
 
     def _in_one_matrix(self, batch: LossRows) -> bool:
-        return self.engine != "dense" and batch.ranks.size == 1 and self.spec.similarity == "dot"
+        alone = batch.ranks.size == 1 and not batch.ranks.queued
+        return self.engine != "dense" and alone and self.spec.similarity == "dot"
 
     def extra_repr(self) -> str:
         """Returns the text with the settings that a printed model shows."""

@@ -125,7 +125,7 @@ def gather_rows(
 
 def sharing_key(loss: ContrastiveLoss) -> Hashable | None:
     """Returns a key that is equal for losses that `joint_loss` can take together; None if it takes it not."""
-    if not loss.tiled or loss.spec.prototypes or loss.spec.own_softmax:
+    if not loss.tiled or loss.spec.prototypes or loss.spec.own_softmax or loss.queue is not None:
         return None
     return loss.spec.similarity, loss.normalize, loss.products, loss.gather, id(loss.group)
 

@@ -94,12 +94,17 @@ class LabelSets:
         sizes = self.sizes.to(shared_IJ.dtype)
         return LabelCounts(shared_IJ, sizes[rows, None], sizes[None, cols])
 
-    def distinct(self) -> tuple[LabelSets, Tensor]:
-        """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set."""
-        same_B = torch.unique(self._hashes(), return_inverse=True)[1]
+    def distinct(self, queued: int = 0) -> tuple[LabelSets, Tensor]:
+        """Returns the U distinct sets in order of first occurrence, and the index (B,) of each row's set.
+
+        The last `queued` rows have sets of their own, which no other row shares.
+        """
+        hash_B = self._hashes()
+        hash_B[len(self) - queued :] += 1
+        same_B = torch.unique(hash_B, return_inverse=True)[1]
         first_U = first_rows(same_B)
         if not bool(self.equal_to(first_U[same_B]).all()):
-            same_B, first_U = self._distinct_slowly()
+            same_B, first_U = self._distinct_slowly(queued)
         order_U = first_U.argsort()
         index_U = torch.empty_like(order_U)
         index_U[order_U] = torch.arange(len(order_U), device=order_U.device)
@@ -128,10 +133,10 @@ class LabelSets:
         assert self.ratings is not None
         return self.ratings
 
-    def _distinct_slowly(self) -> tuple[Tensor, Tensor]:
+    def _distinct_slowly(self, queued: int) -> tuple[Tensor, Tensor]:
         """Returns group numbers and first rows, for a batch in which different rows have equal hashes."""
         lists = self.rows.lists() if self.rows is not None else self._graded().tolist()
-        keys = [tuple(row) for row in lists]
+        keys = [(row >= len(self) - queued, *labels) for row, labels in enumerate(lists)]
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         same_B = torch.tensor([names[key] for key in keys], device=self.sizes.device)
         return same_B, first_rows(same_B)

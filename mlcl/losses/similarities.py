@@ -106,9 +106,9 @@ def has_amx() -> bool:
 class Candidates:
     """The rows `z` (B + L, D) that the anchors are compared with, float32 or float64, without graph.
 
-    The first `ranks.own` rows are the anchors. The last L are prototypes, which are candidates only;
-    `prototypes` is L. `unit` says that no row is longer than 1. `products` is the precision of dot products;
-    distances are always exact.
+    The first `ranks.own` rows are the anchors. The last L are prototypes, and the `ranks.queued` rows before
+    them a queue's: both are candidates only. `prototypes` is L. `unit` says that no row is longer than 1.
+    `products` is the precision of dot products; distances are always exact.
     """
 
     z: Tensor
@@ -126,9 +126,10 @@ class Similarities:
     the fewest digits.
 
     `z` are the given rows divided by `scale`, as `operand` holds them, so that u_ij = z_i . z_j or
-    -|z_i - z_j| rounds like u_ji. `close` are the pairs of the last tile whose distance was computed from
-    their difference. On a device, distances of float32 rows are computed in float64 (`wide`), which loses few
-    digits: finding the close pairs would make the host wait.
+    -|z_i - z_j| rounds like u_ji. The first `batch` of them are anchors of this or another process. `close`
+    are the pairs of the last tile whose distance was computed from their difference. On a device, distances
+    of float32 rows are computed in float64 (`wide`), which loses few digits: finding the close pairs would
+    make the host wait.
     """
 
     def __init__(
@@ -150,6 +151,7 @@ class Similarities:
         self._given_BD = z_BD
         self.own, self.prototypes = candidates.ranks.own, candidates.prototypes
         self.rows = len(z_BD) - self.prototypes
+        self.batch = self.rows - candidates.ranks.queued
         self._square_B = self.z.square().sum(1)
         self._unit = candidates.unit and not self.euclidean
         self.close: tuple[Tensor, ...] = ()
@@ -172,7 +174,7 @@ class Similarities:
 
     def tiles(self) -> Iterator[tuple[slice, slice, bool]]:
         """Yields the tiles of all pairs, see `tiling.tiles`."""
-        return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes)
+        return tiling.tiles(self.z.device, self.own, self.rows, self.prototypes, self.rows - self.batch)
 
     def bound(self) -> float:
         """Returns an upper bound of |u|; infinity if the host would have to wait for its value."""

@@ -112,8 +112,8 @@ class Softmax:
         factor_IJ = torch.add(factor_B[rows, None], factor_B[cols], out=_shaped(self._scales, u_IJ))
         derivative_IJ = logit_IJ.exp_().mul_(factor_IJ)
         if self._moments:
-            # A pair is met from both ends, here or by another process, one with a prototype once.
-            ends = 1.0 if mirrored or cols.start >= self._similarities.rows else 0.5
+            # A pair is met from both ends, here or by another process; with a queue or prototype, once.
+            ends = 1.0 if mirrored or cols.start >= self._similarities.batch else 0.5
             self._entropy_T[index] -= ends * total_product(derivative_IJ, u_IJ)
         return derivative_IJ
 

@@ -159,6 +159,8 @@ class LossSpec:
             softmax with another loss.
         own_softmax: Whether the weights exclude candidates, see `PairWeights.excluded`. Such a loss cannot
             share its softmax with another loss either.
+        queue: Whether the loss takes the rows of a queue. They are the last `ranks.queued` ones of all, and
+            no anchors: their rows of W are 0 in the weights of `closed`.
         on_host: Whether `closed` may get labels in the host's memory although the embeddings are on another
             device, so that the host prepares the weights while the device encodes. The tensors of the weights
             must then be on `ranks.device`, or their method `to` must move all of them.
@@ -183,6 +185,7 @@ class LossSpec:
     year: int | None = None
     prototypes: bool = False
     own_softmax: bool = False
+    queue: bool = False
     on_host: bool = False
 
     def __post_init__(self) -> None:
@@ -233,7 +236,14 @@ def overlap_loss(
     dense, closed = partial(_overlap_dense, rule), partial(_overlap_closed, rule)
     options = options_of(rule)
     return LossSpec(
-        name=name, labels=labels, dense=dense, closed=closed, options=options, on_host=True, **spec
+        name=name,
+        labels=labels,
+        dense=dense,
+        closed=closed,
+        options=options,
+        queue=True,
+        on_host=True,
+        **spec,
     )
 
 

@@ -68,17 +68,18 @@ def kept_pairs(device: torch.device) -> int:
 
 
 def tiles(
-    device: torch.device, own: int, rows: int, prototypes: int = 0
+    device: torch.device, own: int, rows: int, prototypes: int = 0, queued: int = 0
 ) -> Iterator[tuple[slice, slice, bool]]:
     """Yields rows, columns and `mirrored` of tiles that pair `own` rows with all rows and prototypes.
 
-    The own rows are the first, the prototypes come after all rows. Of two tiles of own rows that are mirror
-    images, only one is yielded, with `mirrored` true; it stands for both. A tile on the diagonal has equal
-    rows and columns. The columns of a tile are either own rows, or other rows, or prototypes.
+    The own rows are the first, a queue's `queued` rows the last, the prototypes come after all rows. Of two
+    tiles of own rows that are mirror images, only one is yielded, with `mirrored` true; it stands for both. A
+    tile on the diagonal has equal rows and columns. The columns of a tile are either own rows, or other rows,
+    or a queue's, or prototypes.
     """
-    size = tile_size(device)
+    size, batch = tile_size(device), rows - queued
     for top in range(0, own, size):
         anchors = slice(top, min(top + size, own))
-        for first, last in ((top, own), (own, rows), (rows, rows + prototypes)):
+        for first, last in ((top, own), (own, batch), (batch, rows), (rows, rows + prototypes)):
             for left in range(first, last, size):
                 yield anchors, slice(left, min(left + size, last)), top < left < own

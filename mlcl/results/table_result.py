@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainSerializer, computed_field
 
-from mlcl.results.cell_result import Agreement, CellResult
+from mlcl.results.cell_result import UNLESS_NONE, Agreement, CellResult
 from mlcl.results.table_verdicts import conclusions_of, table_verdicts
 from mlcl.significance.verdict import Verdict
 from mlcl.tracking import State
@@ -44,6 +44,7 @@ class TableResult:
         notes: The notes on the cells' data sets, keyed by the data set's name.
         provenance: The code, libraries and data of the table and its trainings, keyed by a title.
         control: The row with which others are compared; empty where the table names none.
+        gains: The row whose gains over the others are shown, None for none.
 
     Example:
         >>> runs = Runs(Tracker.existing(Path("outputs")))
@@ -71,6 +72,7 @@ class TableResult:
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     provenance: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     control: str = ""
+    gains: Annotated[str | None, UNLESS_NONE] = None
 
     @property
     def rows(self) -> list[str]:

@@ -154,6 +154,28 @@ class LossTestCase(PluginTestCase):
         again = loss(batch.z[order], take(batch.labels(name), order), batch.sample_ids()[order])
         assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
 
+    @pytest.mark.parametrize("tau", [0.001, 0.3])
+    def test_a_queue_adds_candidates(self, case: Case, engine: Engine, tau: float, batch: LossBatch) -> None:
+        """Tests a loss with a queue against its anchors' terms among all rows, in value and gradient."""
+        name, options = case
+        if not LOSSES[name].queue:
+            pytest.skip("the loss takes no queue")
+        past, found = torch.tensor(batch.samples) < 3, list[list[Tensor]]()
+        for size in (len(past), None):
+            z, temperature = batch.z.clone().requires_grad_(), LearnedTemperature(tau).double()
+            how: dict[str, Any] = {"engine": engine} if size else {"engine": "dense", "reduction": "none"}
+            loss = build_loss(name, temperature=temperature, queue=size, **how, **options)
+            if loss.queue is None:
+                value = call(loss, batch, torch.where(past[:, None], z.detach(), z))[~past].mean()
+            else:
+                for rows in (past, ~past):
+                    index = rows.nonzero()[:, 0]
+                    value = loss(z[index], take(batch.labels(name), index), batch.sample_ids()[index])
+                    loss.queue.push()
+            gradients = torch.autograd.grad(value, [z, temperature.log_tau])
+            found.append([value.detach(), *gradients])
+        assert_equal(found[0], found[1], 1e-11)
+
     def test_the_reductions_agree(self, case: Case, batch: LossBatch) -> None:
         """Tests that the sum and both means follow from the terms."""
         name, options = case

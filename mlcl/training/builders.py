@@ -44,16 +44,20 @@ LEAST_PATIENCE = 10
 def build_model(job_data: JobData) -> ContrastiveModel:
     """Builds the encoder, the heads and the classifier of a job; parts of weight 0 are not built."""
     job, info, space = job_data.job, job_data.dataset.info, job_data.space
+    logits = space.n_classes * max(1, len(space.aspects))
     encoder = build_encoder(
         job.encoder,
         vocabulary_size=None if job_data.tokenizer is None else job_data.tokenizer.get_vocab_size(),
-        labels=space.n_classes * max(1, len(space.aspects)),
+        labels=logits,
         label_graph_LL=_label_graph(job_data),
         input_columns=None if job_data.features is None else job_data.features.columns,
     )
     dim = int(encoder.dim)  # type: ignore[arg-type]
     wanted = {name: head for name, head in job.objective.heads.items() if head.weight > 0}
-    heads = {name: _head(head, dim, info, job) for name, head in wanted.items()}
+    heads = {
+        name: _head(head, logits if head.projection.kind == "logits" else dim, info, job)
+        for name, head in wanted.items()
+    }
     classifier = _classifier(job_data, encoder) if job.objective.classifier_weight > 0 else None
     return ContrastiveModel(encoder, Objective(heads, classifier, label_logits(encoder)))
 
@@ -103,9 +107,10 @@ def linear_layer(dim: int, space: LabelSpace) -> nn.Module:
 
 
 def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> Head:
-    given = config.projection
+    given, reads_logits = config.projection, config.projection.kind == "logits"
+    kind = "identity" if given.kind == "logits" else given.kind
     projection = Projection(
-        given.kind, dim, dim=given.dim, hidden=given.hidden, normalize_input=given.normalize_input
+        kind, dim, dim=given.dim, hidden=given.hidden, normalize_input=given.normalize_input
     )
     prototypes = None
     if LOSSES[config.loss].prototypes and config.labels is not None:
@@ -118,11 +123,12 @@ def _head(config: HeadConfig, dim: int, info: DatasetInfo, job: JobConfig) -> He
         gather=True,
         products=job.train.products,
         prototypes=prototypes,
+        queue=config.queue,
         **config.options,
     )
     # Heads on the embedding itself share its pairs.
-    plain = given.kind == "identity" and not given.normalize_input
-    return Head(nn.Identity() if plain else projection, loss, config.weight)
+    plain = kind == "identity" and not given.normalize_input
+    return Head(nn.Identity() if plain else projection, loss, config.weight, reads_logits=reads_logits)
 
 
 def _temperature(config: HeadConfig) -> Temperature:

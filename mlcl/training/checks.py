@@ -100,6 +100,8 @@ def _check_head(key: str, head: HeadConfig, info: DatasetInfo) -> None:
         check_options(head.loss, head.options)
     except ValueError as error:
         raise UserError(str(error), key=f"{key}.options") from None
+    if head.queue is not None and not LOSSES[head.loss].queue:
+        raise UserError(f"{head.loss} takes no queue", key=f"{key}.queue", found=head.queue, allowed="null")
     needs = LOSSES[head.loss].labels
     if head.labels is None or needs == "none":
         return

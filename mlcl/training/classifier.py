@@ -122,9 +122,7 @@ class Classifier(nn.Module):
 
         Targets are LabelRows (R, L), or classes (R,) or (R, A), -1 for an unknown class.
         """
-        # Autocast would round the logits to bf16, and float32 sums cannot undo that.
-        with torch.autocast(output_RO.device.type, enabled=False):
-            logits = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
+        logits = self.logits(output_RO)
         if isinstance(targets, LabelRows):
             rows = targets.to(logits.device)
             target_RL, mask_RL = rows.dense(logits.dtype), rows.known()
@@ -142,6 +140,13 @@ class Classifier(nn.Module):
         counted = known_RK.any(1) if self.reduction == "sum_labels" else known_RK
         value = _mean_over_ranks(term_RK.sum(), counted.sum().to(logits.dtype))
         return value if self.regulariser is None else value + self.regulariser()
+
+    def logits(self, output_RO: Tensor) -> Tensor:
+        """Returns the logits (R, C), (R, L) or (R, A, C), in at least float32."""
+        # Autocast would round the logits to bf16, and float32 sums cannot undo that.
+        with torch.autocast(output_RO.device.type, enabled=False):
+            logits: Tensor = self.linear(output_RO if output_RO.dtype == torch.float64 else output_RO.float())
+        return logits
 
 
 def _mean_over_ranks(total: Tensor, count: Tensor) -> Tensor:

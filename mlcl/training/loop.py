@@ -112,6 +112,7 @@ class Loop:
         self.schedule.load_state_dict(state["schedule"])
         self.position = Position(**state["position"])
         self.best_weights = state.get("best_weights")
+        self.model.objective.load_queues(state.get("queues", {}))
         # With another number of ranks, dropout continues with fresh random streams.
         if len(state["rng"]) == self.context.world_size:
             set_rng_state(state["rng"][self.context.rank])
@@ -137,7 +138,7 @@ class Loop:
         self.saved_at = time.monotonic()
         rng = self.context.objects(rng_state())
         if self.context.is_main:
-            weights = trained_weights(self.model)
+            weights, is_best = trained_weights(self.model), self.position.step == self.position.best_step
             state: dict[str, Any] = {
                 **self.identity,
                 "model": weights,
@@ -145,10 +146,9 @@ class Loop:
                 "schedule": self.schedule.state_dict(),
                 "position": dict(vars(self.position)),
                 # Tensors of the same storage are written once.
-                "best_weights": weights
-                if self.position.step == self.position.best_step
-                else self.best_weights,
+                "best_weights": weights if is_best else self.best_weights,
                 "rng": rng,
+                "queues": self.model.objective.queue_states(),
             }
             save_checkpoint(self.checkpoint, state)
 
@@ -236,6 +236,7 @@ class Loop:
         self.position.window_steps += 1
         self.optimizer.step()
         self.schedule.step()
+        objective.push_queues()
         return {f"train/{name}": norm for name, norm in norms.items()}
 
     def _gradient(self, passes: Passes, batch: Batch) -> ObjectiveValue:
@@ -279,8 +280,7 @@ class Loop:
         if not len(self.window):
             return
         steps = self.window.read(self.position.window)
-        broken = (n for n, values in enumerate(steps) if not all(map(math.isfinite, values.values())))
-        first = next(broken, None)
+        first = next((n for n, its in enumerate(steps) if not all(map(math.isfinite, its.values()))), None)
         names, weights = zip(*self.model.named_parameters(), strict=True)
         # Each weight's least and largest, NaN where it has one: isfinite would make copies of the weight.
         bounds = torch.stack([torch.stack(weight.detach().aminmax()) for weight in weights])

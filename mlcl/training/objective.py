@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mlcl.losses import ContrastiveLoss, gather_rows, joint_loss, sharing_key
 from mlcl.losses.batch import LossRows
+from mlcl.losses.queue import Queue
 from mlcl.training.classifier import Classifier, Labels
 
 CLASSIFIER = "classifier"
@@ -21,17 +23,23 @@ CLASSIFIER = "classifier"
 
 
 class Head(nn.Module):
-    """A projection head, its loss and its weight alpha in the objective."""
+    """A projection head, its loss and its weight alpha in the objective.
 
-    def __init__(self, projection: nn.Module, loss: ContrastiveLoss, weight: float) -> None:
+    With `reads_logits` it projects the classifier's logits in place of the embedding.
+    """
+
+    def __init__(
+        self, projection: nn.Module, loss: ContrastiveLoss, weight: float, *, reads_logits: bool = False
+    ) -> None:
         super().__init__()
         self.projection = projection
         self.loss = loss
         self.weight = weight
+        self.reads_logits = reads_logits
 
-    def forward(self, embedding_RD: Tensor, labels: Labels | None, sample_ids_R: Tensor) -> Tensor:
+    def forward(self, input_RD: Tensor, labels: Labels | None, sample_ids_R: Tensor) -> Tensor:
         """Returns the unweighted loss, a scalar in at least float32."""
-        value: Tensor = self.loss(self.projection(embedding_RD), labels, sample_ids_R)
+        value: Tensor = self.loss(self.projection(input_RD), labels, sample_ids_R)
         return value
 
     def diagnostics(self) -> dict[str, float]:
@@ -42,7 +50,8 @@ class Head(nn.Module):
     @property
     def sharing(self) -> Hashable | None:
         """The key that heads which share one softmax have in common; None for a head that cannot share."""
-        return sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
+        key = sharing_key(self.loss) if isinstance(self.projection, nn.Identity) else None
+        return None if key is None else (key, self.reads_logits)
 
 
 def embedding_of(output_RO: Tensor, label_logits: int) -> Tensor:
@@ -92,12 +101,11 @@ class Objective(nn.Module):
 
         `labels` are keyed by the name of the head; the classifier's targets have the key `CLASSIFIER`.
         """
-        embedding_RD = self.embedding(output_RO)
         parts: dict[str, Tensor] = {}
-        total = embedding_RD.new_zeros((), dtype=torch.float32)
+        total = output_RO.new_zeros((), dtype=torch.float32)
         groups = self._sharing_heads()
         firsts = [next(iter(heads.values())) for heads in groups]
-        projected = [head.projection(embedding_RD) for head in firsts]
+        projected = [head.projection(self._input(head, output_RO)) for head in firsts]
         losses = [[head.loss for head in heads.values()] for heads in groups]
         rows = gather_rows(
             losses, projected, [[labels.get(name) for name in heads] for heads in groups], sample_ids_R
@@ -117,10 +125,17 @@ class Objective(nn.Module):
     ) -> Iterator[tuple[str, Tensor]]:
         """Computes the weighted losses one by one, and yields each with the name under which it is logged."""
         for name, head in self.named_heads():
-            value = head(self.embedding(output_RO), labels.get(name), sample_ids_R)
+            value = head(self._input(head, output_RO), labels.get(name), sample_ids_R)
             yield f"heads/{name}", head.weight * value
         if self.classifier is not None:
             yield "classifier", self.classifier.weight * self.classifier(output_RO, labels[CLASSIFIER])
+
+    def _input(self, head: Head, output_RO: Tensor) -> Tensor:
+        """Returns what a head projects: the embedding (R, D), or all logits of a row (R, C or L or A * C)."""
+        if not head.reads_logits:
+            return self.embedding(output_RO)
+        assert self.classifier is not None
+        return self.classifier.logits(output_RO).flatten(1)
 
     def named_heads(self) -> Iterator[tuple[str, Head]]:
         """Yields each head with its name in the job."""
@@ -132,6 +147,25 @@ class Objective(nn.Module):
         """Sets scheduled temperatures to their value at a fraction of the training, from 0 to 1."""
         for _, head in self.named_heads():
             head.loss.temperature.set_progress(fraction)
+
+    def push_queues(self) -> None:
+        """Adds the last batch to the heads' queues, after the optimiser's step, which may repeat a batch."""
+        for _, queue in self._queues():
+            queue.push()
+
+    def queue_states(self) -> dict[str, dict[str, Any]]:
+        """Returns the rows of each head's queue, for a checkpoint."""
+        return {name: queue.state() for name, queue in self._queues()}
+
+    def load_queues(self, states: Mapping[str, dict[str, Any]]) -> None:
+        """Fills each head's queue with what `queue_states` returned."""
+        for name, queue in self._queues():
+            queue.load(states.get(name, {}))
+
+    def _queues(self) -> Iterator[tuple[str, Queue]]:
+        for name, head in self.named_heads():
+            if head.loss.queue is not None:
+                yield name, head.loss.queue
 
     def _sharing_heads(self) -> list[dict[str, Head]]:
         """Groups the heads that share one softmax; a head that shares none is a group of its own."""

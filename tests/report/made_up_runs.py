@@ -181,7 +181,8 @@ class Store:
     def left(self, id: str, folder: Path) -> None:
         """Logs what a training left in `folder` as the run's artifacts."""
         self.client.log_artifacts(id, str(folder / "model"), "model")
-        self.client.log_artifact(id, str(folder / "embeddings.parquet"))
+        for name in ("embeddings.parquet", "result.json"):
+            self.client.log_artifact(id, str(folder / name))
 
 
 def _rows_seen(its: Mapping[str, object]) -> str:

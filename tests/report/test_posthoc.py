@@ -82,6 +82,18 @@ def test_the_command(store, finished, monkeypatch, tmp_path):
     tree = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert tree["chosen"][0]["which"] == "best on validation"
     assert not math.isnan(tree["chosen"][0]["val_sd"])
+    assert "cost" not in tree
+
+
+def test_the_cost_of_neighbours(store, finished, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracker.uri)
+    words = ["posthoc", next(iter(finished[1])), "--cost", "--home", str(finished[0])]
+    shown = CliRunner().invoke(app, words).stdout
+    assert "cost of the neighbours" in shown
+    (cost,) = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["cost"]
+    assert (cost["rows"], cost["timed"], cost["k"], cost["device"]) == (48, 24, 3, "cpu")
+    assert cost["bytes"] > 48 * 6 * 4
+    assert cost["knn_ms"] > cost["model_ms"] > 0
 
 
 def test_a_run_that_left_nothing(store, tmp_path):

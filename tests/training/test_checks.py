@@ -73,6 +73,7 @@ evaluation.transfer_to={path: =tiny, labels: path, metric: accuracy} | evaluatio
 cannot be predicted; found: path
 evaluation.transfer_to={path: =tiny, labels: tags, metric: accuracy} | evaluation.transfer_to.metric | \
 no such metric for this task
+@.detail={loss: hicone, labels: path, weight: 0.2, queue: 8} | @.detail.queue | takes no queue; found: 8
 encoder={name: features, inputs: [column]} | encoder.name | reads vectors, the data set tiny holds texts
 """
 

@@ -21,6 +21,12 @@ LABELS = (
     "objective.classifier={loss: bce, labels: tags, pos_weight: sqrt, reduction: sum_labels}",
     "evaluation.metric=val/micro_f1",
 )
+QUEUES = (
+    *LABELS,
+    "objective.heads.topic.queue=25",
+    "objective.heads.detail.queue=33",
+    "objective.heads.detail.projection.kind=logits",
+)
 FEATURES = (
     *LABELS,
     "encoder={name: features, inputs: [tfidf], out: 6, dropout: 0, deep_columns: 9}",
@@ -33,7 +39,8 @@ FEATURES = (
 @pytest.mark.parametrize(
     ("world", "micro", "sampler", "classifier"),
     [(2, None, "pk", ()), (3, None, "uniform", LABELS), (2, 2, "balanced", ("data.validation_seed=3",)),
-     (3, 3, "hierarchical", ()), (2, 3, "uniform", FEATURES)],
+     (3, 3, "hierarchical", ()), (2, 3, "uniform", FEATURES),
+     (3, 2, "balanced", QUEUES)],
 )  # fmt: skip
 def test_ranks_train_as_one_process(tiny, tmp_path, world, micro, sampler, classifier):
     overrides = (*OVERRIDES, *classifier, f"train.sampler={sampler}")

@@ -86,11 +86,18 @@ def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
 
 
 DRAWN_ANEW = ("data.validation_seed=3",)
+QUEUES = ("objective.heads.topic.queue=30", "objective.heads.detail.queue=7")
 
 
 @pytest.mark.parametrize(
     ("step", "sampler", "overrides"),
-    [(1, "uniform", ()), (3, "balanced", ()), (5, "pk", DRAWN_ANEW), (11, "hierarchical", DRAWN_ANEW)],
+    [
+        (1, "uniform", QUEUES),
+        (3, "balanced", ()),
+        (5, "uniform", QUEUES),
+        (5, "pk", DRAWN_ANEW),
+        (11, "hierarchical", DRAWN_ANEW),
+    ],
 )
 def test_a_stopped_and_resumed_run_ends_with_the_same_bits(tiny, tmp_path, step, sampler, overrides):
     job = tiny_job(tiny, *overrides, checkpoint_every=2, sampler=sampler)

@@ -6,9 +6,12 @@ import torch.nn.functional as F
 from builders import tiny_job
 from torch import nn
 
+from mlcl.errors import UserError
 from mlcl.losses import build_loss, joint_loss
+from mlcl.models import LinearClassifier
 from mlcl.training.builders import build_model
 from mlcl.training.classifier import Classifier, CrossEntropy
+from mlcl.training.export.formats import check_formats
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import Head, Objective
 
@@ -50,6 +53,33 @@ def test_heads_on_one_embedding_share_its_pairs(monkeypatch):
     expected = sum(one.weight * one_by_one[name] for name, one in objective.named_heads())
     gradients = [torch.autograd.grad(total, embedding)[0] for total in (value.total, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [3, 2])
+def test_a_head_may_read_the_logits(classes):
+    """One that a head on the embedding has the key of, and a classifier of several aspects."""
+    linear = LinearClassifier(4, classes, aspects=None if classes == 3 else 2)
+    of_logits = Head(nn.Identity(), build_loss("supcon", temperature=0.5), 0.3, reads_logits=True)
+    targets = CLASSES if classes == 3 else torch.stack([CLASSES % 2, CLASSES // 2], 1)
+    objective = Objective({"z": head(0.2), "s": of_logits}, Classifier(linear, 0.5, CrossEntropy()))
+    value = objective(Z, {"z": CLASSES, "s": CLASSES, "classifier": targets}, IDS)
+    expected = build_loss("supcon", temperature=0.5)(linear(Z).flatten(1), CLASSES)
+    assert value.parts["heads/s/loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+    (gradient,) = torch.autograd.grad(value.parts["heads/s/loss"], linear.linear.weight)
+    assert gradient.abs().sum() > 0
+    weighted = dict(objective.weighted_parts(Z, {"z": CLASSES, "s": CLASSES, "classifier": targets}, IDS))
+    assert weighted["heads/s"].item() == pytest.approx(0.3 * expected.item(), rel=1e-6)
+
+
+def test_a_job_whose_head_reads_logits(tiny, tmp_path):
+    kind = "objective.heads.topic.projection.kind=logits"
+    model = build_model(JobData.of(tiny_job(tiny, kind), tmp_path))
+    assert [its.reads_logits for _, its in model.objective.named_heads()] == [False, True]
+    with pytest.raises(UserError, match="head topic reads logits, and a classifier of weight 0 has none"):
+        tiny_job(tiny, kind, "objective.classifier.weight=0")
+    encoder = "encoder={name: transformer, model: nowhere}"
+    with pytest.raises(UserError, match="no such head in the job; found: topic; allowed: detail"):
+        check_formats(["sentence-transformers:topic"], tiny_job(tiny, kind, encoder))
 
 
 def _noting(function, made):

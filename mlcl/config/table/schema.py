@@ -164,6 +164,9 @@ class Table(Section):
     ranks: RankTests | None = Field(
         None, description="rank the rows over the columns, and test; only where columns are data sets"
     )
+    gains: str | None = Field(
+        None, description="row whose gains over the others, and the deviation of all, stand below the table"
+    )
     places: tuple[str, ...] = Field(
         (),
         description="keys of paths: another file or folder there does not change the paper's setting",
@@ -186,6 +189,8 @@ class Table(Section):
         for row, figures in self.paper.items():
             _in("paper", "row", [row], self.rows)
             _in(f"paper.{row}", "column", figures, self.rows[row].columns or self.columns)
+        if self.gains is not None:
+            _in("gains", "row", [self.gains], self.rows)
         if self.ranks is not None:
             _in("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
             ranked = [row for row in self.rows if row not in self.ranks.leave_out]

@@ -45,5 +45,6 @@ ALL = LossSpec(
     year=2024,
     dense=all_weights,
     closed=all_closed,
+    queue=True,
     on_host=True,
 )

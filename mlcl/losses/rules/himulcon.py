@@ -106,5 +106,6 @@ HIMULCON = LossSpec(
     year=2022,
     dense=himulcon_weights,
     closed=himulcon_closed,
+    queue=True,
     on_host=True,
 )

@@ -65,5 +65,6 @@ MSC = LossSpec(
     dense=msc_weights,
     closed=msc_closed,
     prototypes=True,
+    queue=True,
     on_host=True,
 )

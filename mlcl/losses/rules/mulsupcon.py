@@ -30,6 +30,7 @@ def mulsupcon_weights(
     - `paper_valid`: c_i = B / (number of (j, l) with l in y_j and P_l(j) not empty).
     - `per_sample`: c_i = 1 / |y_i|: the mean over an anchor's labels; a label that no other row has counts 0.
 
+    The rows of a queue count as rows j in c_i.
     Source: Similarity-Dissimilarity, Eq. 5-7 (MulSupCon, Zhang and Wu 2024).
     """
     shared = sets.drop_unique_labels()
@@ -51,7 +52,9 @@ def mulsupcon_closed(
     rows_L = torch.bincount(rows.columns, minlength=rows.width).to(dtype)
     factor_B = _factors(sets, rows.counts(), normalization).to(dtype)
     value_M = (1 / (rows_L - 1))[rows.columns] * factor_B[rows.row_index()]
-    incidence = Incidence(rows, value_M, symmetric=normalization != "per_sample")
+    value_M[rows.row_index() >= len(sets) - ranks.queued] = 0
+    symmetric = normalization != "per_sample" and not ranks.queued
+    incidence = Incidence(rows, value_M, symmetric)
     row_sums_N = rows.counts()[:own] * factor_B[:own]
 
     def overlapping() -> Tensor:
@@ -76,5 +79,6 @@ MULSUPCON = LossSpec(
     year=2024,
     dense=mulsupcon_weights,
     closed=mulsupcon_closed,
+    queue=True,
     on_host=True,
 )

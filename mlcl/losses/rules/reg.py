@@ -114,5 +114,6 @@ REG = LossSpec(
     closed=reg_closed,
     terms=reg_terms,
     prototypes=True,
+    queue=True,
     on_host=True,
 )

@@ -32,5 +32,6 @@ SIMCLR = LossSpec(
     year=2020,
     dense=simclr_weights,
     closed=simclr_closed,
+    queue=True,
     on_host=True,
 )

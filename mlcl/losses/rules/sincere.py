@@ -125,5 +125,6 @@ SINCERE = LossSpec(
     closed=sincere_closed,
     terms=sincere_terms,
     own_softmax=True,
+    queue=True,
     on_host=True,
 )

@@ -33,5 +33,6 @@ SUPCON = LossSpec(
     year=2020,
     dense=supcon_weights,
     closed=supcon_closed,
+    queue=True,
     on_host=True,
 )

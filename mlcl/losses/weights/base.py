@@ -6,6 +6,7 @@ Shapes: N own rows (the first N of all), B rows of all processes, D embedding, L
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
@@ -28,10 +29,12 @@ class BatchRanks:
     All processes must make the same calls in the same order. This class is for one process that holds a batch
     alone, `batch.ManyRanks` for several processes. `size` is their number, `own` the number of own rows,
     `dtype` and `device` are those of the embeddings. A device of None stands for the labels' device. Labels
-    may be in the host's memory although the embeddings are not, see `LossSpec.on_host`.
+    may be in the host's memory although the embeddings are not, see `LossSpec.on_host`. The last `queued`
+    rows of all are those of a queue: candidates of every anchor, but no anchors, whose rows of W are 0.
     """
 
     size = 1
+    queued = 0
 
     def __init__(
         self, own: int = 0, dtype: torch.dtype = torch.float32, device: torch.device | None = None
@@ -39,8 +42,19 @@ class BatchRanks:
         self.own, self.dtype, self.device = own, dtype, device
 
     def share(self, own: Tensor) -> Tensor:
+        """Gathers a value of each own row (N, ...) to one of each row, own rows first; 0 for a queue's."""
+        rows = self.gather(own)
+        return torch.cat([rows, rows.new_zeros(self.queued, *rows.shape[1:])]) if self.queued else rows
+
+    def gather(self, own: Tensor) -> Tensor:
         """Gathers a value of each own row (N, ...) to one of each row of all processes, own rows first."""
         return own
+
+    def with_queue(self, queued: int) -> BatchRanks:
+        """Returns these ranks with so many rows of a queue behind the rows of all processes."""
+        ranks = copy.copy(self)
+        ranks.queued = queued
+        return ranks
 
     def global_rows(self, row: Tensor) -> Tensor:
         """Converts row numbers of this process, own rows first, to numbers that all processes share."""
@@ -71,6 +85,12 @@ class PairWeights(ABC):
     @abstractmethod
     def attract(self, z_BD: Tensor) -> Tensor:
         """Returns the own rows of (W + W^T) Z, (N, D)."""
+
+    def attract_queue(self, z_BD: Tensor, queue: slice) -> Tensor:
+        """Returns the own rows of W Z (N, D), over the columns of a queue alone, the rows `queue` of Z."""
+        only_BD = torch.zeros_like(z_BD)
+        only_BD[queue] = z_BD[queue]
+        return self.attract(only_BD)
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
         """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows.
@@ -113,15 +133,18 @@ class DistinctSets:
 
     `sets` are the U distinct sets, `reduced` the same without labels that only one set has. `rows` (U,) is
     the number of rows with each set, in the dtype of the embeddings. `index` (B,) is the index of each row's
-    set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own` ones. Without
-    `merge` every row counts as a set of its own.
+    set, `own_index` (N,) that of each own row's set. The sets of own rows are the first `own` ones, those of
+    all anchors the first `anchors`: a row of a queue never shares a set with an anchor. Without `merge` every
+    row counts as a set of its own.
     """
 
     def __init__(self, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True) -> None:
         own_rows, device = ranks.own, ranks.device or sets.sizes.device
         alone = sets, torch.arange(len(sets), device=sets.sizes.device)
-        distinct, index = sets.distinct() if merge else alone
+        distinct, index = sets.distinct(ranks.queued) if merge else alone
+        anchors = len(sets) - ranks.queued
         self.own = int(index[:own_rows].max()) + 1 if own_rows else 0
+        self.anchors = int(index[:anchors].max()) + 1 if anchors else 0
         self.rows = sent(torch.bincount(index, minlength=len(distinct)).to(ranks.dtype), device)
         self.index, self.sets = sent(index, device), distinct.to(device)
         self.own_index = self.index[:own_rows]

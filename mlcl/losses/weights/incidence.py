@@ -96,6 +96,8 @@ def group_weights(group_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
     size_B = group_sizes(group_B)
     width = int(group_B.max()) + 1 if len(group_B) else 0
     weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(ranks.dtype), 0)
-    incidence = Incidence(LabelRows.from_classes(group_B, width), weight_B[group_B >= 0], symmetric=True)
+    weight_B[len(weight_B) - ranks.queued :] = 0
+    rows = LabelRows.from_classes(group_B, width)
+    incidence = Incidence(rows, weight_B[group_B >= 0], symmetric=not ranks.queued)
     others_N = (size_B[: ranks.own] - 1).clamp(min=0)
     return IncidenceWeights(incidence, (others_N > 0).to(ranks.dtype), lambda: others_N, ranks.own)

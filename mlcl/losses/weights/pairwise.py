@@ -61,9 +61,9 @@ class PairwiseWeights(PairWeights):
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights W' for given embeddings, computed in one pass over the tiles."""
         lse_B, row_sum_B = self._ranks.share(torch.stack([lse_N, self.row_sums], 1)).unbind(1)
-        rows = len(lse_B)
+        rows, queued = len(lse_B), self._ranks.queued
         fixed = _FixedWeights(self, z_BD, len(lse_N), rows)
-        for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows):
+        for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, queued=queued):
             u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
             forward_IJ, backward_IJ = self.each(i, j)
             forward = self.losses(forward_IJ, lse_B[i, None] - u_IJ, row_sum_B[i, None])
@@ -75,6 +75,8 @@ class PairwiseWeights(PairWeights):
                 fixed.constant[j] += backward.rest(lse_B[j], u_IJ).sum(0)
             both_IJ = forward.pull + backward.pull
             fixed.product[i].addmm_(both_IJ, z_BD[j])
+            if j.start >= rows - queued:
+                fixed.queue_product[i].addmm_(both_IJ, z_BD[j])
             if mirrored:
                 fixed.product[j].addmm_(both_IJ.T, z_BD[i])
         given = self.of_prototypes()
@@ -113,6 +115,7 @@ class _FixedWeights(PairWeights):
     def __init__(self, weights: PairwiseWeights, z_BD: Tensor, own: int, rows: int) -> None:
         self._weights = weights
         self.product, self.prototype_product = torch.zeros_like(z_BD[:own]), torch.zeros_like(z_BD[rows:])
+        self.queue_product = torch.zeros_like(self.product)
         self.row_sums = z_BD.new_zeros(own)
         self.constant: Tensor = z_BD.new_zeros(own)
 
@@ -124,6 +127,9 @@ class _FixedWeights(PairWeights):
 
     def attract(self, _z_BD: Tensor) -> Tensor:
         return self.product
+
+    def attract_queue(self, _z_BD: Tensor, _queue: slice) -> Tensor:
+        return self.queue_product
 
     def attract_prototypes(self, _z_BD: Tensor) -> Tensor:
         return self.prototype_product

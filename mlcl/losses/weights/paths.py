@@ -141,6 +141,7 @@ class OnePath(Paths):
         symmetric: bool = True,
     ) -> IncidenceWeights:
         """Returns weights that are sums over groups; a row is in one group of each level with a weight."""
+        weight_HB[:, weight_HB.shape[1] - self._ranks.queued :] = 0
         used_H = weight_HB.any(1)
         groups_HB, weight_HB = self._groups[used_H], weight_HB[used_H]
         known_BH = (groups_HB >= 0).T
@@ -148,5 +149,5 @@ class OnePath(Paths):
         first_H = F.pad(size_H.cumsum(0), (1, 0))
         column_BH = (groups_HB + first_H[:-1, None]).T
         rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
-        incidence = Incidence(rows, weight_HB.T[known_BH], symmetric)
+        incidence = Incidence(rows, weight_HB.T[known_BH], symmetric and not self._ranks.queued)
         return IncidenceWeights(incidence, row_sums_N, positives, self._ranks.own)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mlcl import markup
@@ -62,6 +63,11 @@ def markdown(report: TableResult) -> str:
     lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
     lines += caption(report)
     lines += _missing(report)
+    if report.gains is not None:
+        heads, body = gains_grid(report, report.gains)
+        rows = [[markup.markdown(text) for text in row] for row in body]
+        lines += ["", f"### Gains of {markup.markdown(report.gains)}", ""]
+        lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows)]
     for ranks in report.ranks:
         lines += ["", *_ranks(ranks)]
     if len(report.verdicts) > MOST_SENTENCES:
@@ -109,6 +115,11 @@ def latex(report: TableResult) -> str:
     rows = [[markup.latex(text) for text in row] for row in body]
     heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
     tables = [markup.latex_table(heading, [markup.latex(head) for head in heads], rows)]
+    if report.gains is not None:
+        heads, body = gains_grid(report, report.gains)
+        rows = [[markup.latex(text) for text in row] for row in body]
+        title = markup.latex(f"Gains of {report.gains}")
+        tables += [markup.latex_table(title, [markup.latex(head) for head in heads], rows)]
     for ranks in report.ranks:
         said = markup.latex(" ".join(ranks["sentences"]))
         for table in ranks.get("tables", ()):
@@ -117,17 +128,67 @@ def latex(report: TableResult) -> str:
     return "\n\n".join(tables) + "\n"
 
 
-def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
-    """Returns the heads and the rows of a table; a column of cells is split into one column per metric."""
-    heads, places = [""], list[tuple[str, str]]()
+def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]]]:
+    """Returns the heads and rows of a table of one row's gains over the other rows.
+
+    A gain is the difference of the means in the table's unit and as a share of the other mean. The last row
+    has the sample standard deviation over all rows. In parentheses are the values of the printed figures.
+    """
+    places, found = _places(report), _figures(report)
+    others = [each for each in report.rows if each != row]
+    body = []
+    for other in others:
+        pairs = ((found.get((row, *place)), found.get((other, *place))) for place in places.values())
+        body.append([f"over {other}", *("" if a is None or b is None else _gain(a, b) for a, b in pairs)])
+    columns = [[found.get((each, *place)) for each in report.rows] for place in places.values()]
+    body.append(["deviation over the rows", *map(_spread, columns)])
+    return ["", *places], body
+
+
+def _gain(figure: FigureResult, other: FigureResult) -> str:
+    def between(one: float | None, base: float | None) -> str:
+        if one is None or base is None:
+            return "-"
+        share = "" if base == 0 else f", {100 * (one - base) / base:+.1f} %"
+        return f"{one - base:+.{figure.digits}f}{share}"
+
+    printed = between(figure.printed, other.printed)
+    return between(figure.mean, other.mean) + ("" if printed == "-" else f" ({printed})")
+
+
+def _spread(figures: Sequence[FigureResult | None]) -> str:
+    known = [figure for figure in figures if figure is not None]
+
+    def over(values: Sequence[float | None]) -> str:
+        numbers = [value for value in values if value is not None]
+        if len(numbers) < max(2, len(values)):
+            return "-"
+        return f"{statistics.stdev(numbers):.{known[0].digits}f}"
+
+    printed = over([figure.printed for figure in known])
+    return over([figure.mean for figure in known]) + ("" if printed == "-" else f" ({printed})")
+
+
+def _figures(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
+    """Returns the figures, keyed by row, column and name."""
+    return {(cell.row, cell.column, each.name): each for cell in report.cells for each in cell.figures}
+
+
+def _places(report: TableResult) -> dict[str, tuple[str, str]]:
+    """Returns a head for each column of cells and each of its metrics, with the column and the metric."""
+    places = dict[str, tuple[str, str]]()
     for column in report.columns:
         cells = [cell for cell in report.cells if cell.column == column]
         names = list(dict.fromkeys(figure.name for cell in cells for figure in cell.figures))
-        heads += [column] if len(names) == 1 else [f"{column} {name}" for name in names]
-        places += [(column, name) for name in names]
+        places |= {column if len(names) == 1 else f"{column} {name}": (column, name) for name in names}
+    return places
+
+
+def _grid(report: TableResult) -> tuple[list[str], list[list[str]]]:
+    """Returns the heads and the rows of a table; a column of cells is split into one column per metric."""
+    places, found = _places(report), _figures(report)
     body = []
     for row in report.rows:
-        found = {c.column: {f.name: f for f in c.figures} for c in report.cells if c.row == row}
-        figures = [found.get(column, {}).get(name) for column, name in places]
+        figures = [found.get((row, *place)) for place in places.values()]
         body.append([row, *("" if f is None else text_of(f) for f in figures)])
-    return heads, body
+    return ["", *places], body

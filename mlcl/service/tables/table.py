@@ -154,6 +154,7 @@ def _result(
         notes=data_notes(tags),
         provenance=provenance_of(own, tags),
         control=its.control,
+        gains=its.gains,
     )
     if its.ranks is not None:
         report = replace(report, ranks=ranked_figures(report.cells, report.higher, its.ranks))

@@ -40,7 +40,7 @@ It gives {what}."""
 
 
 def check_sentence_transformers(job: JobConfig, head: str) -> None:
-    """Raises UserError if the job's encoder is no transformer, or `head` is no trained head of the job."""
+    """Raises UserError for an encoder that is no transformer, and a head that is not on its embedding."""
     name, reason = job.encoder.name, ""
     if name != "transformer":
         reason = "is for the encoder transformer"
@@ -48,7 +48,8 @@ def check_sentence_transformers(job: JobConfig, head: str) -> None:
         reason = "would not be exact: the job computes in half precision"
     if reason:
         raise UserError(f"sentence-transformers {reason}", key="--also", found=f"encoder {name}")
-    heads = [head for head, its in job.objective.heads.items() if its.weight > 0]
+    embedding = {head: its for head, its in job.objective.heads.items() if its.projection.kind != "logits"}
+    heads = [head for head, its in embedding.items() if its.weight > 0]
     if head and head not in heads:
         raise UserError("no such head in the job", key="--also", found=head, allowed=heads or "none")
 

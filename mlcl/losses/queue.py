@@ -1,0 +1,144 @@
+"""A queue of the rows of past batches, which a loss compares its anchors with.
+
+Shapes: B rows of all processes, Q rows of the queue, D embedding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mlcl.labels import LabelRows
+from mlcl.losses.batch import LossRows
+from mlcl.losses.labels import Labels
+from mlcl.losses.weights.base import BatchRanks
+
+
+class Queue:
+    """The newest rows of past batches: embeddings without gradient, with their labels and sample ids.
+
+    `join` adds them to a batch, `push` makes the last batch their newest rows. They are candidates of every
+    anchor, positive or not by their labels, and are no anchors. A sample that the batch has is left out, so
+    that no anchor is compared with an older embedding of itself. The rows are the same, in the same order,
+    in every process and for any number of processes.
+    Source: MoCo (He et al. 2020), section 3.1, without its momentum encoder.
+
+    Args:
+        size: The largest number of rows.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"queue; found: {size}; allowed: 1 or more rows")
+        self.size = size
+        self._rows: LossRows | None = None
+        self._last: LossRows | None = None
+
+    def __len__(self) -> int:
+        return 0 if self._rows is None else len(self._rows.embeddings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A loss is sent to workers as it was built.
+        return {"size": self.size, "_rows": None, "_last": None}
+
+    def join(self, batch: LossRows) -> LossRows:
+        """Returns the batch (B, D) with the queue's rows behind it, without those of the batch's samples.
+
+        Raises:
+            ValueError: The batch has no sample ids.
+        """
+        if batch.sample_ids is None:
+            raise ValueError("a loss with a queue needs sample_ids (B,): the sample of each row; found: None")
+        labels = batch.labels.without_unknown() if isinstance(batch.labels, LabelRows) else batch.labels
+        self._last = replace(batch, embeddings=batch.embeddings.detach(), labels=labels)
+        if self._rows is None:
+            return batch
+        self._rows = _moved(self._rows, self._last)
+        assert self._rows.sample_ids is not None
+        kept_Q = ~torch.isin(self._rows.sample_ids, batch.sample_ids)
+        kept = _take(self._rows, kept_Q.nonzero()[:, 0])
+        joined = _cat(replace(batch, labels=labels), kept)
+        return replace(joined, ranks=batch.ranks.with_queue(len(kept.embeddings)))
+
+    def push(self) -> None:
+        """Adds the batch that `join` got last, sorted by sample, and drops the oldest rows above `size`."""
+        batch, self._last = self._last, None
+        if batch is None:
+            return
+        assert batch.sample_ids is not None
+        # Sorted, it does not depend on which process had which samples.
+        order_B = batch.ranks.local_rows(torch.arange(len(batch.embeddings), device=batch.sample_ids.device))
+        order_B = order_B[batch.sample_ids[order_B].argsort(stable=True)]
+        newest = _take(batch, order_B[-self.size :])
+        if self._rows is not None:
+            newest = _cat(self._rows, newest)
+            rows = len(newest.embeddings)
+            newest = _take(newest, torch.arange(max(0, rows - self.size), rows))
+        self._rows = replace(newest, ranks=BatchRanks())
+
+    def state(self) -> dict[str, Any]:
+        """Returns the rows as tensors and numbers, for a checkpoint; empty for an empty queue."""
+        if self._rows is None:
+            return {}
+        labels: Any = self._rows.labels
+        if isinstance(labels, LabelRows):
+            names = ("offsets", "columns", "width", "levels")
+            labels = {name: getattr(labels, name) for name in names}
+        return {
+            "embeddings": self._rows.embeddings,
+            "labels": labels,
+            "sample_ids": self._rows.sample_ids,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Replaces the rows by those that `state` returned."""
+        self._last = self._rows = None
+        if state:
+            labels = state["labels"]
+            labels = LabelRows(**labels) if isinstance(labels, dict) else labels
+            self._rows = LossRows(state["embeddings"], labels, state["sample_ids"], BatchRanks())
+
+
+def _take(rows: LossRows, index: Tensor) -> LossRows:
+    labels, samples = rows.labels, rows.sample_ids
+    return replace(
+        rows,
+        embeddings=rows.embeddings[index.to(rows.embeddings.device)],
+        labels=None if labels is None else labels[index.to(labels.device)],
+        sample_ids=None if samples is None else samples[index.to(samples.device)],
+    )
+
+
+def _cat(first: LossRows, last: LossRows) -> LossRows:
+    assert first.sample_ids is not None
+    assert last.sample_ids is not None
+    return replace(
+        first,
+        embeddings=torch.cat([first.embeddings, last.embeddings]),
+        labels=_cat_labels(first.labels, last.labels),
+        sample_ids=torch.cat([first.sample_ids, last.sample_ids]),
+    )
+
+
+def _cat_labels(first: Labels | None, last: Labels | None) -> Labels | None:
+    if isinstance(first, LabelRows):
+        assert isinstance(last, LabelRows)
+        return LabelRows.cat([first, last])
+    assert not isinstance(last, LabelRows)
+    return None if first is None or last is None else torch.cat([first, last])
+
+
+def _moved(rows: LossRows, like: LossRows) -> LossRows:
+    """Returns the rows on the devices of a batch: a checkpoint's are in the host's memory."""
+    labels, samples = rows.labels, rows.sample_ids
+    assert samples is not None
+    assert like.sample_ids is not None
+    return replace(
+        rows,
+        embeddings=rows.embeddings.to(like.embeddings.device),
+        labels=labels if labels is None or like.labels is None else labels.to(like.labels.device),
+        sample_ids=samples.to(like.sample_ids.device),
+    )
