@@ -66,6 +66,7 @@ docs: setup
 	@echo "site/index.html"
 
 bench: setup
+	$(BIN)/python benchmarks/limits.py
 	$(BIN)/python benchmarks/posthoc.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/sweep.py

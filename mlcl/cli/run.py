@@ -21,7 +21,7 @@ from mlcl.cli.output import (
     say,
     tell,
 )
-from mlcl.config import job_hash, load_job
+from mlcl.config import load_job
 
 if TYPE_CHECKING:
     from mlcl.service.run_baselines import BaselinePlan
@@ -71,7 +71,7 @@ def run(
     pages = dashboard(tracking_uri(home))
     if json:
         tree = {name: getattr(report, name) for name in REPORTED}
-        print_json({**tree, "job_hash": job_hash(checked), "dashboard": pages})
+        print_json({**tree, "job_hash": report.job_hash, "dashboard": pages})
     elif report.metrics:
         results.print(metrics_table(report.metrics, f"{checked.experiment}  {report.id}"))
         tell(f"mlcl report {report.id}; dashboard: {pages}")

@@ -276,7 +276,7 @@ class JobConfig(Section):
         return tree
 
 
-LATER = {"products": "exact", "compile": False, "deterministic": False}
+LATER = {"products": "exact", "compile": False, "deterministic": False, "channels_last": False}
 """Newer keys of `train`. A dumped job leaves them out if they have these defaults, so hashes stay equal."""
 
 

@@ -236,8 +236,15 @@ class TrainConfig(Section):
     schedule: Literal["cosine", "constant"] = Field("cosine", description="after the warm-up")
     warmup: Fraction = Field(0.05, description="share of the steps")
     clip_norm: Positive | None = Field(None, description="largest gradient norm")
-    precision: Literal["float32", "bf16"] = Field(
-        "float32", description="of the encoder; logits stay float32"
+    precision: Literal["float32", "bf16", "auto"] = Field(
+        "float32",
+        description="of the encoder; logits stay float32. auto: bf16 where a step is faster in it on the "
+        "command's machine, see docs/performance.md; the run's own job names what it took",
+    )
+    channels_last: bool = Field(
+        False,
+        description="convolutions of images in this memory format on a CPU too, as on a GPU: faster, with "
+        "other last digits",
     )
     products: Literal["exact", "tf32"] = Field(
         "exact", description="of the losses' float32 embeddings, on a GPU; those in bf16 are multiplied so"

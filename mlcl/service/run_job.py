@@ -7,13 +7,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mlcl.config import JobConfig, dump_job
+from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
 from mlcl.service.engine.entries import End, Entry
+from mlcl.service.engine.precision import decided_precision
 from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.service.ray.address import placed_by_ray
+from mlcl.store import RunFolders
 from mlcl.tracking import RunLog, State, mlflow_listener, provenance
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
@@ -24,7 +26,9 @@ from mlcl.training.context import Context, pick_device
 from mlcl.training.events import Diverged, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
+from mlcl.training.precision import Precision
 from mlcl.training.run_files import result_files
+from mlcl.training.step_precision import AUTO, in_precision
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class RunReport:
 
     `resumed` says whether it began from a checkpoint. `undelivered` is the number of logs, of this run and
     earlier ones, that are not delivered to MLflow yet; `mlflow_run_id` is None if this run is not in MLflow.
+    `job_hash` is the hash of the job that was trained, which names a precision in place of `auto`.
     """
 
     id: str
@@ -44,6 +49,7 @@ class RunReport:
     reason: str = ""
     mlflow_run_id: str | None = None
     undelivered: int = 0
+    job_hash: str = ""
 
 
 def run_job(
@@ -67,7 +73,8 @@ def run_job(
     is closed as FAILED or STOPPED. MLflow must answer at the beginning; after that, only the end of the run
     waits a moment for it.
     """
-    job_data = JobData.of(job, home)
+    job_data = _with_precision(JobData.of(job, home), home, gpus, fresh=fresh)
+    job = job_data.job
     for note in job_data.dataset.info.notes:
         announce(f"data: {note}")
     if not placed_by_ray(job):
@@ -91,6 +98,19 @@ def run_job(
             with wish.shielded():
                 left = delivery.drain(stop=wish)
         return replace(report, mlflow_run_id=delivery.run_id(report.log), undelivered=left)
+
+
+def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh: bool) -> JobData:
+    """Decides `train.precision: auto`: as in the job's interrupted run, if there is one to resume."""
+    job, runs = job_data.job, RunFolders(home)
+    if job.train.precision != AUTO:
+        return job_data
+
+    def begun(precision: Precision) -> bool:
+        found = runs.unfinished(job_hash(in_precision(job, precision)), job_data.fingerprint)
+        return found is not None and (not fresh or found.path.name == submitted_id())
+
+    return replace(job_data, job=in_precision(job, decided_precision(job_data, gpus, begun)))
 
 
 @dataclass
@@ -133,7 +153,8 @@ class _Run:
         finally:
             with self.stop.shielded():
                 self.store.close(self.entry, End(state, reason))
-        return RunReport(id, state, folder, log.id, metrics, resumed, reason)
+        hash_ = job_hash(self.job_data.job)
+        return RunReport(id, state, folder, log.id, metrics, resumed, reason, job_hash=hash_)
 
     def _execute(self, folder: Path, log: RunLog) -> dict[str, float]:
         job_data, job = self.job_data, self.job_data.job

@@ -153,7 +153,9 @@ def build_loop(
     """
     job, train = job_data.job, job_data.job.train
     check_micro_batch(train.micro_batch_size, model.encoder)
-    model.encoder.to(memory_format=memory_format(context.device))
+    # PyTorch's convolutions take the weights' format, whatever that of the images.
+    format_ = torch.channels_last if train.channels_last else memory_format(context.device)
+    model.encoder.to(memory_format=format_)
     rows = job_data.rows(job_data.train).resident(context.device)
     return Loop(
         model=model,

@@ -101,6 +101,7 @@ class Context:
         """Returns the context manager of bf16 autocast on this device; for float32 one that does nothing."""
         if precision == "float32":
             return contextlib.nullcontext()
+        assert precision == "bf16", precision  # `auto` is decided before a training
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
 

@@ -23,6 +23,7 @@ from mlcl.training.baselines import BASELINES
 from mlcl.training.baselines.jobs import baseline_job, dataset_job, fitting_baselines
 from mlcl.training.events import Stopped
 from mlcl.training.features.cache import EXTRACTORS
+from mlcl.training.features.extractor import precision
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -167,8 +168,12 @@ def test_words_characters_and_an_encoder_are_read_together(models, texts, tmp_pa
         TfidfVectorizer(ngram_range=(1, 2), **how),
         TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), **how),
     ]
+    cpu = torch.device("cpu")
     encode = EXTRACTORS["transformer"].fit(
-        TransformerInput(model=str(models["bert"]), max_length=8), None, torch.device("cpu")
+        TransformerInput(model=str(models["bert"]), max_length=8),
+        None,
+        cpu,
+        precision(cpu, tmp_path / "cache"),
     )
     x = np.hstack([*(part.fit_transform(train).toarray() for part in parts), normalize(encode(train))])
     wanted = np.hstack([*(part.transform(test).toarray() for part in parts), normalize(encode(test))])

@@ -12,7 +12,7 @@ import torch
 from builders import tiny_job
 from losses.devices import DEVICE, Device
 from patience import PATIENCE
-from stored_runs import run
+from stored_runs import TAGS, run
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mlcl.config import AugmentConfig
@@ -20,10 +20,14 @@ from mlcl.data import ImageRows
 from mlcl.labels import LabelRows
 from mlcl.losses import build_loss, tiling
 from mlcl.models import Projection
+from mlcl.testing.datasets import small_dataset
 from mlcl.training import batches
 from mlcl.training.batches import Rows
+from mlcl.training.builders import build_loop, build_model
 from mlcl.training.classifier import BinaryCrossEntropy, Classifier, CrossEntropy
-from mlcl.training.loop_settings import LogWindow
+from mlcl.training.context import ONE_PROCESS
+from mlcl.training.job_data import JobData
+from mlcl.training.loop_settings import Callbacks, LogWindow
 from mlcl.training.objective import CLASSIFIER, ContrastiveModel, Head, Objective
 
 CPU = torch.device("cpu")
@@ -61,6 +65,18 @@ def test_a_device_gets_images_in_the_order_of_its_convolutions(images, monkeypat
     for one, other in zip(inputs(), expected, strict=True):
         assert one.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_convolutions_on_a_cpu_change_their_format_where_asked(wanted, tmp_path):
+    data = small_dataset(tmp_path / "images", "image")
+    network = "encoder={name: cnn_image, width: 4, blocks: 2, image_size: 8}"
+    job_data = JobData.of(tiny_job(data, *TAGS, network, channels_last=wanted), tmp_path)
+    model = build_model(job_data)
+    build_loop(job_data, model, ONE_PROCESS, Callbacks(print, dict, bool))
+    weights = [p for p in model.encoder.parameters() if p.ndim == 4 and p.shape[1] > 1]
+    assert weights
+    assert all(p.is_contiguous(memory_format=torch.channels_last) == wanted for p in weights)
 
 
 def test_a_batch_is_read_while_a_gpu_works_on_the_one_before(monkeypatch):

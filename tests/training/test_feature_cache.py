@@ -25,6 +25,7 @@ from mlcl.testing.datasets import small_dataset
 from mlcl.training.features import cache as feature_cache
 from mlcl.training.features import words
 from mlcl.training.features.cache import EXTRACTORS, FeatureCache
+from mlcl.training.features.extractor import precision
 
 CPU = torch.device("cpu")
 with_words = pytest.mark.skipif(find_spec("wordllama") is None, reason="needs the package wordllama")
@@ -111,7 +112,7 @@ def test_a_saved_extractor_gives_the_same_bits(kind, data, tmp_path, request):
 
 
 def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
-    extract = EXTRACTORS["transformer"].fit(bert, None, CPU)
+    extract = EXTRACTORS["transformer"].fit(bert, None, CPU, "bf16")
     texts = ["ball", "vote law run", "noise1 noise2 noise3 noise4"]
     exact = type(extract)(extract.network.double(), extract.tokenizer, 6, CPU, "float32")
     together = exact(texts)
@@ -121,7 +122,7 @@ def test_a_mean_of_token_states_does_not_depend_on_other_rows(bert):
 
 @with_words
 def test_words_are_means_of_vectors_of_tokens():
-    extract = EXTRACTORS["words"].fit(WordsInput(max_length=3), None, CPU)
+    extract = EXTRACTORS["words"].fit(WordsInput(max_length=3), None, CPU, "float32")
     texts = ["ball", "vote law run of a long text", ""]
     rows = extract(texts)
     assert rows.shape == (3, 256)
@@ -132,7 +133,7 @@ def test_words_are_means_of_vectors_of_tokens():
 
 @with_words
 def test_words_of_like_meaning_are_near():
-    extract = EXTRACTORS["words"].fit(WordsInput(), None, CPU)
+    extract = EXTRACTORS["words"].fit(WordsInput(), None, CPU, "float32")
     rows = torch.from_numpy(extract(["fractured femur", "broken thigh bone", "stock market crash"]))
     near, far, _ = torch.nn.functional.cosine_similarity(rows[[0, 0, 1]], rows[[1, 2, 2]]).tolist()
     assert near > far + 0.2
@@ -192,7 +193,9 @@ def test_features_of_redrawn_rows_are_those_of_the_stored_splits_unless_they_are
         drawn = redraw_validation(data, seed)
         train = drawn.split("train")
         cache = FeatureCache(tmp_path / "cache", train)
-        expected = EXTRACTORS[kind].fit(section, contents(cache, section, train), CPU)
+        expected = EXTRACTORS[kind].fit(
+            section, contents(cache, section, train), CPU, precision(CPU, cache.cache)
+        )
         splits = (train, drawn.split("validation"), drawn.split("test"), train.take(torch.tensor([7, 2])))
         for split in splits:
             found = dense(cache.rows(kind, section, split))
@@ -240,4 +243,4 @@ def test_a_failed_extraction_leaves_nothing(data, tmp_path, monkeypatch):
 
 def test_texts_without_a_word_are_refused(tmp_path, data):
     with pytest.raises(UserError, match="no word in the training texts"):
-        EXTRACTORS["tfidf"].fit(TfidfInput(), ["a", "b"], CPU)
+        EXTRACTORS["tfidf"].fit(TfidfInput(), ["a", "b"], CPU, "float32")

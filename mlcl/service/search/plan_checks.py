@@ -8,6 +8,7 @@ from mlcl.config import corners, default_mode, dump_job, load_job
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.notify import resolve_target
+from mlcl.service.engine.precision import refuse_auto
 from mlcl.service.search.arms import CONTROL, search_plans
 from mlcl.service.search.starts import asked_start
 from mlcl.service.search.sweep_plan import SweepPlan
@@ -44,7 +45,10 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
     """Raises UserError if the ends of the space's parameters do not fit the data."""
     job = dump_job(plan.search_job())
     for corner in corners(plan.space):
-        check_job(load_job(job, corner), info)
+        drawn = load_job(job, corner)
+        check_job(drawn, info)
+        if "train.precision" in corner:
+            refuse_auto(drawn, "a space")
 
 
 def _check_goals(plan: SweepPlan) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
-from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
 from mlcl.results.documents import write_result
 from mlcl.results.sweep_result import SweepResult, ranked
@@ -29,7 +28,7 @@ from mlcl.service.search.race import race_pick, race_results, race_winner, searc
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
-from mlcl.service.search.sweep_plan import SweepPlan, sweep_folder, sweep_identity, with_scores
+from mlcl.service.search.sweep_plan import SweepPlan, decided, sweep_folder, sweep_identity
 from mlcl.service.search.sweep_run import SweepRun
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
@@ -49,9 +48,9 @@ def run_sweep(
 
     Raises UserError for a wrong plan, before any training has been started.
     """
-    job_data, plan = check_plan(plan, home), with_scores(plan, home)
+    job_data = check_plan(plan, home)
+    plan = decided(plan, job_data, home)
     identity = sweep_identity(plan, job_data, home)
-    plan = replace(plan, redraws=redraws_validation(job_data.dataset))
     if plan.warm_start is not None:
         # By its id from here on: a name may come to mean another sweep, with --fresh this one.
         plan = replace(plan, warm_start=warm_sweep(home, plan.warm_start, identity))

@@ -18,9 +18,11 @@ from mlcl.config import (
     load_job,
 )
 from mlcl.config.space.search import SAMPLERS
+from mlcl.data.validation_rows import redraws_validation
 from mlcl.errors import UserError
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Resources
+from mlcl.service.engine.precision import decided_precision
 from mlcl.service.search.sampling import grid_size
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import log_parameters, params_of, tracking_uri
@@ -29,6 +31,7 @@ from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.job_data import JobData, open_dataset
+from mlcl.training.step_precision import in_precision
 
 IDENTITY = {
     "job_hash": "job",
@@ -193,6 +196,28 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
             allowed="1 or more, or --fresh to begin anew",
         )
     return racing
+
+
+def decided(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
+    """Returns the plan with all that its options leave open: `with_scores`, `redraws`, and the precision.
+
+    The swept job's precision takes the place of `train.precision: auto` in all jobs. It is as in the sweep's
+    first command, else measured. `job_data` has the data of the swept job.
+    """
+    precision = plan.job.train.precision
+    if precision == "auto":
+        folder = _known_folder(plan, home)
+        begun = None if folder is None else Ledger(folder.path).head.get("job_hash")
+        precision = decided_precision(
+            job_data, plan.resources.gpus, lambda each: begun == job_hash(in_precision(plan.job, each))
+        )
+    return replace(
+        with_scores(plan, home),
+        job=in_precision(plan.job, precision),
+        control=None if plan.control is None else in_precision(plan.control, precision),
+        baselines=[(name, in_precision(job, precision)) for name, job in plan.baselines],
+        redraws=redraws_validation(job_data.dataset),
+    )
 
 
 def _known_folder(plan: SweepPlan, home: Path) -> RunFolder | None:

@@ -18,6 +18,7 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import End, Entry, Training
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.precision import refuse_auto
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.tables.origin import digest
@@ -199,6 +200,7 @@ def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
     infos: dict[str, DatasetInfo] = {}
     for cell in plan.cells:
         data = _data_key(cell.jobs[0])
+        refuse_auto(cell.jobs[0], "a table")
         job_data = _checked(cell, home, verify=data not in infos)
         infos[data] = job_data.dataset.info
         check_prepared(job_data, plan.data)

@@ -101,14 +101,17 @@ class FeatureCache:
         """Returns the extractor; if its kind learns from rows, it is fitted to the training rows."""
         kind = EXTRACTORS[name]
         if not kind.learns:
-            return kind.fit(section, None, self._device)
+            return kind.fit(section, None, self._device, precision(self._device, self.cache))
         if not kind.cached:
-            return kind.fit(section, self._contents(section, self.train), self._device)
+            return self._fitted(kind, section)
         return self._kept(
             self._about(name, section),
-            lambda work: kind.fit(section, self._contents(section, self.train), self._device).save(work),
+            lambda work: self._fitted(kind, section).save(work),
             lambda folder: kind.load(section, folder, self._device),
         )
+
+    def _fitted(self, kind: Kind, section: FeatureInput) -> Extractor:
+        return kind.fit(section, self._contents(section, self.train), self._device, "float32")
 
     def _contents(self, section: FeatureInput, split: Split) -> Any:
         if isinstance(section, ImageInput):
@@ -122,7 +125,7 @@ class FeatureCache:
             "extractor": name,
             "section": section.model_dump(mode="json"),
             "state": kind.state(section),
-            "precision": None if kind.learns else precision(self._device),
+            "precision": None if kind.learns else precision(self._device, self.cache),
             "data": self.train.info.name,
             "fitted": self.train.fingerprint if kind.learns else None,
             **({} if split is None else {"rows": split.fingerprint}),

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mlcl.models.encoders.features import ColumnInput
 from mlcl.torch_versions import cpu_capabilities
+from mlcl.training.precision import Precision, Work, faster_precision
 
 Matrix = Any
 """Rows (N, F) float32, as a NumPy array or a `scipy.sparse.csr_array` with sorted int32 indices."""
@@ -52,7 +53,7 @@ class Kind:
 
     Args:
         fit: Builds the extractor from an input's section, the contents of the training rows, which are None
-            unless the kind `learns`, and the device.
+            unless the kind `learns`, the device, and the precision in which a network may compute.
         load: Builds the extractor from a section, the folder that `Extractor.save` wrote, and the device.
         state: Returns, as plain data, what the outputs depend on besides section and rows. Raises UserError
             if a file is missing.
@@ -60,22 +61,41 @@ class Kind:
         cached: Whether its rows are kept on disk.
     """
 
-    fit: Callable[[Any, Contents | None, torch.device], Extractor]
+    fit: Callable[[Any, Contents | None, torch.device, Precision], Extractor]
     load: Callable[[Any, Path, torch.device], Extractor]
     state: Callable[[Any], object]
     learns: bool = False
     cached: bool = True
 
 
-Precision = Literal["float32", "bf16"]
+PRODUCT = (256, 384, 1536)
+"""Rows, inputs and outputs of the layer that is timed in both precisions."""
 
 
-def precision(device: torch.device) -> Precision:
-    """Returns bf16 if the device supports it natively, which halves the time, else float32."""
+def precision(device: torch.device, cache: Path) -> Precision:
+    """Returns the precision in which frozen networks compute on a device.
+
+    It is bf16 on a GPU that has it, and on a processor that has it and where a layer is faster in it, which
+    is measured once and kept in the cache; else float32.
+    """
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
     able = cpu_capabilities()
-    return "bf16" if able.get("avx512_bf16") or able.get("amx_bf16") else "float32"
+    if not (able.get("avx512_bf16") or able.get("amx_bf16")):
+        return "float32"
+    return faster_precision(cache, device, {"layer": PRODUCT}, _layer)
+
+
+def _layer() -> Work:
+    rows, inputs, columns = PRODUCT
+    # Not drawn: the random state of the process stays unchanged.
+    x, weight = torch.ones(rows, inputs), torch.ones(columns, inputs)
+
+    def multiply(precision: Precision) -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            nn.functional.linear(x, weight)
+
+    return multiply
 
 
 @torch.no_grad()
@@ -125,7 +145,7 @@ class Column:
         (folder / COLUMN_FILE).write_text(json.dumps({"columns": self.columns}))
 
 
-def _fit_column(_: ColumnInput, contents: Contents | None, __: torch.device) -> Column:
+def _fit_column(_: ColumnInput, contents: Contents | None, __: torch.device, ___: Precision) -> Column:
     assert contents is not None
     return Column(contents.shape[1])
 

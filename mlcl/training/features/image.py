@@ -21,6 +21,7 @@ from mlcl.errors import UserError
 from mlcl.models.encoders.features import ImageInput
 from mlcl.models.encoders.resnet import ResNet
 from mlcl.training.features.extractor import ROWS_AT_ONCE, Contents, Kind, freeze, outputs, save_weights
+from mlcl.training.precision import Precision
 
 WEIGHTS = "weights.safetensors"
 
@@ -56,7 +57,7 @@ class _Flat(nn.Module):
         return pixels.flatten(1)
 
 
-def _fit(section: ImageInput, _: Contents | None, device: torch.device) -> Image:
+def _fit(section: ImageInput, _: Contents | None, device: torch.device, __: Precision) -> Image:
     if section.network == "pixels":
         return Image(_Flat(), 3 * section.image_size**2, device)
     network = ResNet(section.network, "imagenet", section.weights)
@@ -65,7 +66,7 @@ def _fit(section: ImageInput, _: Contents | None, device: torch.device) -> Image
 
 def _load(section: ImageInput, folder: Path, device: torch.device) -> Image:
     if section.network == "pixels":
-        return _fit(section, None, device)
+        return _fit(section, None, device, "float32")
     network = ResNet(section.network, "imagenet")
     network.load_state_dict(load_file(folder / WEIGHTS))
     return Image(freeze(network, device), network.dim, device)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import TfidfInput
 from mlcl.training.features.extractor import Contents, Kind, Matrix
+from mlcl.training.precision import Precision
 
 TERMS, IDF = "terms.json", "idf.npy"
 
@@ -76,7 +77,7 @@ def _vectorizer(section: TfidfInput, **terms: Any) -> Any:
     )
 
 
-def _fit(section: TfidfInput, contents: Contents | None, _: torch.device) -> Tfidf:
+def _fit(section: TfidfInput, contents: Contents | None, _: torch.device, __: Precision) -> Tfidf:
     fitted = _vectorizer(section, max_features=section.max_features)
     try:
         fitted.fit(contents)

@@ -27,12 +27,11 @@ from mlcl.training.features.extractor import (
     ROWS_AT_ONCE,
     Contents,
     Kind,
-    Precision,
     freeze,
     outputs,
-    precision,
     save_weights,
 )
+from mlcl.training.precision import Precision
 
 WEIGHTS, TOKENIZER, PRECISION = "weights.safetensors", "tokenizer.json", "precision.json"
 BLOCK = 1024
@@ -81,13 +80,15 @@ class Transformer:
         (folder / PRECISION).write_text(json.dumps(self.precision))
 
 
-def _fit(section: TransformerInput, _: Contents | None, device: torch.device) -> Transformer:
+def _fit(
+    section: TransformerInput, _: Contents | None, device: torch.device, precision: Precision
+) -> Transformer:
     with _own_keys():
         folder = model_folder(section.model)
         network = Pooled(load_pretrained(folder), "mean", section.max_length)
         tokenizer = hugging_face_tokenizer(str(folder))
     freeze(network, device)
-    return Transformer(network, tokenizer, section.max_length, device, precision(device))
+    return Transformer(network, tokenizer, section.max_length, device, precision)
 
 
 def _load(section: TransformerInput, folder: Path, device: torch.device) -> Transformer:

@@ -26,6 +26,7 @@ from mlcl.data import Tokenizer, encode, load_tokenizer
 from mlcl.errors import UserError
 from mlcl.models.encoders.features import WordsInput
 from mlcl.training.features.extractor import Contents, Kind
+from mlcl.training.precision import Precision
 
 PACKAGE = "wordllama"
 PACKAGE_FILES = ("weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json")
@@ -60,7 +61,7 @@ class Words:
         (folder / TOKENIZER).write_text(self.tokenizer.to_str(), encoding="utf-8")
 
 
-def _fit(section: WordsInput, _: Contents | None, __: torch.device) -> Words:
+def _fit(section: WordsInput, _: Contents | None, __: torch.device, ___: Precision) -> Words:
     vectors, tokenizer = _files()
     tree = json.loads(tokenizer.read_text(encoding="utf-8"))
     tree["post_processor"] = None  # it would begin every text with the same special token

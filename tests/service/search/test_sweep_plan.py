@@ -40,6 +40,7 @@ def test_what_is_refused(tiny, tmp_path):
         "takes the other direction": {
             "text": "space: {evaluation.knn.k: {choice: [1, 3]}}\nsearch: {mode: min}"
         },
+        "a space names a precision": {"text": "space: {train.precision: {choice: [bf16, auto]}}"},
         "a baseline needs the swept job's": {"baselines": [("b", other)]},
         r"objective\.classifier\.labels": {"baselines": [("b", topic)]},
     }

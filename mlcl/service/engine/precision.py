@@ -1,0 +1,42 @@
+"""Decides `train.precision: auto` once, in the process of a command, for all its trainings and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mlcl.config import JobConfig
+from mlcl.errors import UserError
+from mlcl.service.ray.address import on_cluster
+from mlcl.training.context import pick_device
+from mlcl.training.job_data import JobData
+from mlcl.training.precision import PRECISIONS, Precision
+from mlcl.training.step_precision import AUTO, step_precision
+
+
+def decided_precision(job_data: JobData, gpus: float | None, known: Callable[[Precision], bool]) -> Precision:
+    """Returns the precision that `train.precision: auto` stands for.
+
+    Args:
+        job_data: The job with its data.
+        gpus: The GPUs that a training is given; None if Ray decides.
+        known: Whether an earlier command has begun the trainings in this precision, which is kept then, on
+            another machine too. Otherwise it is measured.
+
+    Raises:
+        UserError: It must be measured, and the trainings may get a GPU while this process has none.
+    """
+    begun = next((precision for precision in PRECISIONS if known(precision)), None)
+    if begun is not None:
+        return begun
+    elsewhere = bool(gpus) or (gpus is None and on_cluster())
+    if elsewhere and job_data.job.train.device != "cpu" and pick_device(AUTO).type == "cpu":
+        problem = "the command measures it, and has no GPU, unlike the trainings"
+        raise UserError(problem, key="train.precision", found=AUTO, allowed=", ".join(PRECISIONS))
+    return step_precision(job_data)
+
+
+def refuse_auto(job: JobConfig, what: str) -> None:
+    """Raises UserError if a job has `train.precision: auto`, which `what` cannot use."""
+    if job.train.precision == AUTO:
+        problem = f"{what} names a precision"
+        raise UserError(problem, key="train.precision", found=AUTO, allowed=", ".join(PRECISIONS))

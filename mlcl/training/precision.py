@@ -1,0 +1,76 @@
+"""Measures whether bfloat16 is faster than float32 on this machine; a home's cache keeps the answers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mlcl.data.cache_entries import read_cached
+from mlcl.torch_versions import cpu_capabilities
+
+Precision = Literal["float32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "bf16")
+Work = Callable[[Precision], object]
+"""Work that is timed; it computes the same in either precision."""
+FOLDER = "precision"
+WORTH = 0.9
+"""The largest share of float32's time at which bfloat16 is chosen, whose results are less exact."""
+ENOUGH = 5.0
+"""Seconds after which the work is not repeated any more, once it has been done twice in both precisions."""
+MOST = 10
+"""The largest number of repetitions."""
+
+
+def faster_precision(
+    cache: Path, device: torch.device, about: Mapping[str, Any], prepare: Callable[[], Work]
+) -> Precision:
+    """Returns bf16 if work takes at most `WORTH` of float32's time in it on this machine, else float32.
+
+    Args:
+        cache: The cache of a home, which keeps the times by machine, device and `about`.
+        device: The device on which the work computes.
+        about: Describes the work as plain data.
+        prepare: Returns the work; called only if its times are not known yet.
+
+    Raises:
+        UserError: The cache cannot be written.
+    """
+    key = {"machine": _machine(device), **about}
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+
+    def write(path: Path) -> None:
+        path.write_text(json.dumps({**key, "seconds": _seconds(device, prepare())}, indent=1) + "\n")
+
+    def read(path: Path) -> Precision:
+        seconds = json.loads(path.read_text(encoding="utf-8"))["seconds"]
+        return "bf16" if seconds["bf16"] <= WORTH * seconds["float32"] else "float32"
+
+    return read_cached(cache / FOLDER / f"{digest}.json", write, read)
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
+    return {"gpu": gpu, "processor": [platform.machine(), cpu_capabilities()], "torch": torch.__version__}
+
+
+def _seconds(device: torch.device, work: Work) -> dict[Precision, float]:
+    """Returns the least seconds that the work takes in each precision, which take turns."""
+    least, began = dict.fromkeys(PRECISIONS, math.inf), time.perf_counter()
+    for done in range(MOST):
+        if done > 1 and time.perf_counter() - began > ENOUGH:
+            break
+        for precision in PRECISIONS:
+            start = time.perf_counter()
+            work(precision)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            least[precision] = min(least[precision], time.perf_counter() - start)
+    return least

@@ -1,0 +1,62 @@
+"""Finds the precision of a job with `train.precision: auto`, by timing a step of its training in both."""
+
+from __future__ import annotations
+
+import torch
+
+from mlcl.config import JobConfig, dump_job, load_job
+from mlcl.grad_cache import rng_state, set_rng_state
+from mlcl.training.builders import build_model
+from mlcl.training.context import Context, pick_device
+from mlcl.training.grad_cache import Passes, fit, least_samples
+from mlcl.training.job_data import JobData
+from mlcl.training.precision import Precision, Work, faster_precision
+
+AUTO = "auto"
+SHAPE = ("batch_size", "micro_batch_size", "views", "workers", "threads", "device")
+"""The keys of `train` by which the answers are kept, beside encoder, objective and data set."""
+
+
+def in_precision(job: JobConfig, precision: Precision) -> JobConfig:
+    """Returns the job with this precision in place of `auto`; a job that names one is returned unchanged."""
+    if job.train.precision != AUTO:
+        return job
+    return load_job(dump_job(job), {"train.precision": precision})
+
+
+def step_precision(job_data: JobData) -> Precision:
+    """Returns the precision in which a step of a job's training, without the optimiser, is faster here.
+
+    The step is timed once for each machine and shape of a training, see `faster_precision`. The device is
+    that of this process, and the random state stays unchanged. A fitted baseline has no step: float32.
+    """
+    job = job_data.job
+    if job.baseline is not None:
+        return "float32"
+    tree, device = dump_job(job), pick_device(job.train.device)
+    about = {"encoder": tree["encoder"], "objective": tree["objective"], "data": job_data.fingerprint}
+    about |= {"train": {key: tree["train"][key] for key in SHAPE}}
+    threads, rng = torch.get_num_threads(), rng_state()
+    if job.train.threads is not None:
+        torch.set_num_threads(job.train.threads)
+    try:
+        return faster_precision(job_data.cache, device, about, lambda: _step(job_data, device))
+    finally:
+        torch.set_num_threads(threads)
+        set_rng_state(rng)
+
+
+def _step(job_data: JobData, device: torch.device) -> Work:
+    """Returns the forward and the backward of the first worker's first batch, without compilation."""
+    train, context = job_data.job.train, Context(device)
+    model = build_model(job_data).to(device).train()
+    indices = next(iter(job_data.sampler(0, train.workers).batches(0, 0)))
+    batch = job_data.rows(job_data.train).batch(indices, job_data.job.views, device)
+    share = len(indices)
+    size, least = min(share, train.micro_batch_size or share), least_samples(model.encoder)
+
+    def step(precision: Precision) -> None:
+        passes = Passes(model, model, context, precision, job_data.job.views, share)
+        fit(lambda samples: passes(batch, samples), size, least, model, context.world_size)
+
+    return step
