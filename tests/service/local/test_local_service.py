@@ -19,7 +19,7 @@ from mlcl.config.cluster import load_cluster
 from mlcl.errors import MachineError, UserError
 from mlcl.service.local import service as local
 from mlcl.service.local.processes import free_port, process_tree, start_process
-from mlcl.service.local.servers import Problem, Server, mlflow_server, ray_scratch
+from mlcl.service.local.servers import Server, ServerProblem, mlflow_server, ray_scratch
 from mlcl.service.local.service import mlflow_address, read_state, service_status
 from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings
 from mlcl.service.ray import folder as ray_folder
@@ -189,7 +189,7 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     def interrupted(_self):
         members.extend(service.members())
         os.kill(os.getpid(), signal.SIGINT)
-        return Problem("does not answer", "")
+        return ServerProblem("does not answer", "")
 
     monkeypatch.setattr(Server, "problem", interrupted)
     with pytest.raises(KeyboardInterrupt):
