@@ -25,6 +25,8 @@ from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_sett
 from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
+STAND_IN = ("-I", "-S", str(SCRIPT))
+"""Without site-packages Python starts sooner."""
 
 
 class Service:
@@ -84,7 +86,7 @@ def service(tmp_path, monkeypatch):
     def start_stand_in(command, environment, log):
         words = [word for argument in command for word in argument.split("=")]
         port = words[words.index("--dashboard-port" if log.stem == "ray" else "--port") + 1]
-        return start_process([sys.executable, str(SCRIPT), log.stem, port], environment, log)
+        return start_process([sys.executable, *STAND_IN, log.stem, port], environment, log)
 
     monkeypatch.setattr(local, "start_process", start_stand_in)
     made = Service(tmp_path / "home")
@@ -226,7 +228,7 @@ def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
         service.up()
     state = read_state(service.folder)
     assert set(state.servers if state else ()) == alive - {"ray"}
-    head = [str(SCRIPT), "ray", str(service.options["dashboard_port"])]
+    head = [*STAND_IN, "ray", str(service.options["dashboard_port"])]
     assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
 
 
