@@ -39,7 +39,7 @@ MIB = 2**20
 BLOCK = 10_000
 """Rows that are drawn with one seed, so that any share of the rows can be drawn alone."""
 COLUMNS = {"searched": 0, "written": 0, "search": 1, "write": 1}
-"""What is measured, and its digits."""
+"""The columns of the printed table, with their digits."""
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ TARGETS = {
 }
 """The most that a loss may take, as a multiple of the limit, from 2,048 rows on."""
 WIDE_TARGETS = dict.fromkeys(("any", "simdis", "jaccard"), 2.0)
-"""The same at 1,000 labels."""
+"""The most at 1,000 labels."""
 NOT_SLOWER = 1.05
 """The most of the dense path's time at 128 rows: equal, and five per cent for the noise of short times."""
 LABEL_TARGET = 0.1

@@ -1,4 +1,4 @@
-"""What `search.stop: evidence` saves and loses, by simulated searches with the product's sampler.
+"""Measures what `search.stop: evidence` saves and loses, by simulated searches with the product's sampler.
 
     python benchmarks/stops.py [--experiments 20] [--trials 48]
 

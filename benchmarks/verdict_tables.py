@@ -73,7 +73,7 @@ def p_values(values: Array) -> dict[str, Array]:
 
 
 def holm_rejects(p: Array) -> Array:
-    """Which of the p of each experiment Holm's procedure rejects."""
+    """Returns whether Holm's procedure rejects each p, experiment by experiment."""
     order = p.argsort(1)
     rejects = np.take_along_axis(p, order, 1) <= RISK / np.arange(p.shape[1], 0, -1)
     found = np.zeros(p.shape, bool)

@@ -2,6 +2,7 @@ import signal
 import sys
 from pathlib import Path
 
+import mlflow_tables
 import pytest
 import surroundings  # noqa: F401 (first: it sets what libraries read when they are imported)
 import tiers
@@ -27,6 +28,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_runtest_setup(item):
+    mlflow_tables.copy_tables(not item.nodeid.startswith("tests/tracking/"))
     if item.get_closest_marker("gpu") is not None:
         import torch
 

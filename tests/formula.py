@@ -12,7 +12,7 @@ from mlcl.files import replace_text
 from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, train
 from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.events import Diverged, Event, Stopped
-from mlcl.training.experiment import Outcome
+from mlcl.training.experiment import ExperimentResult
 from mlcl.training.neighbour_grid import NEIGHBOURS
 from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
 
@@ -36,7 +36,7 @@ class Formula:
         self.trained: list[tuple[str, int]] = []
         self.write = replace_text
 
-    def __call__(self, job_data, *, folder, context, listener, should_stop, test=True) -> Outcome:
+    def __call__(self, job_data, *, folder, context, listener, should_stop, test=True) -> ExperimentResult:
         job, checkpoint = job_data.job, folder / CHECKPOINT
         folder.mkdir(parents=True, exist_ok=True)
         validations = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
@@ -73,7 +73,7 @@ class Formula:
         self.write(folder / EMBEDDINGS, "embeddings")
         self.write(folder / RESULT, json.dumps(metrics))
         listener(Event("end", epochs, epochs, epochs * STEPS, epochs * STEPS, metrics))
-        return Outcome(metrics, resumed=done > 0)
+        return ExperimentResult(metrics, resumed=done > 0)
 
     def score(self, job: JobConfig, epoch: int) -> float:
         """Best at a temperature of 0.2 in both heads."""

@@ -37,7 +37,7 @@ UNKNOWN = (
 )
 """For `builders.unknown_dataset`."""
 TASKS = {"single": (), "multi_label": TAGS, "aspects": RATINGS}
-"""What makes each task of `builders.text_dataset`."""
+"""The overrides that make each task of `builders.text_dataset`."""
 TEXT_BASELINES = [
     "majority",
     "text_logreg",

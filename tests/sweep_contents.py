@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import optuna
@@ -13,6 +15,7 @@ from mlcl.service.engine.ledger import Ledger
 from mlcl.store import RunFolder
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG
+from mlcl.tracking.uri import sqlite_file
 
 OF_COMMANDS = (
     *("seconds", "cpu_seconds", "gpu_seconds", "started", "spent"),
@@ -90,22 +93,21 @@ def stored(uri: str, name: Callable[[Mapping[str, str]], str], where: str = "") 
     runs = client.search_runs([each.experiment_id for each in client.search_experiments()], where)
     names = {run.info.run_id: name(run.data.tags) for run in runs}
     found: dict = {}
+    points: dict[str, list] = {id: [] for id in names}
+    with closing(sqlite3.connect(sqlite_file(uri))) as store:
+        for id, *point in store.execute("SELECT run_uuid, key, step, value FROM metrics"):
+            points.setdefault(id, []).append(point)
     for run in runs:
         id, tags = run.info.run_id, dict(run.data.tags)
         for tag in ("mlflow.parentRunId", "mlcl.best_run_id"):
             if tag in tags:
                 tags[tag] = names[tags[tag]]
-        points = [
-            (each.key, each.step, each.value)
-            for key in run.data.metrics
-            for each in client.get_metric_history(id, key)
-        ]
         assert names[id] not in found, "a run is there twice"
         found[names[id]] = {
             "status": run.info.status,
             "params": run.data.params,
             "tags": {name: value for name, value in tags.items() if value and name not in TIME_TAGS},
-            "points": sorted(points),
+            "points": sorted(points[id]),
             "last": run.data.metrics,
             "artifacts": sorted(_paths(client, id)),
         }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +22,10 @@ NOT_NAMES = {
     "teller", "tested", "told", "torn", "untyped", "watch", "watching", "wish",
 }  # fmt: skip
 """Metaphors, verbs and participles; some were module names once and said nothing of what is in the file."""
+SHARED_NAMES = {"Options", "Simplex", "LabelCollator"}
+"""Names of several classes that mean one thing: of sources, spaces and adapters to trainers."""
+NO_SUBJECT = re.compile("(The same|That of|Those|What|Which) ")
+"""Beginnings of a docstring that leave out what it describes."""
 
 
 def module_name(file: Path) -> str:
@@ -126,3 +131,24 @@ def test_no_function_is_long():
     }
     assert len(lengths) > 1000
     assert {name: lines for name, lines in lengths.items() if lines > LONGEST_FUNCTION} == {}
+
+
+def test_no_two_classes_share_a_name():
+    names = Counter(
+        node.name.lstrip("_")
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == SHARED_NAMES
+
+
+def test_a_docstring_begins_with_its_subject():
+    texts = [
+        node.value.value
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    assert len(texts) > 1000
+    assert [text for text in texts if isinstance(text, str) and NO_SUBJECT.match(text)] == []

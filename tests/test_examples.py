@@ -1,5 +1,6 @@
 """examples/: every script runs as it stands, and prints what it is about."""
 
+import os
 import re
 import runpy
 import subprocess
@@ -19,7 +20,10 @@ def printed(capsys, name):
 
 
 def command(name, *words):
-    done = subprocess.run([sys.executable, EXAMPLES / name, *words], capture_output=True, text=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *words], capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -50,10 +54,12 @@ def test_several_heads_and_a_classifier_learn_the_sections(capsys):
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_in_a_trainer_the_loss_goes_down_and_neighbours_are_better_than_before(name):
+def test_in_a_trainer_the_loss_goes_down_and_neighbours_are_better_than_before(name, capsys, monkeypatch):
+    """In this process, which imports the trainers for other tests, too."""
+    monkeypatch.setenv("PL_GLOBAL_SEED", "0")  # Lightning sets it
     for package in TRAINERS[name]:
         pytest.importorskip(package, reason=f"{package} is not installed")
-    out = command(name)
+    out = printed(capsys, name)
     first, *_, last = map(float, re.findall(r"(?:^loss:|in the first epoch,) (\d+\.\d+)", out, re.MULTILINE))
     assert last < first
     ((before, after),) = re.findall(r"of neighbours: (.+) before, (.+) after", out)

@@ -41,7 +41,7 @@ class ClusterCommand:
 
 @dataclass
 class Caller:
-    """What a call says of its jobs besides their files: overrides, and an encoder that jobs carry.
+    """The parts of a call that are in no job file: overrides, and an encoder that jobs carry.
 
     Attributes:
         overrides: Dotted keys of the job with their values.

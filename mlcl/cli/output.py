@@ -38,7 +38,7 @@ GAP = 2
 """The number of spaces between two columns."""
 
 
-class _Progress(Console):
+class _ErrorConsole(Console):
     """A console for standard error that becomes silent if the reader of its pipe ends; rich would exit."""
 
     @property
@@ -56,7 +56,7 @@ class _Progress(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-errors = _Progress(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
+errors = _ErrorConsole(stderr=True, highlight=False, soft_wrap=not sys.stderr.isatty())
 """The console for standard error. Long lines are wrapped at words only if it is a terminal."""
 results = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +54,20 @@ def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
     except (OSError, ValueError) as error:
         raise UserError("cannot be read", file=path, found=error) from None
     try:
-        tree, root = _load(text)
+        tree, lines = deepcopy(_tree_and_lines(text))
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", file=path, found=error) from None
     if not isinstance(tree, dict):
         raise UserError(
             "must be a mapping of keys", file=path, found="nothing" if tree is None else type(tree).__name__
         )
+    return tree, lines
+
+
+@lru_cache(maxsize=128)  # all cells of a table have the same few files
+def _tree_and_lines(text: str) -> tuple[Any, dict[str, int]]:
+    """Returns the value of a YAML text, and the line of each dotted key. The caller must copy them."""
+    tree, root = _load(text)
     return tree, {key: node.start_mark.line + 1 for key, node, _ in key_nodes(root)}
 
 

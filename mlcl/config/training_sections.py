@@ -35,7 +35,7 @@ class TemperatureSchedule(Section):
     end: Positive
 
 
-class LearnedTemperature(Section):
+class LearnedTemperatureConfig(Section):
     """A temperature that is trained, given by its initial value."""
 
     learned: Positive
@@ -45,15 +45,15 @@ def _temperature_kind(value: Any) -> str:
     """Returns the tag of the form in which a temperature is written, so that errors name only this form."""
     if isinstance(value, Mapping):
         return "<learned>" if any(str(key).startswith("learn") for key in value) else "<schedule>"
-    if isinstance(value, (TemperatureSchedule, LearnedTemperature)):
-        return "<learned>" if isinstance(value, LearnedTemperature) else "<schedule>"
+    if isinstance(value, (TemperatureSchedule, LearnedTemperatureConfig)):
+        return "<learned>" if isinstance(value, LearnedTemperatureConfig) else "<schedule>"
     return "<number>"
 
 
 TemperatureConfig = Annotated[
     Annotated[Positive, Tag("<number>")]
     | Annotated[TemperatureSchedule, Tag("<schedule>")]
-    | Annotated[LearnedTemperature, Tag("<learned>")],
+    | Annotated[LearnedTemperatureConfig, Tag("<learned>")],
     Discriminator(_temperature_kind),
 ]
 

@@ -103,12 +103,12 @@ def values_without_blocks(
     """
     slow = [name for name in only if name not in METRICS or METRICS[name].without_blocks is None]
     evaluate(task, probabilities, targets, decision, aspects, slow, facts)  # raises for bad input
-    rows = _Rows(task, probabilities, targets, block_N, decision, aspects, facts)
+    rows = _BlockMetrics(task, probabilities, targets, block_N, decision, aspects, facts)
     return {name: rows.values(name) for name in only}
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _BlockMetrics:
     """The arguments of `values_without_blocks`, with the ways to compute a metric without each block."""
 
     task: Task

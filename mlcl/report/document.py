@@ -14,7 +14,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Cell:
+class ReportCell:
     """A cell of a table.
 
     Attributes:
@@ -40,11 +40,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """A table of a report. The columns with an index in `left` are aligned left, the others right."""
 
     heads: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[ReportCell, ...], ...]
     left: tuple[int, ...] = (0,)
 
 
@@ -77,11 +77,11 @@ class Details:
     blocks: tuple[Block, ...]
 
 
-Block = Table | Text | Code | Picture | Details
+Block = ReportTable | Text | Code | Picture | Details
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A section of a report: its heading and its blocks."""
 
     title: str
@@ -98,7 +98,7 @@ class Document:
 
     title: str
     about: str
-    sections: tuple[Section, ...]
+    sections: tuple[ReportSection, ...]
     missing: tuple[tuple[str, str], ...] = ()
     conclusions: tuple[str, ...] = ()
 
@@ -123,7 +123,7 @@ def plot_blocks(plots: Sequence[Plot], missing: Sequence[tuple[str, str]]) -> tu
     left_out = tuple(text_row(*item) for item in missing)
     blocks: list[Block] = [Picture(plot) for plot in plots]
     if left_out:
-        blocks.append(Details("Not drawn", (Table(("plot", "why"), left_out, left=(0, 1)),)))
+        blocks.append(Details("Not drawn", (ReportTable(("plot", "why"), left_out, left=(0, 1)),)))
     return tuple(blocks)
 
 
@@ -134,12 +134,12 @@ def number_cell(
     statistic: str = "",
     *,
     form: str = f".{DIGITS}f",
-) -> Cell:
+) -> ReportCell:
     """Returns a cell with a metric's value, linked to its run if it has only one; an empty cell for None."""
     if value is None:
-        return Cell("")
+        return ReportCell("")
     link = runs[0] if len(runs) == 1 else ""
-    return Cell(f"{value:{form}}", link, float(value), metric, tuple(runs), statistic)
+    return ReportCell(f"{value:{form}}", link, float(value), metric, tuple(runs), statistic)
 
 
 def value_text(value: object) -> str:
@@ -149,19 +149,19 @@ def value_text(value: object) -> str:
     return str(value)
 
 
-def text_row(*texts: str) -> tuple[Cell, ...]:
+def text_row(*texts: str) -> tuple[ReportCell, ...]:
     """Returns a row of cells with these texts."""
-    return tuple(map(Cell, texts))
+    return tuple(map(ReportCell, texts))
 
 
-def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store: str) -> Table:
+def provenance_table(provenance: Mapping[str, Sequence[str]], run_id: str, store: str) -> ReportTable:
     """Returns a table with the tracking store, the run, and the provenance, whose keys are titles."""
     rows = {"tracking store": [store], "MLflow run": [run_id], **provenance}
     texts = tuple(text_row(title, ", ".join(values)) for title, values in rows.items())
-    return Table(("what", "value"), texts, left=(0, 1))
+    return ReportTable(("what", "value"), texts, left=(0, 1))
 
 
-def data_sections(notes: Mapping[str, Sequence[str]]) -> list[Section]:
+def data_sections(notes: Mapping[str, Sequence[str]]) -> list[ReportSection]:
     """Returns a section with the notes on data sets, which are keyed by name; no section without notes."""
     found = [Text(f"{name}: {note}") for name, its in notes.items() for note in its]
-    return [Section("Data", tuple(found))] if found else []
+    return [ReportSection("Data", tuple(found))] if found else []

@@ -13,12 +13,12 @@ from mlflow.entities import Run
 
 from mlcl.files import locked_folder
 from mlcl.report.document import (
-    Cell,
     Code,
     Details,
     Document,
-    Section,
-    Table,
+    ReportCell,
+    ReportSection,
+    ReportTable,
     Text,
     data_sections,
     number_cell,
@@ -176,17 +176,19 @@ def _run(runs: Runs, run: Run, draw_embeddings: EmbeddingPlots) -> Document:
     said += [f"The best neighbours on validation: {knn}."] if knn else []
     keys = without_derived(run.data.params)
     sections = (
-        Section("Result", (*map(Text, said), _metrics(run))),
-        Section("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
-        Section("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
+        ReportSection("Result", (*map(Text, said), _metrics(run))),
+        ReportSection("Plots", plot_blocks([*curves, *pictures], [*skipped, *missing])),
+        ReportSection("What was asked", (Details("The job", (Code(yaml.safe_dump(keys)),)),)),
         *data_sections(data_notes([tags])),
-        Section("Where it comes from", (provenance_table(provenance_of(tags, []), id, runs.tracker.shown),)),
+        ReportSection(
+            "Where it comes from", (provenance_table(provenance_of(tags, []), id, runs.tracker.shown),)
+        ),
     )
     about = f"Run {name}, {tags.get(Tag.STATE, '')}, seed {tags.get(Tag.SEED, '')}"
     return Document(f"Run of {tags.get(Tag.DATA, 'its data')}", about, sections, (*skipped, *missing))
 
 
-def _metrics(run: Run) -> Table:
+def _metrics(run: Run) -> ReportTable:
     """Returns a table with one row for each metric, and columns for its values on validation and test."""
     found: dict[str, dict[str, str]] = {}
     for metric in sorted(run.data.metrics):
@@ -195,14 +197,15 @@ def _metrics(run: Run) -> Table:
             if split in parts:
                 found.setdefault("/".join(part for part in parts if part != split), {})[split] = metric
     if not found:
-        return Table(("metric",), tuple(text_row(name) for name in sorted(run.data.metrics)))
+        return ReportTable(("metric",), tuple(text_row(name) for name in sorted(run.data.metrics)))
     rows = [
-        (Cell(name), *(_figure(run, its.get(split, "")) for split in SPLITS)) for name, its in found.items()
+        (ReportCell(name), *(_figure(run, its.get(split, "")) for split in SPLITS))
+        for name, its in found.items()
     ]
-    return Table(("metric", "validation", "test"), tuple(rows))
+    return ReportTable(("metric", "validation", "test"), tuple(rows))
 
 
-def _figure(run: Run, metric: str) -> Cell:
+def _figure(run: Run, metric: str) -> ReportCell:
     return number_cell(run.data.metrics.get(metric), metric, [str(run.info.run_id)])
 
 

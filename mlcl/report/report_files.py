@@ -16,7 +16,18 @@ from markupsafe import Markup
 from mlcl.errors import UserError
 from mlcl.files import scratch_beside
 from mlcl.markup import markdown, markdown_table
-from mlcl.report.document import DIGITS, Block, Cell, Code, Details, Document, Picture, Table, Text, text_row
+from mlcl.report.document import (
+    DIGITS,
+    Block,
+    Code,
+    Details,
+    Document,
+    Picture,
+    ReportCell,
+    ReportTable,
+    Text,
+    text_row,
+)
 from mlcl.report.plots.charts import to_svg
 
 PAGE, MARKDOWN, PICTURES = "report.html", "report.md", "plots"
@@ -158,7 +169,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
             # Longer than any fence in the text, which would end the block.
             fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
             return [f"{fence}yaml\n{text.rstrip()}\n{fence}"]
-        case Table(heads, rows, left):
+        case ReportTable(heads, rows, left):
             if not rows:
                 return []
             return [
@@ -181,7 +192,7 @@ def _block(block: Block, link: Callable[[str], str], level: int) -> list[str]:
             return [f"{'#' * level} {markdown(title)}", *_blocks(inner, link, level + 1)]
 
 
-def _cell(cell: Cell, link: Callable[[str], str]) -> str:
+def _cell(cell: ReportCell, link: Callable[[str], str]) -> str:
     text = f"**{markdown(cell.text)}**" if cell.best else markdown(cell.text)
     return f"[{text}]({link(cell.run_id)})" if cell.run_id and text else text
 

@@ -14,7 +14,7 @@ from mlcl.config.safe_yaml import load_yaml
 from mlcl.results.frame import frame_of, sweep_trainings
 from mlcl.results.sweep_arms import best_setting
 from mlcl.results.sweep_result import SweepResult
-from mlcl.significance.verdict import Answer
+from mlcl.significance.verdict import Conclusion
 from mlcl.store import State
 from mlcl.tracking.names import space_file
 
@@ -148,7 +148,7 @@ def setting_to_use(data: SweepData) -> str | None:
     """
     result = data.result
     best = best_setting(result.confirmations, result.fresh_score, result.mode)
-    if result.verdicts and result.verdicts[-1].answer is Answer.HURTS:
+    if result.verdicts and result.verdicts[-1].answer is Conclusion.HURTS:
         arm = result.verdicts[-1].reference.label
         best = best_setting(result.confirmations, result.fresh_score, result.mode, arm=arm)
     if best is not None:
@@ -204,10 +204,10 @@ def next_command(data: SweepData) -> tuple[str, str]:
     sweep = f"mlcl sweep JOB SPACE --name {name}"
     if not seeds:
         return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}"
-    if not verdicts or verdicts[-1].answer is Answer.HELPS:
+    if not verdicts or verdicts[-1].answer is Conclusion.HELPS:
         return "Export the model", f"mlcl export {name}"
     decider = verdicts[0].decider
-    if verdicts[0].answer is Answer.CANNOT_TELL and decider is not None and decider.about:
+    if verdicts[0].answer is Conclusion.CANNOT_TELL and decider is not None and decider.about:
         if decider.what == "seeds" and decider.about <= MOST_SEEDS:
             return "More seeds to decide", f"{sweep} --trials {trials} --seeds {decider.about}"
         if decider.what == "searches" and asked and decider.about <= MOST_SEARCHES:

@@ -10,13 +10,13 @@ import yaml
 from mlcl.markup import counted
 from mlcl.report.document import (
     Block,
-    Cell,
     Code,
     Details,
     Document,
     Picture,
-    Section,
-    Table,
+    ReportCell,
+    ReportSection,
+    ReportTable,
     Text,
     data_sections,
     plot_blocks,
@@ -62,14 +62,16 @@ def sweep_document(
     plots, missing = collection
     result = data.result
     sections = [
-        Section("Result", _result(data, setting, knn)),
-        Section("On fresh seeds", _fresh(data)),
-        Section("Found by the search", _search(data)),
-        Section("Plots", plot_blocks(plots, missing)),
-        Section("What was asked", _request(data)),
-        Section("What it took", _costs(data)),
+        ReportSection("Result", _result(data, setting, knn)),
+        ReportSection("On fresh seeds", _fresh(data)),
+        ReportSection("Found by the search", _search(data)),
+        ReportSection("Plots", plot_blocks(plots, missing)),
+        ReportSection("What was asked", _request(data)),
+        ReportSection("What it took", _costs(data)),
         *data_sections({result.data.name: result.data.notes} if result.data else {}),
-        Section("Where it comes from", (provenance_table(result.provenance, result.run_id or "", store),)),
+        ReportSection(
+            "Where it comes from", (provenance_table(result.provenance, result.run_id or "", store),)
+        ),
     ]
     about = f"Sweep {result.id}, {result.state}" + (f": {result.reason}" if result.reason else "")
     return Document(f"Sweep {result.name}", about, tuple(sections), tuple(missing), _conclusions(data))
@@ -92,7 +94,7 @@ def _result(data: SweepData, setting: str | None, knn: Mapping[str, str]) -> tup
     settings = chosen_settings(data, setting, knn.get(setting, ""))
     rows = tuple(text_row(key, value_text(value)) for key, value in settings.items())
     what, command = next_command(data)
-    blocks += [Text(f"Use {setting}:"), Table(("key", "value"), rows, left=(0, 1))]
+    blocks += [Text(f"Use {setting}:"), ReportTable(("key", "value"), rows, left=(0, 1))]
     return (*blocks, Text(f"{what}:"), Code(command))
 
 
@@ -127,10 +129,10 @@ def _shrinkage(data: SweepData) -> list[Block]:
     mean, _ = mean_and_spread(done[done["setting"] == data.confirmed.get(best["setting"])], data.score)
     if mean.value is None:
         return []
-    change = Cell(f"{mean.value - float(best['score']):+.4f}")
+    change = ReportCell(f"{mean.value - float(best['score']):+.4f}")
     row = (run_figure(best, "score", data.score), mean, change)
     heads = ("when it was selected", f"mean of {counted(len(mean.runs), 'fresh seed')}", "change")
-    return [Text(f"{data.score} of {best['setting']}:"), Table(heads, (row,), left=())]
+    return [Text(f"{data.score} of {best['setting']}:"), ReportTable(heads, (row,), left=())]
 
 
 def _request(data: SweepData) -> tuple[Block, ...]:
@@ -147,7 +149,7 @@ def _request(data: SweepData) -> tuple[Block, ...]:
         said.pop("goals")
     job = yaml.safe_dump(dict(data.result.job), sort_keys=False)
     return (
-        Table(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
+        ReportTable(("what", "asked"), tuple(text_row(*item) for item in said.items()), left=(0, 1)),
         Details("The space", (Code(data.result.space),)),
         Details("The job", (Code(job),)),
     )
@@ -180,7 +182,7 @@ def _races(data: SweepData) -> list[Block]:
     if not rows:
         return []
     said = "The best trials and the job as written were trained on fresh seeds, and compared on validation:"
-    return [Text(said), Table(("arm", "search", "picked"), rows, left=(0, 2))]
+    return [Text(said), ReportTable(("arm", "search", "picked"), rows, left=(0, 2))]
 
 
 def _search(data: SweepData) -> tuple[Block, ...]:
@@ -211,12 +213,12 @@ def _failures(runs: pd.DataFrame) -> list[Block]:
     """Returns a hidden table with the reasons of failed trainings; empty if none failed."""
     failed = runs[runs["state"] == State.FAILED]
     rows = [
-        (Cell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), Cell(str(run["reason"])))
+        (ReportCell(f"{run['setting']}, seed {run['seed']}", run["run_id"]), ReportCell(str(run["reason"])))
         for _, run in failed.iterrows()
     ]
     if not rows:
         return []
-    return [Details("Why trainings failed", (Table(("training", "reason"), tuple(rows), left=(0, 1)),))]
+    return [Details("Why trainings failed", (ReportTable(("training", "reason"), tuple(rows), left=(0, 1)),))]
 
 
 def _costs(data: SweepData) -> tuple[Block, ...]:

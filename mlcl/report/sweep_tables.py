@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
-from mlcl.report.document import Cell, Table, number_cell, text_row, value_text
+from mlcl.report.document import ReportCell, ReportTable, number_cell, text_row, value_text
 from mlcl.report.sweep_data import SweepData
 from mlcl.results.frame import COSTS
 from mlcl.store import State
@@ -16,7 +16,9 @@ TEST = "test/"
 HOURS = 3600
 
 
-def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]) -> Table:
+def settings_table(
+    confirmation: pd.DataFrame, metrics: Sequence[str], groups: Mapping[str, str]
+) -> ReportTable:
     """Returns a table with one row for each setting: mean and sample standard deviation over complete runs.
 
     The setting's name is linked to its run in `groups`, which maps names to run ids.
@@ -26,8 +28,10 @@ def settings_table(confirmation: pd.DataFrame, metrics: Sequence[str], groups: M
     for setting in dict.fromkeys(confirmation["setting"]):
         its = done[done["setting"] == setting]
         figures = (cell for metric in metrics for cell in mean_and_spread(its, metric))
-        rows.append((Cell(str(setting), groups.get(str(setting), "")), Cell(str(len(its))), *figures))
-    return Table(("setting", "seeds", *_with_spreads(metrics)), tuple(rows))
+        rows.append(
+            (ReportCell(str(setting), groups.get(str(setting), "")), ReportCell(str(len(its))), *figures)
+        )
+    return ReportTable(("setting", "seeds", *_with_spreads(metrics)), tuple(rows))
 
 
 def _with_spreads(names: Sequence[str]) -> list[str]:
@@ -35,28 +39,34 @@ def _with_spreads(names: Sequence[str]) -> list[str]:
     return [head for name in names for head in (name, "± sd")]
 
 
-def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[Cell]:
+def mean_and_spread(runs: pd.DataFrame, metric: str) -> list[ReportCell]:
     """Returns two cells, mean and sample standard deviation of a metric; empty where there is no value."""
     known = runs[runs[metric].notna()] if metric in runs else runs.iloc[:0]
     values, ids = [float(value) for value in known.get(metric, [])], list(known["run_id"])
     if not values:
-        return [Cell(""), Cell("")]
+        return [ReportCell(""), ReportCell("")]
     mean = number_cell(statistics.fmean(values), metric, ids, "mean")
     if len(values) == 1:
-        return [mean, Cell("")]
+        return [mean, ReportCell("")]
     return [mean, number_cell(statistics.stdev(values), metric, ids, "sd")]
 
 
-def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> Table:
+def seeds_table(confirmation: pd.DataFrame, metrics: Sequence[str]) -> ReportTable:
     """Returns a table with one row for each setting and seed, linked to its run."""
     rows = []
     for _, run in confirmation.iterrows():
-        cells = [Cell(str(run["setting"])), Cell(str(run["seed"]), run["run_id"]), Cell(run["state"])]
+        cells = [
+            ReportCell(str(run["setting"])),
+            ReportCell(str(run["seed"]), run["run_id"]),
+            ReportCell(run["state"]),
+        ]
         rows.append((*cells, *(run_figure(run, metric) for metric in metrics)))
-    return Table(("setting", "seed", "state", *metrics), tuple(rows), left=(0, 2))
+    return ReportTable(("setting", "seed", "state", *metrics), tuple(rows), left=(0, 2))
 
 
-def trials_table(search: pd.DataFrame, score: str, goals: Sequence[str], settings: Sequence[str]) -> Table:
+def trials_table(
+    search: pd.DataFrame, score: str, goals: Sequence[str], settings: Sequence[str]
+) -> ReportTable:
     """Returns a table with one row for each search trial, in the order of the frame.
 
     Its columns are the trial, its state, the score, the metrics `goals`, and the job keys `settings`.
@@ -64,29 +74,29 @@ def trials_table(search: pd.DataFrame, score: str, goals: Sequence[str], setting
     rows = []
     for _, run in search.iterrows():
         cells = [
-            Cell(str(run["setting"]), run["run_id"]),
-            Cell(run["state"]),
+            ReportCell(str(run["setting"]), run["run_id"]),
+            ReportCell(run["state"]),
             run_figure(run, "score", score),
         ]
         cells += [run_figure(run, goal) for goal in goals]
-        rows.append((*cells, *(Cell(value_text(run[key])) for key in settings)))
+        rows.append((*cells, *(ReportCell(value_text(run[key])) for key in settings)))
     names = [key.removeprefix("objective.heads.").removeprefix("evaluation.") for key in settings]
-    return Table(("trial", "state", score, *goals, *names), tuple(rows), left=(0, 1))
+    return ReportTable(("trial", "state", score, *goals, *names), tuple(rows), left=(0, 1))
 
 
-def metrics_table(confirmation: pd.DataFrame) -> Table:
+def metrics_table(confirmation: pd.DataFrame) -> ReportTable:
     """Returns a table of all test metrics: a row for each metric; mean and deviation for each setting."""
     done = confirmation[confirmation["state"] == State.COMPLETE]
     names = [name for name in done.columns if TEST in name and done[name].notna().any()]
     settings = {str(setting): runs for setting, runs in done.groupby("setting", sort=False)}
     rows = [
-        (Cell(name), *(cell for runs in settings.values() for cell in mean_and_spread(runs, name)))
+        (ReportCell(name), *(cell for runs in settings.values() for cell in mean_and_spread(runs, name)))
         for name in names
     ]
-    return Table(("metric", *_with_spreads(list(settings))), tuple(rows))
+    return ReportTable(("metric", *_with_spreads(list(settings))), tuple(rows))
 
 
-def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
+def run_figure(run: pd.Series, column: str, metric: str = "") -> ReportCell:
     """Returns a cell with a run's value in a column, empty where it is NA.
 
     `metric` is the name of the metric in the column `score`.
@@ -96,7 +106,7 @@ def run_figure(run: pd.Series, column: str, metric: str = "") -> Cell:
     return number_cell(known, column, [run["run_id"]], statistic=metric and f"score: {metric}")
 
 
-def budget_table(data: SweepData) -> Table:
+def budget_table(data: SweepData) -> ReportTable:
     """Returns a table of the trainings and hours of each part of a sweep, and their sum.
 
     The parts are the search trials in each state, races, and each confirmed setting.
@@ -104,7 +114,7 @@ def budget_table(data: SweepData) -> Table:
     parts = list(_parts(data))
     everything = pd.concat([runs for _, runs in parts]) if parts else data.search
     heads = ("part", "trainings", "hours", "cpu-h", "gpu-h", "hours each")
-    return Table(heads, tuple(_costs(part, runs) for part, runs in [*parts, ("all", everything)]))
+    return ReportTable(heads, tuple(_costs(part, runs) for part, runs in [*parts, ("all", everything)]))
 
 
 def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -121,7 +131,7 @@ def _parts(data: SweepData) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"confirmation, {setting}", confirmation[confirmation["setting"] == setting]
 
 
-def _costs(part: str, runs: pd.DataFrame) -> tuple[Cell, ...]:
+def _costs(part: str, runs: pd.DataFrame) -> tuple[ReportCell, ...]:
     if not len(runs) or runs["seconds"].isna().any():
         return text_row(part, str(len(runs)), *[""] * 4)
     hours = [float(runs[name].sum()) / HOURS for name in COSTS]

@@ -9,13 +9,13 @@ import pandas as pd
 
 from mlcl.report.document import (
     Block,
-    Cell,
     Code,
     Details,
     Document,
     Picture,
-    Section,
-    Table,
+    ReportCell,
+    ReportSection,
+    ReportTable,
     Text,
     data_sections,
     number_cell,
@@ -59,15 +59,15 @@ def table_document(table: TableResult, collection: PlotCollection, store: str) -
     matrices = [block for name in table.figure_names for block in matrix_blocks(table, name)]
     provenance = provenance_table(table.provenance, table.run_id or "", store)
     sections = [
-        Section("Result", (*said, *matrices)),
+        ReportSection("Result", (*said, *matrices)),
         *rank_sections(table.ranks),
-        Section("Verdicts", verdict_blocks(table.verdicts)),
+        ReportSection("Verdicts", verdict_blocks(table.verdicts)),
         *search_sections(table),
-        Section("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
-        Section("Every seed", (_seeds(table),)),
-        Section("Plots", plot_blocks(plots, missing)),
+        ReportSection("Every cell", (_results(table), *map(Picture, cell_plots(table)))),
+        ReportSection("Every seed", (_seeds(table),)),
+        ReportSection("Plots", plot_blocks(plots, missing)),
         *data_sections(table.notes),
-        Section("Where it comes from", (provenance, Details("The command", (Code(table.command),)))),
+        ReportSection("Where it comes from", (provenance, Details("The command", (Code(table.command),)))),
     ]
     source = f"{table.source}. Table {table.id} ({table.name}), {table.state}"
     return Document(table.title, source, tuple(sections), tuple(missing), tuple(conclusions))
@@ -102,15 +102,19 @@ def matrix_blocks(table: TableResult, name: str) -> tuple[Block, ...]:
     rows, columns = (list(dict.fromkeys(frame[side])) for side in ("row", "column"))
     row_ranks, column_ranks = _ranks(frame, "row", "column"), _ranks(frame, "column", "row")
     body = [
-        [Cell(row), *(look.get((row, each), Cell("")) for each in columns), *_rank_cells(row_ranks, [row])]
+        [
+            ReportCell(row),
+            *(look.get((row, each), ReportCell("")) for each in columns),
+            *_rank_cells(row_ranks, [row]),
+        ]
         for row in rows
     ]
     if len(column_ranks):
-        body.append([Cell(RANK), *_rank_cells(column_ranks, columns)])
+        body.append([ReportCell(RANK), *_rank_cells(column_ranks, columns)])
     heads = (name, *columns, *([RANK] if len(row_ranks) else []))
     better = "higher" if table.higher[name] else "lower"
     about = Text(f"{name} in {table.unit}, mean ± sd over seeds; {better} is better.")
-    return (about, Table(heads, tuple(map(tuple, body))))
+    return (about, ReportTable(heads, tuple(map(tuple, body))))
 
 
 def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
@@ -128,32 +132,36 @@ def _ranks(frame: pd.DataFrame, methods: str, sets: str) -> pd.Series[float]:
     return frame.groupby(methods)["rank"].mean()
 
 
-def _rank_cells(ranks: pd.Series[float], names: list[str]) -> list[Cell]:
+def _rank_cells(ranks: pd.Series[float], names: list[str]) -> list[ReportCell]:
     return [
-        Cell(f"{ranks[each]:.2f}", best=bool(ranks[each] == ranks.min())) for each in names if each in ranks
+        ReportCell(f"{ranks[each]:.2f}", best=bool(ranks[each] == ranks.min()))
+        for each in names
+        if each in ranks
     ]
 
 
-def _matrix_cell(cell: CellResult, figure: FigureResult, best: bool, shade: float) -> Cell:
+def _matrix_cell(cell: CellResult, figure: FigureResult, best: bool, shade: float) -> ReportCell:
     if figure.mean is None:
-        return Cell("")
+        return ReportCell("")
     its = number_cell(figure.mean, figure.metric, cell.run_ids(figure), "mean", form=f".{figure.digits}f")
     spread = "" if figure.deviation is None else f" ± {figure.deviation:.{figure.digits}f}"
-    return Cell(its.text + spread, its.run_id, its.value, its.metric, its.runs, its.statistic, best, shade)
+    return ReportCell(
+        its.text + spread, its.run_id, its.value, its.metric, its.runs, its.statistic, best, shade
+    )
 
 
-def search_sections(table: TableResult) -> list[Section]:
+def search_sections(table: TableResult) -> list[ReportSection]:
     """Returns a section with the searches of tuned cells; no section where there are none."""
     rows = tuple(_search_row(cell, cell.search) for cell in table.cells if cell.search is not None)
     if not rows:
         return []
-    blocks: tuple[Block, ...] = (Text(ABOUT), Table(HEADS, rows, left=(0, 1, 2, 7)))
+    blocks: tuple[Block, ...] = (Text(ABOUT), ReportTable(HEADS, rows, left=(0, 1, 2, 7)))
     arms = [ArmResult(its.label, Role.MODEL, its.search.searches) for its in table.cells if its.search]
     races = tuple(Text(sentence) for arm in arms for sentence in arm.sentences)
-    return [Section("Searches", (*blocks, *([Details("Races", races)] if races else [])))]
+    return [ReportSection("Searches", (*blocks, *([Details("Races", races)] if races else [])))]
 
 
-def _search_row(cell: CellResult, search: SearchResult) -> tuple[Cell, ...]:
+def _search_row(cell: CellResult, search: SearchResult) -> tuple[ReportCell, ...]:
     scores = ("" if each is None else f"{each:.4f}" for each in (search.median, search.best, search.fresh))
     return text_row(
         cell.label,
@@ -171,10 +179,14 @@ def verdict_blocks(verdicts: Sequence[tuple[str, Verdict]]) -> tuple[Block, ...]
         return (Text("No two cells that saw the same rows have values: there is nothing to compare."),)
     rows = tuple(_verdict_row(shared, its) for shared, its in verdicts)
     sentences = tuple(map(Text, sentences_of(verdicts)))
-    return (Text(VERDICTS), Table(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)), Details("In words", sentences))
+    return (
+        Text(VERDICTS),
+        ReportTable(VERDICT_HEADS, rows, left=(0, 1, 2, 3, 9)),
+        Details("In words", sentences),
+    )
 
 
-def _verdict_row(shared: str, its: Verdict) -> tuple[Cell, ...]:
+def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
     low_high = "" if its.interval is None else " to ".join(f"{end:+.4f}" for end in its.interval)
     parts = ("" if its.interval is None else f"{its.shares[part]:.0%}" for part in ("seeds", "rows"))
     names = (shared, its.metric, its.treated.label, its.reference.label)
@@ -182,16 +194,18 @@ def _verdict_row(shared: str, its: Verdict) -> tuple[Cell, ...]:
     return text_row(*names, f"{its.difference:+.4f}", low_high, level, *parts, its.answer.value)
 
 
-def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[Section]:
+def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[ReportSection]:
     """Returns a section for each figure with its rank tests, and a diagram if it could be ranked."""
-    return [Section(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
+    return [ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
 
 
 def _rank_blocks(its: Mapping[str, Any]) -> tuple[Block, ...]:
     said: tuple[Block, ...] = tuple(map(Text, its["sentences"]))
     if "test" not in its:
         return said
-    tables = [Table(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in its["tables"]]
+    tables = [
+        ReportTable(tuple(t["heads"]), tuple(text_row(*row) for row in t["rows"])) for t in its["tables"]
+    ]
     return (*said, Picture(_diagram(its)), *tables)
 
 
@@ -215,34 +229,34 @@ def _label(table: TableResult, cell: CellResult, figure: FigureResult) -> str:
     return cell.label + (f", {figure.name}" if len(table.figure_names) > 1 else "")
 
 
-def _results(table: TableResult) -> Table:
+def _results(table: TableResult) -> ReportTable:
     heads = ("cell", "seeds", f"mean ({table.unit})", "± sd", "printed", "difference", "verdict")
-    return Table(heads, tuple(_result(table, *each) for each in _figures(table)), left=(0, 6))
+    return ReportTable(heads, tuple(_result(table, *each) for each in _figures(table)), left=(0, 6))
 
 
-def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[Cell, ...]:
+def _result(table: TableResult, cell: CellResult, figure: FigureResult) -> tuple[ReportCell, ...]:
     form, runs = f".{figure.digits}f", cell.run_ids(figure)
     return (
-        Cell(_label(table, cell, figure)),
-        Cell(f"{len(figure.by_seed)} of {len(figure.values)}"),
+        ReportCell(_label(table, cell, figure)),
+        ReportCell(f"{len(figure.by_seed)} of {len(figure.values)}"),
         number_cell(figure.mean, figure.metric, runs, "mean", form=form),
         number_cell(figure.deviation, figure.metric, runs, "sd", form=form),
-        Cell("" if figure.printed is None else f"{figure.printed:{form}}"),
-        Cell("" if figure.difference is None else f"{figure.difference:+{form}}"),
-        Cell(figure.verdict),
+        ReportCell("" if figure.printed is None else f"{figure.printed:{form}}"),
+        ReportCell("" if figure.difference is None else f"{figure.difference:+{form}}"),
+        ReportCell(figure.verdict),
     )
 
 
-def _seeds(table: TableResult) -> Table:
+def _seeds(table: TableResult) -> ReportTable:
     most = max(len(figure.values) for _, figure in _figures(table))
     rows = [
-        (Cell(_label(table, cell, figure)), *(_seed(cell, figure, seed) for seed in range(most)))
+        (ReportCell(_label(table, cell, figure)), *(_seed(cell, figure, seed) for seed in range(most)))
         for cell, figure in _figures(table)
     ]
-    return Table(("cell", *(f"seed {seed}" for seed in range(most))), tuple(rows))
+    return ReportTable(("cell", *(f"seed {seed}" for seed in range(most))), tuple(rows))
 
 
-def _seed(cell: CellResult, figure: FigureResult, seed: int) -> Cell:
+def _seed(cell: CellResult, figure: FigureResult, seed: int) -> ReportCell:
     value = figure.values[seed] if seed < len(figure.values) else None
     run_id = cell.run_id(seed)
     return number_cell(value, figure.metric, [run_id] if run_id else [], form=f".{figure.digits}f")

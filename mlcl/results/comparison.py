@@ -15,7 +15,7 @@ from mlcl.results.compared_arms import compare_pair, join_searches
 from mlcl.results.compared_setting import ComparedSetting, margin_of
 from mlcl.significance.arms import Difference
 from mlcl.significance.roles import Role, figure_name
-from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
+from mlcl.significance.verdict import Conclusion, Question, Verdict, compare_family
 from mlcl.tracking.names import CLASSIFIER_WEIGHT
 
 PREFIXES = ("test/", "knn_best/test/", "val/", "knn_best/val/")
@@ -48,7 +48,7 @@ class ComparisonRow:
     def answer(self) -> str:
         """The verdict's answer; `higher` or `lower` for a metric that has no better direction."""
         if self.verdict.question == "values":
-            return {Answer.HELPS: "higher", Answer.HURTS: "lower"}.get(
+            return {Conclusion.HELPS: "higher", Conclusion.HURTS: "lower"}.get(
                 self.verdict.answer, self.verdict.answer
             )
         return self.verdict.answer

@@ -10,15 +10,15 @@ from mlcl.results.cell_result import CellResult, FigureResult
 from mlcl.results.compared_setting import SEEDS, SPLIT_SEED, VALIDATION_SEED, margin_of
 from mlcl.significance.arms import Arm, Outcome
 from mlcl.significance.paired_arms import differences_of
-from mlcl.significance.verdict import Answer, Question, Verdict, compare_family
+from mlcl.significance.verdict import Conclusion, Question, Verdict, compare_family
 
 MOST_SENTENCES = 8
 """The largest number of verdicts that are written one by one above a table."""
 COUNTED = {
-    Answer.HELPS: "better",
-    Answer.HURTS: "worse",
-    Answer.NO_DIFFERENCE: "without a difference",
-    Answer.CANNOT_TELL: "undecided",
+    Conclusion.HELPS: "better",
+    Conclusion.HURTS: "worse",
+    Conclusion.NO_DIFFERENCE: "without a difference",
+    Conclusion.CANNOT_TELL: "undecided",
 }
 
 
@@ -58,7 +58,7 @@ def conclusions_of(verdicts: Sequence[tuple[str, Verdict]]) -> list[str]:
     """
     if len(verdicts) <= MOST_SENTENCES:
         return sentences_of(verdicts)
-    counts: dict[tuple[str, str], Counter[Answer]] = {}
+    counts: dict[tuple[str, str], Counter[Conclusion]] = {}
     for _, its in verdicts:
         counts.setdefault((its.metric, its.reference.label), Counter())[its.answer] += 1
     return [

@@ -17,7 +17,7 @@ settings, or (`values`) any two settings in a metric for which neither higher no
 DIGITS = 4
 
 
-class Answer(StrEnum):
+class Conclusion(StrEnum):
     """The four answers of a verdict."""
 
     HELPS = "helps"
@@ -46,7 +46,7 @@ class Verdict:
     Example:
         >>> verdict = compare_arms(control, heads, question="heads", metric="test/f1", mode="max")
         >>> verdict.answer
-        <Answer.HELPS: 'helps'>
+        <Conclusion.HELPS: 'helps'>
     """
 
     question: Question
@@ -67,22 +67,22 @@ class Verdict:
     paired: Pairing = ""
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> Conclusion:
         """No difference if the whole interval is within the margin; else helps or hurts if it excludes 0."""
         if self.interval is None:
-            return Answer.CANNOT_TELL
+            return Conclusion.CANNOT_TELL
         low, high = self.interval
         if -self.margin <= low and high <= self.margin:
-            return Answer.NO_DIFFERENCE
+            return Conclusion.NO_DIFFERENCE
         if low > 0:
-            return Answer.HELPS
-        return Answer.HURTS if high < 0 else Answer.CANNOT_TELL
+            return Conclusion.HELPS
+        return Conclusion.HURTS if high < 0 else Conclusion.CANNOT_TELL
 
     @property
     def sentence(self) -> str:
         """The verdict as a sentence, with means, difference and interval."""
         parts = [f"{self._claim()}: {self.metric} {self._means()}, {self._interval()}"]
-        if self.answer is Answer.CANNOT_TELL and self.decider is not None:
+        if self.answer is Conclusion.CANNOT_TELL and self.decider is not None:
             parts.append(self.decider.sentence)
         if self.paired:
             parts.append(f"outcomes of one {self.paired} were subtracted first")
@@ -101,20 +101,20 @@ class Verdict:
     def _claim(self) -> str:
         if self.question == "heads":
             return {
-                Answer.HELPS: "The heads help",
-                Answer.HURTS: "The heads hurt",
-                Answer.NO_DIFFERENCE: "The heads make no difference",
-                Answer.CANNOT_TELL: "Cannot tell whether the heads help",
+                Conclusion.HELPS: "The heads help",
+                Conclusion.HURTS: "The heads hurt",
+                Conclusion.NO_DIFFERENCE: "The heads make no difference",
+                Conclusion.CANNOT_TELL: "Cannot tell whether the heads help",
             }[self.answer]
         model, baseline = self.treated.label, self.reference.label
         if self.question == "baseline":
             model, baseline = f"the best model, {model},", f"the best baseline, {baseline}"
         more, less = ("higher", "lower") if self.question == "values" else ("better", "worse")
         claim = {
-            Answer.HELPS: f"{model} is {more} than {baseline}",
-            Answer.HURTS: f"{model} is {less} than {baseline}",
-            Answer.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
-            Answer.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
+            Conclusion.HELPS: f"{model} is {more} than {baseline}",
+            Conclusion.HURTS: f"{model} is {less} than {baseline}",
+            Conclusion.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
+            Conclusion.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
         }[self.answer]
         return claim[0].upper() + claim[1:]
 
@@ -129,7 +129,7 @@ class Verdict:
         if self.interval is None:
             return f"{difference}, without an interval: its error is not known"
         low, high = self.interval
-        within = f", within {self.margin:g}" if self.answer is Answer.NO_DIFFERENCE else ""
+        within = f", within {self.margin:g}" if self.answer is Conclusion.NO_DIFFERENCE else ""
         corrected = f", corrected for {self.tests} comparisons" if self.tests > 1 else ""
         interval = f"{self.level * 100:.3g} % interval {low:{form}} to {high:{form}}"
         return f"{difference} ({interval}{within}{corrected})"

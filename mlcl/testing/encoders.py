@@ -36,7 +36,7 @@ from mlcl.training.batches import Batch
 from mlcl.training.builders import build_model
 from mlcl.training.context import Context
 from mlcl.training.events import Stopped
-from mlcl.training.experiment import Outcome, run_experiment
+from mlcl.training.experiment import ExperimentResult, run_experiment
 from mlcl.training.export import load_model, write_export
 from mlcl.training.export.labelling import Labelling
 from mlcl.training.grad_cache import Passes
@@ -273,7 +273,7 @@ def _tree(section: Mapping[str, Any], data: Path, train: Mapping[str, Any]) -> d
     }
 
 
-def _run(job: JobConfig, folder: Path, name: str, **how: Any) -> Outcome:
+def _run(job: JobConfig, folder: Path, name: str, **how: Any) -> ExperimentResult:
     job_data = JobData.of(job, folder / "home")
     outcome = run_experiment(job_data, folder=folder / name, context=CPU, listener=lambda _: None, **how)
     assert outcome is not None

@@ -104,17 +104,16 @@ class LossTestCase(PluginTestCase):
         """The batch that most tests use."""
         return self._batch()
 
-    @pytest.mark.parametrize("tau", [0.002, 1.3])
-    def test_the_mean_equals_the_definition(
-        self, case: Case, engine: Engine, tau: float, batch: LossBatch
-    ) -> None:
+    def test_the_mean_equals_the_definition(self, case: Case, batch: LossBatch) -> None:
         """Tests the mean against the definition, in every engine, to the precision of float64."""
         name, options = case
-        expected = self._defined(case, batch, tau)
-        expected = expected if isinstance(expected, float) else math.fsum(expected) / len(batch.z)
-        assert expected != 0
-        value = call(build_loss(name, temperature=tau, engine=engine, **options), batch, batch.z)
-        assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12)
+        for tau in (0.002, 1.3):
+            expected = self._defined(case, batch, tau)
+            expected = expected if isinstance(expected, float) else math.fsum(expected) / len(batch.z)
+            assert expected != 0
+            for engine in engines_of(name):
+                value = call(build_loss(name, temperature=tau, engine=engine, **options), batch, batch.z)
+                assert value.item() == pytest.approx(expected, rel=1e-12, abs=1e-12), engine
 
     def test_the_terms_equal_the_definition(self, case: Case, batch: LossBatch) -> None:
         """Tests each anchor's term against the definition, unless the loss is defined for the whole batch."""
@@ -145,11 +144,10 @@ class LossTestCase(PluginTestCase):
             )
             assert_equal(found, expected, 1e-11)
 
-    def test_the_order_of_rows_is_irrelevant(self, case: Case, engine: Engine, batch: LossBatch) -> None:
+    def test_the_order_of_rows_is_irrelevant(self, case: Case, batch: LossBatch) -> None:
         """Tests that a permutation of the rows does not change the value."""
         name, options = case
-        reductions: dict[Engine, Reduction] = {"dense": "sum", "tiled": "mean", "auto": "mean_valid"}
-        loss = build_loss(name, temperature=0.3, reduction=reductions[engine], engine=engine, **options)
+        loss = build_loss(name, temperature=0.3, reduction="mean_valid", **options)
         order = torch.randperm(len(batch.z), generator=torch.Generator().manual_seed(1))
         again = loss(batch.z[order], take(batch.labels(name), order), batch.sample_ids()[order])
         assert again.item() == pytest.approx(call(loss, batch, batch.z).item(), rel=1e-12)
@@ -191,28 +189,27 @@ class LossTestCase(PluginTestCase):
         assert values["mean"].item() == pytest.approx(terms.sum().item() / len(terms))
         assert values["mean_valid"].item() == pytest.approx(terms.sum().item() / valid)
 
-    @pytest.mark.parametrize("tau", [0.005, 0.05, 0.3])
     def test_identical_rows_give_a_finite_gradient(
-        self, case: Case, engine: Engine, tau: float, batch: LossBatch
+        self, case: Case, engine: Engine, batch: LossBatch
     ) -> None:
         """Tests that equal embeddings give a finite value and finite gradients in float32."""
         identical = replace(batch, z=batch.z[:1].repeat(len(batch.z), 1).float())
-        for part in value_and_gradients(case, identical, engine, tau):
+        for part in value_and_gradients(case, identical, engine, 0.005):
             assert part.isfinite().all()
 
-    @pytest.mark.parametrize("reduction", ["mean", "sum", "mean_valid", "none"])
-    def test_one_row_alone_is_zero(self, case: Case, reduction: Reduction) -> None:
+    def test_one_row_alone_is_zero(self, case: Case) -> None:
         """Tests that a batch of one row, which has no candidates, gives the value 0 and gradients of 0."""
         name, options = case
         batch, one = self._batch(samples=2, views=1), torch.tensor([0])
-        z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
-        loss = build_loss(name, temperature=temperature, reduction=reduction, **options)
-        value = loss(z, take(batch.labels(name), one), one)
-        torch.autograd.backward(value.sum())
-        assert value.abs().sum() == 0
-        assert z.grad is not None
-        assert z.grad.abs().sum() == 0
-        assert temperature.log_tau.grad == 0
+        for reduction in get_args(Reduction):
+            z, temperature = batch.z[:1].clone().requires_grad_(), LearnedTemperature(0.1)
+            loss = build_loss(name, temperature=temperature, reduction=reduction, **options)
+            value = loss(z, take(batch.labels(name), one), one)
+            torch.autograd.backward(value.sum())
+            assert value.abs().sum() == 0, reduction
+            assert z.grad is not None
+            assert z.grad.abs().sum() == 0, reduction
+            assert temperature.log_tau.grad == 0, reduction
 
     def test_two_processes_equal_one(self) -> None:
         """Tests value and gradient in two processes against one process; all cases share a gloo group."""

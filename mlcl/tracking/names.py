@@ -16,7 +16,7 @@ MAX_NOTES = 4000
 class Tag(StrEnum):
     """The names of a run's tags in MLflow."""
 
-    # What a run is.
+    # Identity of a run
     KIND = "mlcl.kind"  # run (where the tag is missing), sweep, trial, confirmation, table or cell
     ID = "mlcl.id"  # the id of the run, sweep or table; of a confirmation, the name of its setting
     NAME = "mlcl.name"  # the name of a sweep or table
@@ -30,7 +30,7 @@ class Tag(StrEnum):
     PARENT = "mlflow.parentRunId"  # MLflow's id of the run that this one is nested in
     NOTE = "mlflow.note.content"  # the description, Markdown
 
-    # What became of it.
+    # State and cost
     STATE = "mlcl.state"  # one of State
     REASON = "mlcl.reason"  # why it ended so; missing or empty where there is no reason
     DROPPED = "mlcl.dropped"  # why a trial does not fit the sweep's latest space; empty where it does
@@ -39,7 +39,7 @@ class Tag(StrEnum):
     CPU_SECONDS = "mlcl.cpu_seconds"  # the same, times the CPUs that it held
     GPU_SECONDS = "mlcl.gpu_seconds"  # the same, times the GPUs that it held
 
-    # What it was made of.
+    # Inputs
     SEED = "mlcl.seed"  # train.seed
     JOB_HASH = "mlcl.job_hash"  # digest of the resolved job
     LOWER_IS_BETTER = "mlcl.lower_is_better"  # JSON: metrics, NAME or NAME_* for aspects

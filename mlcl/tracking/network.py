@@ -27,24 +27,24 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """The HTTP status and body of an answer; if there was no answer, status 0 and the reason as text."""
 
     status: int
     text: str
 
 
-def get(url: str, headers: Mapping[str, str] | None = None) -> Answer:
+def get(url: str, headers: Mapping[str, str] | None = None) -> Response:
     """Sends a GET request once, without retries, and returns the answer. It raises no error."""
     try:
         open_url = _DIRECT.open if urlsplit(url).hostname == "127.0.0.1" else urllib.request.urlopen
         request = urllib.request.Request(url, headers=dict(headers or {}))
         with open_url(request, timeout=TIMEOUT) as answer:
-            return Answer(answer.status, answer.read(MOST_BYTES).decode(errors="replace"))
+            return Response(answer.status, answer.read(MOST_BYTES).decode(errors="replace"))
     except urllib.error.HTTPError as error:
-        return Answer(error.code, "")
+        return Response(error.code, "")
     except (OSError, ValueError, HTTPException) as error:
-        return Answer(0, str(error) or type(error).__name__)
+        return Response(0, str(error) or type(error).__name__)
 
 
 def basic_auth(user: str, password: str) -> dict[str, str]:

@@ -11,11 +11,17 @@ from torch import Tensor, nn
 
 from mlcl.config import HeadConfig, JobConfig, job_hash
 from mlcl.config.space.search import default_mode
-from mlcl.config.training_sections import LearnedTemperature, TemperatureSchedule
+from mlcl.config.training_sections import LearnedTemperatureConfig, TemperatureSchedule
 from mlcl.data import DatasetInfo, LabelSpace, class_parents
 from mlcl.labels import LabelRows
-from mlcl.losses import LOSSES, ConstantTemperature, ScheduledTemperature, Temperature, build_loss
-from mlcl.losses import LearnedTemperature as LearnedTemperatureModule
+from mlcl.losses import (
+    LOSSES,
+    ConstantTemperature,
+    LearnedTemperature,
+    ScheduledTemperature,
+    Temperature,
+    build_loss,
+)
 from mlcl.models import (
     ENCODERS,
     LinearClassifier,
@@ -135,8 +141,8 @@ def _temperature(config: HeadConfig) -> Temperature:
     given = config.temperature
     if isinstance(given, TemperatureSchedule):
         return ScheduledTemperature(given.start, given.end, given.schedule)
-    if isinstance(given, LearnedTemperature):
-        return LearnedTemperatureModule(given.learned)
+    if isinstance(given, LearnedTemperatureConfig):
+        return LearnedTemperature(given.learned)
     return ConstantTemperature(given)
 
 

@@ -32,7 +32,7 @@ BEST_EPOCH = "best/epoch"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExperimentResult:
     """The metrics of an experiment, and whether it was resumed from a checkpoint."""
 
     metrics: dict[str, float]
@@ -47,7 +47,7 @@ def run_experiment(
     listener: Listener,
     should_stop: Callable[[], bool] = lambda: False,
     test: bool = True,
-) -> Outcome | None:
+) -> ExperimentResult | None:
     """Trains and evaluates the network of a job, or fits its baseline.
 
     Args:
@@ -85,7 +85,7 @@ def run_experiment(
         began = time.perf_counter()
         loop.run()
         metrics = experiment.evaluate(loop, evaluator, began)
-    return Outcome(metrics, resumed) if context.is_main else None
+    return ExperimentResult(metrics, resumed) if context.is_main else None
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Experiment:
         loop.tell("end", metrics | {BEST_EPOCH: float(loop.chosen_epoch)})
         return metrics
 
-    def fit_baseline(self) -> Outcome:
+    def fit_baseline(self) -> ExperimentResult:
         """Fits the job's baseline, or reads its cached result, and evaluates it."""
         job_data = self.job_data
         self._tell("start", {})
@@ -153,7 +153,7 @@ class _Experiment:
         write_results(self.folder, job_data, result)
         metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(began, fitted)}
         self._tell("end", metrics)
-        return Outcome(metrics, resumed=False)
+        return ExperimentResult(metrics, resumed=False)
 
     def _tell(
         self, kind: Literal["start", "phase", "end"], metrics: dict[str, float], note: str = ""

@@ -41,7 +41,7 @@ from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels
 from mlcl.training.embeddings import Datastore, RankRows
-from mlcl.training.features.inputs import FeatureRows, Features
+from mlcl.training.features.inputs import FeatureRows, FrozenInputs
 from mlcl.training.input_reader import InputReader
 from mlcl.training.objective import CLASSIFIER
 from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_of
@@ -80,7 +80,7 @@ class JobData:
     tokenizer: Tokenizer | None
     train: Split
     cache: Path
-    features: Features | None = None
+    features: FrozenInputs | None = None
     transfer: Transfer | None = None
 
     @classmethod
@@ -109,7 +109,7 @@ class JobData:
         build_sampler(job, train, 0, job.train.workers)
         transfer = Transfer.of(job, home, dataset.info.modality)
         cache = home / "cache"
-        features = Features.of(job, train, cache) if job.baseline is None else None
+        features = FrozenInputs.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)
         _check_band(job_data)
         _check_validation(job_data)

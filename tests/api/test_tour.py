@@ -55,7 +55,7 @@ def test_the_tour_gives_verdicts_a_frame_a_model_and_a_report(client, tmp_path):
 
 
 def _of(client, text):
-    """What the only cell with a text in its source has shown."""
+    """Returns the output of the only cell with a text in its source."""
     (cell,) = (its for its in client.nb.cells if its.cell_type == "code" and text in its.source)
     return shown(cell)
 

@@ -4,7 +4,7 @@ import pytest
 from browser.conftest import visit
 from playwright.sync_api import expect
 
-from mlcl.report.document import Details, Document, Picture, Section, Table, Text, text_row
+from mlcl.report.document import Details, Document, Picture, ReportSection, ReportTable, Text, text_row
 from mlcl.report.plots.charts import Axis, chart_plot, series, to_svg
 from mlcl.report.report_files import as_html
 
@@ -17,12 +17,12 @@ def report(tmp_path_factory):
     line = series("ours", [1.0, 2.0, 3.0], [0.5, 0.7, 0.6])
     axes = Axis("step"), Axis("accuracy")
     plot = chart_plot("curve", "Accuracy by step", "One line.", [line], *axes)
-    wide = Table(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
-    seeds = Table(("setting", "seed"), (text_row("as written", "1"),))
+    wide = ReportTable(tuple(f"{LONG}_{n}" for n in range(9)), (text_row(*[LONG] * 9),))
+    seeds = ReportTable(("setting", "seed"), (text_row("as written", "1"),))
     sections = (
-        Section("Result", (Text("A paragraph. " * 200), wide, Details("Every seed", (seeds,)))),
-        Section("Plots", (Picture(plot), Details("Not drawn", (seeds,)))),
-        Section("The end", (Text("A paragraph. " * 200),)),
+        ReportSection("Result", (Text("A paragraph. " * 200), wide, Details("Every seed", (seeds,)))),
+        ReportSection("Plots", (Picture(plot), Details("Not drawn", (seeds,)))),
+        ReportSection("The end", (Text("A paragraph. " * 200),)),
     )
     document = Document(f"Sweep {LONG}", "About it", sections)
     path = tmp_path_factory.mktemp("page") / "report.html"

@@ -16,7 +16,7 @@ from mlcl.errors import UserError
 
 RUN = ("run", "job.yaml", "train.epochs=3")
 SHARE = ["--cpus", "2", "--gpus", "0.5"]
-"""What the cluster file gives each process."""
+"""The CPUs and GPUs that the cluster file gives each process."""
 SWEEP = ("sweep", "job.yaml", "space.yaml")
 
 

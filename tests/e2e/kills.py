@@ -30,7 +30,7 @@ POINTS: dict[str, tuple[Target, ...]] = {
     "sweep": tuple(target for target in TARGETS for _ in range(5)),
     "table": ("worker", "driver", "ray", "mlflow") * 2 + ("worker", "driver"),
 }
-"""What is killed at each point."""
+"""The process that is killed at each point."""
 SPACE = {
     "space": {**HEADS_SPACE["space"], "train.lr": {"log_float": [0.0005, 0.05]}},
     "search": {**HEADS_SPACE["search"], "startup": 3},

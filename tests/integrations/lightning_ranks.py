@@ -48,7 +48,7 @@ class Plain(lightning.LightningModule):
 
 
 class Cached(GradCacheMixin, Plain):
-    """The same loss over several batches, through the gradient cache."""
+    """A module that computes its loss over several batches, through the gradient cache."""
 
     def __init__(self, every, **options):
         super().__init__(**options)

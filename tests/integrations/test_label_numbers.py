@@ -1,4 +1,4 @@
-"""What the adapters share: numbers of labels, labels for the sampler, batches without rows, light imports."""
+"""Code that all adapters use: label numbers, labels for the sampler, empty batches, light imports."""
 
 import doctest
 import subprocess

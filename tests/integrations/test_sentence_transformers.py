@@ -55,7 +55,7 @@ def folder(tmp_path_factory):
 
 
 def features(found):
-    """What the trainer passes to a loss: a dictionary for each column, and the labels."""
+    """Returns what the trainer passes to a loss: a dictionary for each column, and the labels."""
     columns = sorted({name.split("_")[0] for name in found if name != "label"})
     names = ("input_ids", "attention_mask")
     return [{name: found[f"{column}_{name}"] for name in names} for column in columns], found.get("label")

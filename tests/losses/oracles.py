@@ -305,6 +305,8 @@ MORE = [
 ]
 CASES = cases_of(LOSSES, MORE)
 """Every loss with every option at least once."""
+FIRST = [next(case for case in CASES if case[0] == name) for name in dict(CASES)]
+"""The first case of each loss."""
 
 
 def is_detached(case):

@@ -6,7 +6,7 @@ import copy
 import pytest
 import torch
 from losses.devices import DEVICE, Device
-from losses.oracles import CASES
+from losses.oracles import CASES, FIRST
 from losses.waits import Waits
 
 from mlcl.losses import LOSSES, LearnedTemperature, build_loss, engine, joint_loss, sets, similarities, tiling
@@ -26,8 +26,6 @@ HOW = {
     "unknown": ({"engine": "tiled", "temperature": LearnedTemperature(0.1), "reduction": "mean_valid"}, 256),
 }
 """Options of a loss, and `sets.FEW`. What the host does not know: temperature, lengths, who has positives."""
-FIRST = [next(case for case in CASES if case[0] == name) for name in dict(CASES)]
-"""The first case of each loss."""
 into_float32 = pytest.mark.skipif(
     not hasattr(torch.ops.aten.mm, "dtype"), reason="this PyTorch has no product of bfloat16 into float32"
 )
@@ -62,9 +60,10 @@ def error(found, exact):
 
 
 @pytest.mark.parametrize(
-    "native", [pytest.param(False, id="rounded"), pytest.param(True, id="native", marks=into_float32)]
+    ("case", "native"),
+    [(case, False) for case in CASES] + [pytest.param(case, True, marks=into_float32) for case in FIRST],
+    ids=lambda value: case_id(value) if isinstance(value, tuple) else "native" if value else "rounded",
 )
-@pytest.mark.parametrize("case", CASES, ids=case_id)
 def test_bf16_rows_give_the_loss_of_rounded_rows(case, native, rows, monkeypatch):
     """The value is exact for them; the gradient has the error of weights of eight bits where those round."""
     name, options = case

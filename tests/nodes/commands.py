@@ -42,7 +42,7 @@ GROUP = {
 """For one trial at a time."""
 SWEEP = ("sweep", "job.yaml", "space.yaml", "--trials", "3", "--cpus", "1")
 TRAINING = ("ray::ImplicitFunc", "ray::RayTrainW")
-"""What Ray calls the processes of trials and of their workers."""
+"""Ray's names of the processes of trials and of their workers."""
 
 
 class Work:

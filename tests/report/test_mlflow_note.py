@@ -2,14 +2,14 @@
 
 import pytest
 
-from mlcl.report.document import Document, Section, Table, Text, text_row
+from mlcl.report.document import Document, ReportSection, ReportTable, Text, text_row
 from mlcl.report.report import END, MOST, write_note
 from mlcl.results.runs import Runs
 from mlcl.tracking.names import Tag
 
 
 def table(rows, width):
-    return Table(("key", "value"), tuple(text_row(f"key {row}", "v" * width) for row in range(rows)))
+    return ReportTable(("key", "value"), tuple(text_row(f"key {row}", "v" * width) for row in range(rows)))
 
 
 @pytest.fixture
@@ -19,7 +19,9 @@ def note(store):
     def write(*blocks):
         runs = Runs(store.tracker)
         id = store.add("noted", "sweep", tags={Tag.ID: "sweep-1"})
-        write_note(runs, runs.get(id), Document("it", "", (Section("Result", blocks),)), "run/{}".format)
+        write_note(
+            runs, runs.get(id), Document("it", "", (ReportSection("Result", blocks),)), "run/{}".format
+        )
         text = runs.get(id).data.tags[Tag.NOTE]
         page, *said, end = text.split("\n\n")
         assert page.startswith(

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 import mlcl.results
 from mlcl.cli.main import app
 from mlcl.errors import UserError
-from mlcl.report.document import Cell, Code, Details, Document, Picture, Section, Table
+from mlcl.report.document import Code, Details, Document, Picture, ReportCell, ReportSection, ReportTable
 from mlcl.report.embedding_plots import EmbeddingOptions
 from mlcl.report.plots.charts import Plot
 from mlcl.report.report import make_report
@@ -188,7 +188,7 @@ def test_every_plot_has_its_files_and_its_table_and_markdown_all_figures_of_the_
 
 
 def test_code_in_markdown_ends_where_it_ends():
-    document = Document("it", "", (Section("Code", (Code("a: 1 # ```` and ```"),)),))
+    document = Document("it", "", (ReportSection("Code", (Code("a: 1 # ```` and ```"),)),))
     assert "`````yaml\na: 1 # ```` and ```\n`````\n" in as_markdown(document, str)
 
 
@@ -316,10 +316,10 @@ def test_the_provenance_names_the_code_and_libraries_of_all_trainings():
 
 
 def test_tables_tell_what_they_are_and_what_their_rows_are():
-    score = Cell("0.5", value=0.5)
-    best = Table(("setting", "score"), ((Cell("<trial> 7"), score),))
-    change = Table(("before", "change"), ((score, Cell("+0.1")),), left=())
-    document = Document("it", "", (Section("Result", (best, Details('On "fresh" seeds', (change,)))),))
+    score = ReportCell("0.5", value=0.5)
+    best = ReportTable(("setting", "score"), ((ReportCell("<trial> 7"), score),))
+    change = ReportTable(("before", "change"), ((score, ReportCell("+0.1")),), left=())
+    document = Document("it", "", (ReportSection("Result", (best, Details('On "fresh" seeds', (change,)))),))
     source = as_html(document, {}, str, "today")
     stops = re.findall(r"<\w+ [^>]*tabindex=[^>]*>", source)
     names = [re.search(r'role="region" aria-label="([^"]*)"', stop)[1] for stop in stops]
@@ -335,7 +335,7 @@ def test_a_plot_in_the_page_is_its_svg(made, page):
     names = "5% of \"a\" & <b> 'c' #1"
     plot = Plot("it", names, "", pd.DataFrame(), Figure)
     image = f"<svg><text>{names.replace('&', '&amp;').replace('<', '&lt;')}</text></svg>"
-    document = Document("it", "", (Section("Result", (Picture(plot),)),))
+    document = Document("it", "", (ReportSection("Result", (Picture(plot),)),))
     (shown,) = Page(as_html(document, {"it": image}, str, "today")).fetched
     assert unquote(shown.partition(",")[2]) == image
 
@@ -343,7 +343,9 @@ def test_a_plot_in_the_page_is_its_svg(made, page):
 def test_of_a_cloud_of_points_the_page_has_the_first_and_the_csv_all(tmp_path):
     def page(rows):
         plot = Plot("cloud", "Points", "", pd.DataFrame({"x": range(rows)}), Figure)
-        write_report(Document("it", "", (Section("Plots", (Picture(plot),)),)), tmp_path / "it", str, "today")
+        write_report(
+            Document("it", "", (ReportSection("Plots", (Picture(plot),)),)), tmp_path / "it", str, "today"
+        )
         assert (tmp_path / "it" / "plots" / "cloud.csv").read_text().count("\n") == rows + 1
         return (tmp_path / "it" / "report.html").read_text()
 

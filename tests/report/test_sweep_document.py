@@ -17,7 +17,7 @@ from mlcl.results.settings import find_settings
 from mlcl.results.stored import read_sweep
 from mlcl.service.export_run import model_run
 from mlcl.significance.roles import Role
-from mlcl.significance.verdict import Answer
+from mlcl.significance.verdict import Conclusion
 
 SPACE = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_force, scheduler: none}"
 
@@ -42,7 +42,10 @@ def twins(store, tiny, tmp_path_factory):
 def test_the_first_line_is_the_command_s(twins):
     found, text = twins
     (verdict,) = found.verdicts
-    assert (verdict.difference, verdict.answer) == (0, Answer.NO_DIFFERENCE)  # both searches find the same
+    assert (verdict.difference, verdict.answer) == (
+        0,
+        Conclusion.NO_DIFFERENCE,
+    )  # both searches find the same
     result = text.partition("## Result\n")[2].lstrip()
     assert result.startswith(verdict.sentence)
 

@@ -10,7 +10,7 @@ from mlcl.results.cell_result import CellResult, FigureResult, SearchResult
 from mlcl.results.sweep_arms import ArmSearch
 from mlcl.results.table_verdicts import COUNTED, conclusions_of, table_verdicts
 from mlcl.results.training_result import TrainingResult
-from mlcl.significance.verdict import Answer
+from mlcl.significance.verdict import Conclusion
 from mlcl.tracking import State
 
 FIRST, SECOND = (70.0, 71.0, 72.0), (80.0, 81.5, 82.0)
@@ -58,17 +58,17 @@ def test_without_a_control_the_best_baseline_on_validation_is_the_reference_or_e
 
 def test_values_are_those_of_the_trainings():
     ((_, its),) = verdicts(cell("a", FIRST), cell("b", SECOND))
-    assert (its.metric, its.margin, its.answer) == ("test/accuracy", 0.005, Answer.HELPS)
+    assert (its.metric, its.margin, its.answer) == ("test/accuracy", 0.005, Conclusion.HELPS)
     assert (its.treated.mean, its.reference.mean) == pytest.approx((np.mean(SECOND) / 100, 0.71))
     ((_, share),) = verdicts(cell("a", (0.70, 0.71)), cell("b", (0.80, 0.815)), unit="share")
     assert share.difference == pytest.approx(0.1025)
     ((_, lower),) = verdicts(cell("a", FIRST), cell("b", SECOND), higher=False)
-    assert (lower.answer, lower.difference) == (Answer.HURTS, pytest.approx(-its.difference))
+    assert (lower.answer, lower.difference) == (Conclusion.HURTS, pytest.approx(-its.difference))
 
 
 def test_the_margin_is_that_of_the_reference():
     ((_, its),) = verdicts(cell("a", FIRST, params={"evaluation.margin": 0.2}), cell("b", SECOND))
-    assert (its.margin, its.answer) == (0.2, Answer.NO_DIFFERENCE)
+    assert (its.margin, its.answer) == (0.2, Conclusion.NO_DIFFERENCE)
 
 
 def test_rows_of_test_are_counted_where_their_blocks_are_known():
@@ -106,11 +106,11 @@ def test_other_test_rows_for_each_seed_have_no_blocks_and_are_paired():
         cell("a", (50.0, 60.0, 55.0), changes=("data.subset.seed",)), cell("b", (52.0, 62.1, 57.0))
     )
     assert (its.difference, its.paired) == (pytest.approx(0.02), "seed")
-    assert (steady.answer, steady.paired) == (Answer.HELPS, "seed")
+    assert (steady.answer, steady.paired) == (Conclusion.HELPS, "seed")
     ((_, apart),) = verdicts(
         cell("a", (50.0, 60.0, 55.0), changes=("data.validation_seed",)), cell("b", (52.0, 62.1, 57.0))
     )
-    assert apart.answer is Answer.CANNOT_TELL
+    assert apart.answer is Conclusion.CANNOT_TELL
 
 
 def test_the_settings_of_a_cell_as_written_are_of_no_search():
@@ -135,7 +135,7 @@ def test_searches_of_one_number_are_paired():
     )
     assert [its.paired for _, its in found] == ["search", "search"]
     ((_, its),) = verdicts(searched("a", values), searched("b", (52.0, 54.1, 72.0, 73.2)))
-    assert (its.answer, its.single) == (Answer.HELPS, ())
+    assert (its.answer, its.single) == (Conclusion.HELPS, ())
     assert "outcomes of one search were subtracted first" in its.sentence
 
 
@@ -143,12 +143,12 @@ def test_a_baseline_with_the_seeds_of_the_searches_is_paired_with_them():
     model = searched("a", (50.0, 52.0, 70.0, 71.0))
     baseline = cell("SVM", (49.0, 50.9, 69.1, 70.0), baseline=True, changes=("data.subset.seed",))
     ((_, its),) = verdicts(model, baseline, control="a")
-    assert (its.paired, its.answer) == ("search", Answer.HURTS)
+    assert (its.paired, its.answer) == ("search", Conclusion.HURTS)
     other = replace(
         baseline, trainings=tuple(replace(each, seed=each.seed + 7) for each in baseline.trainings)
     )
     ((_, its),) = verdicts(model, other, control="a")
-    assert (its.paired, its.answer) == ("", Answer.CANNOT_TELL)
+    assert (its.paired, its.answer) == ("", Conclusion.CANNOT_TELL)
 
 
 def test_cells_are_paired_by_their_seeds_wherever_these_stand():
@@ -171,7 +171,7 @@ def test_few_verdicts_are_sentences_and_many_are_counted():
     few = verdicts(cell("a", FIRST), cell("b", SECOND))
     assert conclusions_of(few) == [f"All: {few[0][1].sentence}"]
     (counts,) = conclusions_of(few * 9)
-    zeros = {answer: f"0 {word}" for answer, word in COUNTED.items()} | {Answer.HELPS: "9 better"}
+    zeros = {answer: f"0 {word}" for answer, word in COUNTED.items()} | {Conclusion.HELPS: "9 better"}
     assert counts == f"test/accuracy, 9 verdicts against a: {', '.join(zeros.values())}."
 
 

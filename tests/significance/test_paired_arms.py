@@ -12,7 +12,7 @@ from scipy import stats
 from mlcl.significance.arm_errors import OTHERS, shared_errors
 from mlcl.significance.arms import Arm, Outcome, difference_of
 from mlcl.significance.paired_arms import differences_of
-from mlcl.significance.verdict import Answer, compare_family
+from mlcl.significance.verdict import Conclusion, compare_family
 
 RANDOM = np.random.default_rng(0)
 SHARED = RANDOM.normal(size=3) * 0.03
@@ -127,7 +127,7 @@ def test_pairs_of_one_search_are_subtracted_first():
     half = float(stats.t.ppf(0.975, 3)) * statistics.stdev([0.01, 0.02, 0.01, 0.02]) / 2
 
     assert paired.interval == pytest.approx((0.015 - half, 0.015 + half))
-    assert (paired.answer, unpaired.answer) == (Answer.HELPS, Answer.CANNOT_TELL)
+    assert (paired.answer, unpaired.answer) == (Conclusion.HELPS, Conclusion.CANNOT_TELL)
     assert paired.sentence.startswith("B is better than a: x 0.6150 against 0.6000")
     assert "outcomes of one seed were subtracted first" in paired.sentence
 

@@ -13,7 +13,7 @@ from scipy import stats
 from mlcl.significance.arm_errors import arm_error, half_width, rows_variance
 from mlcl.significance.arms import Arm, Outcome, difference_of
 from mlcl.significance.paired_tests import holm
-from mlcl.significance.verdict import Answer, Verdict, compare_arms, compare_family
+from mlcl.significance.verdict import Conclusion, Verdict, compare_arms, compare_family
 
 
 def arm(label: str, mean: float, spread: float, searches: int = 3, seeds: int = 2, blocks: int = 20) -> Arm:
@@ -92,14 +92,14 @@ def test_exchanged_arms_change_the_sign_alone() -> None:
     assert there.interval is not None
     assert back.interval is not None
     assert there.interval == pytest.approx((-back.interval[1], -back.interval[0]))
-    assert (there.answer, back.answer) == (Answer.HELPS, Answer.HURTS)
+    assert (there.answer, back.answer) == (Conclusion.HELPS, Conclusion.HURTS)
     assert compare(one, other, mode="min").interval == pytest.approx(back.interval)
 
 
 def test_a_small_interval_within_the_margin_makes_no_difference() -> None:
     found = compare(arm("a", 0.5, 1e-4), arm("b", 0.501, 1e-4))
 
-    assert found.answer is Answer.NO_DIFFERENCE
+    assert found.answer is Conclusion.NO_DIFFERENCE
     assert found.sentence.startswith("The heads make no difference: test/accuracy 0.5")
     assert "within 0.005" in found.sentence
 
@@ -120,7 +120,7 @@ def test_rows_that_forbid_a_decision_are_named() -> None:
     found = compare(fitted("a", 0.5, 0.0), fitted("b", 0.51, 0.002))
     half = float(stats.t.ppf(0.975, 19)) * math.sqrt(19 / 20 * 20 * 0.002**2)
 
-    assert found.answer is Answer.CANNOT_TELL
+    assert found.answer is Conclusion.CANNOT_TELL
     assert found.shares["rows"] == 1
     assert found.interval == pytest.approx((0.01 - half, 0.01 + half))
     assert found.decider is not None
@@ -135,9 +135,9 @@ def test_equal_trainings_have_no_difference_and_one_training_alone_no_interval()
     x, y = [Arm(name, ((Outcome(0, value),),)) for name, value in (("x", 0.5), ("y", 0.9))]
 
     assert compare(one, one).interval == (0, 0)
-    assert compare(one, one).answer is Answer.NO_DIFFERENCE
+    assert compare(one, one).answer is Conclusion.NO_DIFFERENCE
     assert compare(x, y).interval is None
-    assert compare(x, y).answer is Answer.CANNOT_TELL
+    assert compare(x, y).answer is Conclusion.CANNOT_TELL
 
 
 def test_failed_trainings_are_left_out() -> None:
@@ -186,7 +186,7 @@ def test_a_family_is_decided_where_holm_decides(means: tuple[float, ...]) -> Non
     verdicts = compare_family(pairs, ["settings"] * len(pairs), metric="x", mode="max", margin=0)
     adjusted = holm([each.p or 0.0 for each in pairs])
 
-    assert [its.answer is not Answer.CANNOT_TELL for its in verdicts] == [p <= 0.05 for p in adjusted]
+    assert [its.answer is not Conclusion.CANNOT_TELL for its in verdicts] == [p <= 0.05 for p in adjusted]
     assert {its.tests for its in verdicts} == {len(means)}
     assert all(f"corrected for {len(means)} comparisons" in its.sentence for its in verdicts)
 
@@ -199,5 +199,5 @@ def test_differences_without_an_error_are_no_part_of_a_family() -> None:
     ]
     without, decided = compare_family(pairs, ["settings", "settings"], metric="x", mode="max")
 
-    assert (without.answer, without.interval) == (Answer.CANNOT_TELL, None)
-    assert (decided.answer, decided.level, decided.tests) == (Answer.HELPS, 0.95, 1)
+    assert (without.answer, without.interval) == (Conclusion.CANNOT_TELL, None)
+    assert (decided.answer, decided.level, decided.tests) == (Conclusion.HELPS, 0.95, 1)

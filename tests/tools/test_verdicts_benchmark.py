@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mlcl.significance.arms import Arm, Outcome
-from mlcl.significance.verdict import Answer, compare_arms
+from mlcl.significance.verdict import Conclusion, compare_arms
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_the_shares_are_those_of_single_verdicts(bench, corner, nested):
     verdicts = answers(bench, bench.simulate(np.random.default_rng(3), 40, design, corner, 0.0, nested))
 
     assert share[0] == np.mean([its.interval[0] <= 0 <= its.interval[1] for its in verdicts])
-    assert share[1] == np.mean([its.answer is Answer.HELPS for its in verdicts])
-    assert share[2] == np.mean([its.answer is Answer.HURTS for its in verdicts])
+    assert share[1] == np.mean([its.answer is Conclusion.HELPS for its in verdicts])
+    assert share[2] == np.mean([its.answer is Conclusion.HURTS for its in verdicts])
 
 
 def test_errors_without_settings_are_those_of_seeds_and_rows(bench):

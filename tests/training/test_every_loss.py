@@ -24,7 +24,7 @@ SEVERAL = (
     "train.sampler=hierarchical",
     "data.label_noise={rate: 0.1}",
 )
-"""What `tree_dataset` needs, of several paths a row."""
+"""The overrides for `tree_dataset`, whose rows have several paths."""
 
 
 def job_of(name, tiny, *overrides):

@@ -28,13 +28,13 @@ PROBE = "evaluation.probe={epochs: 10, lr: [0.01], weight_decay: [0.0]}"
 LORA = "pooling: mean, lora: {r: 2, alpha: 4, dropout: 0.1}"
 GRAPHS = {
     "words": (PROBE,),
-    "words, labels": TAGS,
     "words, aspects": ("objective.heads={}", "objective.classifier.labels=ratings"),
     "features": ("encoder={name: features, inputs: [tfidf, characters], out: 6, deep_columns: 5}",),
     "images": (*KIND, "encoder={name: cnn_image, width: 4, blocks: 2, image_size: 9}"),
     "bert": ("encoder={name: transformer, model: =bert, max_length: 8}",),
 }
 SLOW = {
+    "words, labels": TAGS,
     "resnet18": (*KIND, "encoder={name: resnet18, image_size: 9}"),
     "roberta": (f"encoder={{name: transformer, model: =roberta, max_length: 8, {LORA}}}",),
     "llama": ("encoder={name: transformer, model: =llama, max_length: 8, pooling: last}",),

@@ -111,7 +111,7 @@ class _Simplex(Section):
         return self
 
 
-class _Entry(Section):
+class _SpaceEntry(Section):
     """An entry of a space file: one kind of domain, and the condition under which the parameter is drawn."""
 
     float_: Annotated[Any, AfterValidator(_float), Field(alias="float")] = None
@@ -122,7 +122,7 @@ class _Entry(Section):
     when: Annotated[dict[str, Annotated[Any, AfterValidator(_term)]], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _one_kind(self) -> _Entry:
+    def _one_kind(self) -> _SpaceEntry:
         if len(self.model_fields_set - {"when"}) != 1:
             _refuse("give exactly one kind", ", ".join(KINDS))
         return self
@@ -137,7 +137,7 @@ class _Entry(Section):
 
 
 class _SpaceFile(Section):
-    space: Annotated[dict[str, _Entry], Field(min_length=1)]
+    space: Annotated[dict[str, _SpaceEntry], Field(min_length=1)]
     search: SearchConfig = SearchConfig()
 
 
@@ -147,7 +147,7 @@ class _Found:
 
     parameter: Parameter
     pattern: str
-    entry: _Entry
+    entry: _SpaceEntry
     stars: tuple[str, ...] = ()
 
 
@@ -199,7 +199,7 @@ def _resolve(parsed: _SpaceFile, job: JobConfig, path: Path) -> Space:
     return space
 
 
-def _keys_of_choices(entries: Mapping[str, _Entry], tree: Mapping[str, Any]) -> Iterator[str]:
+def _keys_of_choices(entries: Mapping[str, _SpaceEntry], tree: Mapping[str, Any]) -> Iterator[str]:
     """Yields the keys of the sections in choices, some of which the job may lack."""
     known = list(nodes(tree))
     for pattern, entry in entries.items():
@@ -217,7 +217,7 @@ def _resolved_value(tree: Mapping[str, Any], key: str, value: Any) -> Any:
         return value  # it may be valid only with other settings, see _check_corners
 
 
-def _domain(pattern: str, entry: _Entry, key: str, tree: Mapping[str, Any]) -> Domain:
+def _domain(pattern: str, entry: _SpaceEntry, key: str, tree: Mapping[str, Any]) -> Domain:
     """Returns the domain of a key. Listed values are resolved by the job."""
     domain = entry.domain(key)
     if not isinstance(domain, Choice):
@@ -228,7 +228,7 @@ def _domain(pattern: str, entry: _Entry, key: str, tree: Mapping[str, Any]) -> D
     return Choice(values)
 
 
-def _grid(pattern: str, entry: _Entry) -> tuple[Any, ...]:
+def _grid(pattern: str, entry: _SpaceEntry) -> tuple[Any, ...]:
     """Returns the values of a post-hoc key that are scored."""
     if entry.when:
         problem = "has no condition: it is not drawn, every trial is scored at all its values"

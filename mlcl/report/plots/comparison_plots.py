@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from mlcl.report.plots import style
 from mlcl.report.plots.charts import Plot
-from mlcl.significance.verdict import Answer, Verdict
+from mlcl.significance.verdict import Conclusion, Verdict
 
 _ROW, _REST = 0.34, 1.1
 """The height of a row, and of the rest of the plot, in inches."""
@@ -61,7 +61,7 @@ def _draw(table: pd.DataFrame, verdict: Verdict) -> Figure:
         axes.axvline(0, color=style.MEANINGS["baseline"], linewidth=style.LINE_WIDTH)
         for place, (_, row) in enumerate(table.iterrows()):
             axes.plot([row["low"], row["high"]], [place, place], color="black", linewidth=style.LINE_WIDTH)
-            fill = "white" if row["answer"] == Answer.CANNOT_TELL else style.MEANINGS["complete"]
+            fill = "white" if row["answer"] == Conclusion.CANNOT_TELL else style.MEANINGS["complete"]
             axes.plot(row["difference"], place, "s", color="black", markerfacecolor=fill)
         axes.set_yticks(range(len(table)), [style.as_text(f"{its}") for its in table["pair"]])
         axes.locator_params(axis="x", nbins=_TICKS)

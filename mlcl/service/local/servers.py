@@ -23,7 +23,7 @@ from mlcl.service.local.settings import ServiceFolder, Settings, check_storage, 
 from mlcl.service.process.limits import usable_cpus
 from mlcl.service.ray.folder import short_folder
 from mlcl.tracking.mlflow_private import make_tables, relocate_artifacts, store_lock
-from mlcl.tracking.network import Answer, basic_auth, get
+from mlcl.tracking.network import Response, basic_auth, get
 from mlcl.tracking.uri import sqlite_file
 
 RAY, MLFLOW = "ray", "mlflow"
@@ -47,7 +47,7 @@ auth_cache_ttl_seconds = 60
 
 
 @dataclass(frozen=True)
-class Problem:
+class ServerProblem:
     """A server's problem (`what`) and its cure (`mend`).
 
     A `passing` problem may vanish by itself while the server starts.
@@ -89,27 +89,27 @@ class Server:
     environment: dict[str, str]
     prepare: Callable[[], None] = lambda: None
 
-    def get(self, page: str) -> Answer:
+    def get(self, page: str) -> Response:
         """Requests a page with the secret, and returns the answer."""
         return get(f"{self.address}/{page}", self.login)
 
-    def problem(self) -> Problem | None:
+    def problem(self) -> ServerProblem | None:
         """Returns the problem of the server; None if it has none.
 
         A healthy server answers a request with the secret and refuses one without it. Ray also needs a node.
         """
         answer = self.get(self.probe)
         if answer.status == 0:
-            return Problem(f"does not answer ({answer.text})", RESTART)
+            return ServerProblem(f"does not answer ({answer.text})", RESTART)
         if answer.status in (401, 403):
             mend = f"write the present one into {self.secret}"
-            return Problem(f"refuses the secret in {self.secret}", mend, passing=False)
+            return ServerProblem(f"refuses the secret in {self.secret}", mend, passing=False)
         if answer.status != 200:
-            return Problem(f"answers with status {answer.status}", "see its log")
+            return ServerProblem(f"answers with status {answer.status}", "see its log")
         if get(f"{self.address}/{self.probe}").status == 200:
-            return Problem("answers without a secret", RESTART, passing=False)
+            return ServerProblem("answers without a secret", RESTART, passing=False)
         if self.name == RAY and not ray_nodes(self):
-            return Problem("has no living node", RESTART)
+            return ServerProblem("has no living node", RESTART)
         return None
 
     def version(self) -> str:

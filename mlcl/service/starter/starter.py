@@ -41,7 +41,7 @@ serves the best model: rows go to localhost:5001/invocations as JSON.
 
 
 @dataclass(frozen=True)
-class Start:
+class StarterFiles:
     """The result of `start`: lines that describe data and rules, the written files, and the next command."""
 
     found: tuple[str, ...]
@@ -53,7 +53,7 @@ class Start:
 
 def start(
     paths: Sequence[Path], to: Path, home: Path, given: UserOptions | None = None, ask: Ask | None = None
-) -> Start:
+) -> StarterFiles:
     """Looks at data and writes `FILES`, with which a sweep can be run.
 
     Args:
@@ -87,7 +87,7 @@ def start(
     predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(read.options)])
     commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
     _write(made, files, commands, lines)
-    return Start(lines, made.rules, files, read.folder, sweep)
+    return StarterFiles(lines, made.rules, files, read.folder, sweep)
 
 
 def _reading(options: Mapping[str, Any]) -> list[str]:

@@ -83,7 +83,7 @@ def table_options(
         for column in columns:
             if column is not None:
                 table.require(column, key)
-    choice = _Choice(table, roles_of(tables, labels), given, ask)
+    choice = _ColumnChoice(table, roles_of(tables, labels), given, ask)
     modality, content, lines = choice.content()
     chosen = choice.labels(labels, {*content, given.group, given.id, given.split})
     spaces, found = choice.spaces(chosen)
@@ -103,7 +103,7 @@ def table_options(
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _ColumnChoice:
     """Chooses columns by the user's options, the columns' roles, and the user's answers to questions."""
 
     table: TableFile

@@ -72,14 +72,14 @@ def sections(encoder: EncoderConfig) -> Mapping[InputName, FeatureInput]:
 
 
 @dataclass(frozen=True)
-class Features:
+class FrozenInputs:
     """The frozen inputs of a job, fitted to its training rows."""
 
     sections: Mapping[InputName, FeatureInput]
     cache: FeatureCache
 
     @classmethod
-    def of(cls, job: JobConfig, train: Split, cache: Path) -> Features | None:
+    def of(cls, job: JobConfig, train: Split, cache: Path) -> FrozenInputs | None:
         """Fits the extractors of a job's frozen inputs, if necessary; returns None if the encoder has none.
 
         Raises UserError if an input cannot be used.

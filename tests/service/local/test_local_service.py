@@ -19,12 +19,14 @@ from mlcl.config.cluster import load_cluster
 from mlcl.errors import MachineError, UserError
 from mlcl.service.local import service as local
 from mlcl.service.local.processes import free_port, process_tree, start_process
-from mlcl.service.local.servers import Problem, Server, mlflow_server, ray_scratch
+from mlcl.service.local.servers import Server, ServerProblem, mlflow_server, ray_scratch
 from mlcl.service.local.service import mlflow_address, read_state, service_status
 from mlcl.service.local.settings import ServiceFolder, read_secret, resolve_settings
 from mlcl.service.ray import folder as ray_folder
 
 SCRIPT = Path(local_servers.__file__)
+STAND_IN = ("-I", "-S", str(SCRIPT))
+"""Without site-packages Python starts sooner."""
 
 
 class Service:
@@ -84,7 +86,7 @@ def service(tmp_path, monkeypatch):
     def start_stand_in(command, environment, log):
         words = [word for argument in command for word in argument.split("=")]
         port = words[words.index("--dashboard-port" if log.stem == "ray" else "--port") + 1]
-        return start_process([sys.executable, str(SCRIPT), log.stem, port], environment, log)
+        return start_process([sys.executable, *STAND_IN, log.stem, port], environment, log)
 
     monkeypatch.setattr(local, "start_process", start_stand_in)
     made = Service(tmp_path / "home")
@@ -189,7 +191,7 @@ def test_an_interrupted_start_leaves_nothing(service, monkeypatch):
     def interrupted(_self):
         members.extend(service.members())
         os.kill(os.getpid(), signal.SIGINT)
-        return Problem("does not answer", "")
+        return ServerProblem("does not answer", "")
 
     monkeypatch.setattr(Server, "problem", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -226,7 +228,7 @@ def test_a_server_that_dies_while_the_other_is_waited_for_is_started_again(
         service.up()
     state = read_state(service.folder)
     assert set(state.servers if state else ()) == alive - {"ray"}
-    head = [str(SCRIPT), "ray", str(service.options["dashboard_port"])]
+    head = [*STAND_IN, "ray", str(service.options["dashboard_port"])]
     assert not [each for each in psutil.process_iter() if words(each)[1:] == head]
 
 

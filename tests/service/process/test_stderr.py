@@ -1,9 +1,16 @@
 """Output of libraries to standard error while a command runs."""
 
+import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+
+from mlcl.errors import MachineError
+from mlcl.service.engine.command import _held
+from mlcl.service.process.stderr import stderr_to_file
+from mlcl.store import RunFolder
 
 CODE = """
 import logging, os, sys, warnings
@@ -53,25 +60,20 @@ def test_an_empty_file_is_removed(tmp_path):
     assert (done.returncode, list(tmp_path.iterdir())) == (0, [])
 
 
-def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path):
-    code = """
-import os, sys
-from pathlib import Path
-from types import SimpleNamespace
-from mlcl.errors import MachineError
-from mlcl.service.engine.command import _held
-from mlcl.service.process.stderr import stderr_to_file
-from mlcl.store import RunFolder
+def test_what_made_a_first_command_fail_outlives_its_folder(tmp_path, monkeypatch):
+    standard_error = open(2, "w", closefd=False)  # noqa: SIM115 (pytest sets another file)
+    monkeypatch.setattr(sys, "stderr", standard_error)
+    folder = RunFolder(tmp_path / "sweeps" / "new")
+    sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
 
-home = Path(sys.argv[1])
-folder = RunFolder(home / "sweeps" / "new")
-sweep = SimpleNamespace(kind="sweep", name="new", option="--name")
-with stderr_to_file() as aside, _held(home, sweep, lambda: folder, aside):
-    os.write(2, b"of the raylet\\n")
-    raise MachineError("Ray did not start")
-"""
-    done = run(code, tmp_path)
-    assert done.stderr.endswith(f"Ray did not start\nmore in {tmp_path / 'stderr.log'}\n")
+    def fail():
+        with stderr_to_file() as aside, _held(tmp_path, sweep, lambda: folder, aside):
+            os.write(2, b"of the raylet\n")
+            raise MachineError("Ray did not start")
+
+    with pytest.raises(MachineError) as caught:
+        fail()
+    assert caught.value.__notes__ == [f"more in {tmp_path / 'stderr.log'}"]
     text = (tmp_path / "stderr.log").read_text()
     assert text.startswith("of the raylet\n")
     assert "Ray did not start" in text

@@ -25,7 +25,10 @@ space:
   evaluation.knn.k: {choice: [1, 3]}
 search: {scheduler: SCHEDULER, reduction_factor: 2, startup: 2}
 """
-TIMES = re.compile(rf'"({"|".join(OF_COMMANDS)})": .*|\b[\d.]+ (ms|s|min|h)\b|\d{{4}}-\d\d-\d\d \d\d:\d\d')
+TIMES = re.compile(
+    rf'"({"|".join(OF_COMMANDS)})": .*|\b[\d.]+ (ms|s|min|h)\b|\d{{4}}-\d\d-\d\d \d\d:\d\d|\b0\.00\d\d\b'
+)
+"""Dates and times, those in a table of hours, too."""
 COMMANDS = (("show", "sweep", "--json"), ("report", "sweep", "--quick", "--json"))
 
 
@@ -38,20 +41,23 @@ class Home(World):
     def views(self):
         """All that is said of the sweep and all texts that there are, without ids and times."""
         found = self.everything()
-        found |= {words[0]: self._without_ids(self._printed(words)) for words in COMMANDS}
+        printed = {words[0]: self._printed(words) for words in COMMANDS}
         files = [path for kind in ("artifacts", "reports") for path in (self.home / kind).rglob("*.*")]
-        found["files"] = {self._without_ids(str(path)): self._without_ids(path.read_text()) for path in files}
+        client = MlflowClient(self.mlflow)
+        runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
+
+        def without_ids(text):
+            for run in runs:
+                text = text.replace(run.info.run_id, run.data.tags["mlcl.log"])
+            return TIMES.sub("TIME", text.replace(str(self.home), "HOME"))
+
+        found |= {word: without_ids(text) for word, text in printed.items()}
+        found["files"] = {without_ids(str(path)): without_ids(path.read_text()) for path in files}
         return found
 
     def _printed(self, words):
         answer = CliRunner().invoke(app, [*words, "--home", str(self.home)], catch_exceptions=False)
         return answer.stdout
-
-    def _without_ids(self, text):
-        client = MlflowClient(self.mlflow)
-        for run in client.search_runs([each.experiment_id for each in client.search_experiments()]):
-            text = text.replace(run.info.run_id, run.data.tags["mlcl.log"])
-        return TIMES.sub("TIME", text.replace(str(self.home), "HOME"))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ REFUSED = {
     "folders beside those of the splits name no split; found: ground_truth": {
         f"in/{name}/good/1.png": png(1) for name in ("train", "test", "ground_truth")},
 }  # fmt: skip
-"""What is said of a file, or of files by name, and the user's options."""
+"""Messages with the file, or the files by name, and the user's options that cause them."""
 
 
 def refused(message, tmp_path):
@@ -140,7 +140,7 @@ SHARED = [
 """Files whose errors reach a user through `init`, `prepare`, `check` and `predict` alike."""
 SECTIONS = (CsvOptions, Options, MultiLabelColumn, SingleColumn)
 OPTIONS = {name for section in SECTIONS for name in section.model_fields}
-"""What a source calls its options, and those of a label space."""
+"""The names of a source's options and of a label space's."""
 
 
 def options_of(command):
