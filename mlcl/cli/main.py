@@ -111,6 +111,7 @@ for _group, _commands in COMMANDS.items():
     for _name, (_command, _example) in _commands.items():
         app.command(
             _name,
+            cls=jobs.SubmitCommand if _name == "submit" else None,
             rich_help_panel=_group,
             epilog=f"Example: {_example}",
             context_settings={"submit": jobs.WORDS, "resume": jobs.MORE}.get(_name),

@@ -58,6 +58,22 @@ def test_each_process_gets_the_share_of_the_cluster_file_unless_told(ray_, more,
     assert words_of(ray_.jobs["a"]) == [*SWEEP, *passed]
 
 
+@pytest.mark.parametrize(
+    ("words", "its"),
+    [
+        ((*SWEEP, "--trials", "4", "--id", "a"), [*SWEEP, "--trials", "4", *SHARE]),
+        ((*SWEEP, "--id=a", "-f", "--home", "elsewhere"), [*SWEEP, *SHARE]),
+        (("--id", "a", *RUN, "--json", "--cluster", "lab.yaml"), [*RUN, "--json", *SHARE]),
+    ],
+)
+def test_options_of_submit_may_stand_behind_the_command(ray_, monkeypatch, words, its):
+    if "--cluster" in words:
+        monkeypatch.delenv("MLCL_CLUSTER")
+    answer = mlcl("submit", *words)
+    assert (answer.status, answer.out.splitlines()[0]) == (0, "a"), answer.err
+    assert words_of(ray_.jobs["a"]) == its
+
+
 def test_submit_follows_until_the_end(ray_):
     answer = mlcl("submit", "--id", "a", "-f", "--json", *RUN)
     document, _, end = answer.out.partition("}\n")
