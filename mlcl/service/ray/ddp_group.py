@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 
@@ -20,10 +20,10 @@ from mlcl.errors import UserError
 from mlcl.service.ray.ddp_worker import STOP_FILE, GroupConfig, work
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
-from mlcl.training.events import Diverged, Listener, Stopped
+from mlcl.training.events import Diverged, Event, Listener, Stopped
 
 MAX_RESTARTS = 3
-"""The number of times that a training is restarted from its last checkpoint after a process has died."""
+"""The number of restarts after dead processes, between two new checkpoints, before a training fails."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,8 @@ def run_group(
         scaling = ScalingConfig(
             num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
         )
-        trainer = _trainer(config, scaling, folder)
         try:
-            answer = _fit(trainer, events, folder, listener, should_stop)
+            answer = _fit_on(lambda: _trainer(config, scaling, folder), events, folder, listener, should_stop)
         finally:
             events.shutdown()
             shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state: ours is the checkpoint
@@ -130,6 +129,34 @@ def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
 def _here() -> dict[str, str]:
     """Returns the label selector that places an actor on this process's node, so that both fail together."""
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+
+
+def _fit_on(
+    trainer: Callable[[], TorchTrainer],
+    events: Queue,
+    folder: Path,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """Runs `_fit`, with a new trainer each time, until it succeeds or has written no new checkpoint.
+
+    A trainer is restarted MAX_RESTARTS times in all, however far it has come.
+    """
+    saved = 0
+
+    def listen(event: Event) -> None:
+        nonlocal saved
+        if event.kind == "saving":
+            saved = max(saved, event.step)
+        listener(event)
+
+    while True:
+        before = saved
+        try:
+            return _fit(trainer(), events, folder, listen, should_stop)
+        except TrainingFailedError:
+            if saved == before:
+                raise
 
 
 def _fit(

@@ -19,6 +19,7 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked
 from mlcl.service.ray.folder import enter_workdir
+from mlcl.service.ray.references import resolve_references
 from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Listener, Stopped
@@ -88,9 +89,11 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     Stops, divergence and bad input are returned; after any other exception Ray may start the group again.
     """
     enter_workdir(config["cwd"])
-    job, folder, home = load_job(config["job"]), Path(config["folder"]), Path(config["home"])
+    folder, home = Path(config["folder"]), Path(config["home"])
     log = None
     try:
+        resolve_references(worker=True)
+        job = load_job(config["job"])
         context = Context.current(job.train.device, booked=config["gpu"])
         with _only_writer(folder, context):
             listener = _to_driver(config["events"])  # called on rank 0 alone

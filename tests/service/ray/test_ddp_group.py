@@ -8,6 +8,7 @@ import pytest
 import ray
 from builders import tiny_job
 from ray.exceptions import RayActorError, RayTaskError
+from ray.train import TrainingFailedError
 from ray.train.torch import TorchConfig
 
 from mlcl.errors import UserError
@@ -16,6 +17,7 @@ from mlcl.service.ray import ddp_group, ddp_worker
 from mlcl.service.ray.ddp_group import _check_resources, _resources
 from mlcl.service.ray.ddp_worker import interface
 from mlcl.tracking import RunLog
+from mlcl.training.events import Event
 
 AUTO, CPU = ("train.device=auto",), ()
 
@@ -82,6 +84,26 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
             backend.on_start(workers, None)
     with pytest.raises(RayTaskError):  # it is no node that was lost
         backend.on_start(workers, None)
+
+
+@pytest.mark.parametrize(("checkpoints", "fits"), [([], 1), ([[5], [9], [9]], 3), ([[5, 9], [7], [12]], 2)])
+def test_a_training_goes_on_as_long_as_it_writes_new_checkpoints(monkeypatch, tmp_path, checkpoints, fits):
+    made, told = [], []
+
+    def lost(trainer, _events, _folder, listen, _stop):
+        for step in checkpoints[trainer] if checkpoints else ():
+            listen(Event("saving", 0, 1, step, 20))
+        raise TrainingFailedError("a node was lost")
+
+    def trainer():
+        made.append(len(made))
+        return made[-1]
+
+    monkeypatch.setattr(ddp_group, "_fit", lost)
+    with pytest.raises(TrainingFailedError):
+        ddp_group._fit_on(trainer, None, tmp_path, told.append, lambda: False)
+    assert len(made) == fits
+    assert [event.step for event in told] == [step for each in checkpoints[:fits] for step in each]
 
 
 @pytest.mark.parametrize(
