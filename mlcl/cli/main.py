@@ -118,6 +118,7 @@ for _group, _commands in COMMANDS.items():
         )(_command)
 app.add_typer(packaged.app, name="jobs", rich_help_panel=PARTS)
 app.add_typer(data.app, name="data", rich_help_panel=PARTS)
+app.add_typer(models.app, name="models", rich_help_panel=PARTS)
 app.add_typer(space.app, name="space", rich_help_panel=PARTS)
 
 
