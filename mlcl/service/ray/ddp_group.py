@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from ray.autoscaler.sdk import request_resources
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
+from mlcl.service.ray.address import on_cluster
 from mlcl.service.ray.ddp_worker import STOP_FILE, GroupConfig, work
+from mlcl.service.ray.health import FailureNotes
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Event, Listener, Stopped
@@ -25,13 +28,20 @@ from mlcl.training.events import Diverged, Event, Listener, Stopped
 MAX_RESTARTS = 3
 """The number of restarts after dead processes, between two new checkpoints, before a training fails."""
 
+ROOM_SECONDS = 1800.0
+"""Seconds to wait until an autoscaler has brought the nodes that a group needs."""
+SAY_EVERY = 60.0
+"""Seconds between two announcements of that."""
+LOOK_EVERY = 1.0
+
 
 @dataclass(frozen=True)
 class Share:
     """The resources of each worker; if `gpus` is None, a worker has a GPU if there are enough for all.
 
     With `wait`, the group waits for resources that are missing, such as those of a lost node that will be
-    replaced. Without it, a cluster with too few resources is refused, since the command would wait forever.
+    replaced. Without it, too few resources are refused: at once on this machine, and after ROOM_SECONDS on a
+    cluster, whose autoscaler may add nodes.
     """
 
     cpus: float = 1
@@ -62,7 +72,7 @@ def run_group(
     with ray_session(home, job.train.workers, announce):
         use_gpu, resources = _resources(job, share.cpus, share.gpus)
         if not share.wait:
-            _check_resources(job, resources)
+            _await_resources(job, resources, should_stop, announce)
         events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
         config = {
             "job": dump_job(job),
@@ -103,6 +113,7 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
             name=f"{folder.name}-{time.time_ns()}",
             storage_path=str((folder / "ray").resolve()),
             failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+            callbacks=[FailureNotes(config["events"])],
         ),
     )
 
@@ -114,16 +125,41 @@ def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, d
     return use_gpu, {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
 
 
-def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
+def _await_resources(
+    job: JobConfig,
+    resources: dict[str, float],
+    should_stop: Callable[[], bool],
+    announce: Callable[[str], None],
+) -> None:
+    """Asks a cluster's autoscaler for nodes, and waits for them.
+
+    Raises UserError if there are too few in time, and Stopped after a request to stop.
+    """
+    began = said = time.monotonic()
+    while missing := _missing(job, resources):
+        if not on_cluster() or time.monotonic() - began >= ROOM_SECONDS:
+            raise missing
+        if should_stop():
+            raise Stopped
+        if said == began or time.monotonic() - said >= SAY_EVERY:
+            request_resources(bundles=[resources] * job.train.workers)
+            announce(f"waiting for nodes: {missing.problem}; {missing.found}; now {missing.allowed}")
+            said = time.monotonic()
+        time.sleep(LOOK_EVERY)
+
+
+def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
+    """Returns the error for a cluster with too few resources; None if there are enough."""
     workers, total = job.train.workers, ray.cluster_resources()
     for kind, share in resources.items():
         if total.get(kind, 0) < workers * share:
-            raise UserError(
+            return UserError(
                 f"more workers than {kind}s in the cluster",
                 key="train.workers",
                 found=f"{workers} with {share:g} {kind} each",
                 allowed=f"at most {int(total.get(kind, 0) / share)}",
             )
+    return None
 
 
 def _here() -> dict[str, str]:
