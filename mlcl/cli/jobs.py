@@ -16,6 +16,7 @@ import typer
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
+from mlcl.cli.cluster_check import Slices, check_command
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
@@ -83,6 +84,10 @@ def submit(
         bool, typer.Option("--follow", "-f", help="Print what it prints until it ends.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and list what would be sent.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Instead: measure every node of the cluster.")
+    ] = False,
+    slices: Slices = None,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
@@ -92,13 +97,17 @@ def submit(
     from mlcl.service.jobs.command_checks import with_share
 
     client = client_of(cluster, home)
-    words = context.args
-    needed = check_words(_app(context), words, client.cluster.working_dir.root)
-    words = with_share(words, client.cluster.trial)
+    if check:
+        words, needed = check_command(context.args, slices or [], client.cluster, as_json=json), list[Path]()
+    else:
+        needed = check_words(_app(context), context.args, client.cluster.working_dir.root)
+        words = with_share(context.args, client.cluster.trial)
     if dry_run:
         print_tree(submission_plan(client.cluster, words, needed), as_json=json)
         return
     name = submit_job(client, words, home=home, needed=needed, id=id)
+    if check:
+        _follow(client, name)
     answer({"id": name, "cluster": client.cluster.ray.address, "command": words}, name, as_json=json)
     if not json:
         say(f"mlcl logs -f {name}   mlcl status {name}   mlcl stop {name}")

@@ -17,6 +17,7 @@ import typer
 
 from mlcl import __version__
 from mlcl.cli import (
+    cluster_check,
     compare,
     data,
     init,
@@ -116,6 +117,7 @@ for _group, _commands in COMMANDS.items():
             epilog=f"Example: {_example}",
             context_settings={"submit": jobs.WORDS, "resume": jobs.MORE}.get(_name),
         )(_command)
+app.command("cluster-check", hidden=True)(cluster_check.cluster_check)
 app.add_typer(packaged.app, name="jobs", rich_help_panel=PARTS)
 app.add_typer(data.app, name="data", rich_help_panel=PARTS)
 app.add_typer(models.app, name="models", rich_help_panel=PARTS)

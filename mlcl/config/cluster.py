@@ -138,6 +138,9 @@ class ClusterConfig(Section):
     cache: str | None = Field(
         None, description="folder on each node's own disk for models of the hub; default: in the user's home"
     )
+    scratch: str | None = Field(
+        None, description="folder on each node's own disk for decoded images; default: in `storage`"
+    )
     python: str = Field("python", description="the interpreter that has mlcl, on the cluster's head")
     env: dict[str, str | Reference] = Field(
         default_factory=dict, description="variables of the job; references are read on the cluster"
@@ -154,12 +157,12 @@ class ClusterConfig(Section):
             raise ValueError("not an absolute path")
         return storage
 
-    @field_validator("cache")
+    @field_validator("cache", "scratch")
     @classmethod
-    def _absolute_cache(cls, cache: str | None) -> str | None:
-        if cache is not None and not PurePosixPath(cache).is_absolute():
+    def _absolute_folder(cls, folder: str | None) -> str | None:
+        if folder is not None and not PurePosixPath(folder).is_absolute():
             raise ValueError("not an absolute path")
-        return cache
+        return folder
 
     @field_validator("env")
     @classmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -109,24 +110,20 @@ def linear_probe(
         >>> result.metrics["accuracy"]
         1.0
     """
-    sign = 1 if scoring.mode == "max" else -1
-
-    def score(layer: ProbeResult) -> float:
-        return sign * _score(layer, val_features, val_targets, scoring, val_facts)
-
-    scores, best = [], None
-    for layer, ended in _train_layers(train, task, n_classes, grid, score):
-        scores.append(score(layer))
-        if ended and not math.isnan(scores[-1]) and (best is None or scores[-1] > best[0]):
-            best = (scores[-1], layer)
-    if best is None:
+    score = partial(_score, features=val_features, targets=val_targets, scoring=scoring, facts=val_facts)
+    trained = [
+        (layer, ended, score(layer)) for layer, ended in _train_layers(train, task, n_classes, grid, score)
+    ]
+    finished = [(value, layer) for layer, ended, value in trained if ended and not math.isnan(value)]
+    if not finished:
         raise ValueError("every configuration of the linear probe diverged")
-    layer = replace(best[1], weight=best[1].weight.cpu(), bias=best[1].bias.cpu())
+    best = max(finished, key=lambda each: each[0])[1]
+    layer = replace(best, weight=best.weight.cpu(), bias=best.bias.cpu())
     predicted = predict(layer, val_features)
     decision = scoring.decide(task, predicted, val_targets)
     metrics = evaluate(task, predicted, val_targets, decision, scoring.aspects, facts=val_facts)
     fields = [("lr", np.float64), ("weight_decay", np.float64), (scoring.metric, np.float64)]
-    rows = [(*pair, sign * value) for pair, value in zip(grid.pairs(), scores, strict=True)]
+    rows = [(*pair, _sign(scoring) * its[2]) for pair, its in zip(grid.pairs(), trained, strict=True)]
     return replace(layer, decision=decision, metrics=metrics, table=np.array(rows, dtype=fields))
 
 
@@ -174,7 +171,13 @@ def _train_layers(
 def _score(
     layer: ProbeResult, features: Features, targets: Targets, scoring: Scoring, facts: LabelFacts
 ) -> float:
+    """Returns the metric of a layer, or its negative where less is better; NaN for a layer that diverged."""
     probabilities = predict(layer, features)
     if not torch.isfinite(probabilities).all():
         return math.nan
-    return scoring.evaluate(layer.task, probabilities, targets, [scoring.metric], facts)[scoring.metric]
+    metrics = scoring.evaluate(layer.task, probabilities, targets, [scoring.metric], facts)
+    return _sign(scoring) * metrics[scoring.metric]
+
+
+def _sign(scoring: Scoring) -> int:
+    return 1 if scoring.mode == "max" else -1

@@ -156,6 +156,8 @@ def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]
     own = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
     if cluster.cache is not None:
         own["HF_HOME"] = f"{cluster.cache.rstrip('/')}/huggingface"
+    if cluster.scratch is not None:
+        own["MLCL_SCRATCH"] = cluster.scratch
     if cluster.mlflow is not None:
         own["MLFLOW_TRACKING_URI"] = cluster.mlflow.uri
         for name in ("username", "password"):
