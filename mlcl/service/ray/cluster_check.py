@@ -26,6 +26,8 @@ from mlcl.training.context import driver_version, unusable_gpu
 
 SECONDS = 60.0
 """Seconds in which a node must answer each question."""
+START_SECONDS = 240.0
+"""Seconds in which a node must start the process that answers, which may first load an image's libraries."""
 STORED = 2**26
 """The number of bytes that are written to the storage and read again."""
 REDUCED = 2**26
@@ -172,7 +174,7 @@ def _ask(reference: Any) -> Any:
 
 def _skew(actor: Any) -> float:
     """Returns the seconds by which a node's clock is ahead of this one's, by the quickest of some answers."""
-    _ask(actor.now.remote())  # its process has started
+    ray.get(actor.now.remote(), timeout=START_SECONDS)
     asked = []
     for _ in range(5):
         began = time.time()
