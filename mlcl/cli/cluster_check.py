@@ -34,12 +34,15 @@ def cluster_check(slices: Slices = None, json: Json = False, home: Home = DEFAUL
     from mlcl.service.ray.cluster_check import check_cluster
     from mlcl.service.ray.session import ray_session
 
-    with ray_session(home, announce=say):
+    benchmark = ""
+    with ray_session(home, announce=say):  # in which standard output is Ray's
         rows, problems = check_cluster(home.resolve())
-        table = ([str(row.get(column, "-")) for column in COLUMNS] for row in rows)
-        answer({"nodes": rows, "problems": problems}, boxed_table(COLUMNS.values(), table), as_json=json)
         if slices:
-            problems += _benchmark(slices, home)
+            benchmark, status = _benchmark(slices, home)
+            problems += [f"a slice of the benchmark ended with status {status}"] if status else []
+    table = ([str(row.get(column, "-")) for column in COLUMNS] for row in rows)
+    document = {"nodes": rows, "problems": problems, **({"benchmark": benchmark} if slices else {})}
+    answer(document, boxed_table(COLUMNS.values(), table), *([benchmark] if slices else []), as_json=json)
     for problem in problems:
         errors.print(problem, style="red", markup=False)
     if problems:
@@ -62,16 +65,15 @@ def check_command(
     return ["cluster-check", *options, *(["--json"] if as_json else [])]
 
 
-def _benchmark(slices: Sequence[str], home: Path) -> list[str]:
-    """Runs slices of the benchmark on a node with a GPU, which print to this command's output."""
+def _benchmark(slices: Sequence[str], home: Path) -> tuple[str, int]:
+    """Runs slices of the benchmark on a node with a GPU; returns what they print, and the exit status."""
     import ray
 
     command = [sys.executable, str(GPU_BENCHMARK), "--slice", *slices, "--out", str(home.resolve() / "gpu")]
 
-    def run(folder: str) -> tuple[int, str]:
+    def run(folder: str) -> tuple[str, int]:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+        return done.stdout + done.stderr, done.returncode
 
-    status, text = ray.get(ray.remote(num_gpus=1, max_retries=0)(run).remote(str(Path.cwd())))
-    typer.echo(text)
-    return [f"a slice ended with status {status}"] if status else []
+    found: tuple[str, int] = ray.get(ray.remote(num_gpus=1, max_retries=0)(run).remote(str(Path.cwd())))
+    return found

@@ -1,7 +1,8 @@
 """The check of a cluster: what it measures on one node, and what it calls a problem."""
 
 import json
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, redirect_stdout
 
 import pytest
 import ray
@@ -41,7 +42,9 @@ def test_the_table_has_a_row_for_each_node(tmp_path, monkeypatch, problems, stat
 
 @contextmanager
 def nothing(*_, **__):
-    yield
+    """A session, in which standard output is Ray's."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def test_it_is_submitted_as_a_job_and_followed(tmp_path, monkeypatch):
