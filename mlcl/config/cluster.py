@@ -135,6 +135,12 @@ class ClusterConfig(Section):
     ray: RayHead
     mlflow: MlflowServer | None = Field(None, description="default: SQLite in `storage`")
     storage: str = Field(description="absolute path of a folder that every node sees")
+    cache: str | None = Field(
+        None, description="folder on each node's own disk for models of the hub; default: in the user's home"
+    )
+    scratch: str | None = Field(
+        None, description="folder on each node's own disk for decoded images; default: in `storage`"
+    )
     python: str = Field("python", description="the interpreter that has mlcl, on the cluster's head")
     env: dict[str, str | Reference] = Field(
         default_factory=dict, description="variables of the job; references are read on the cluster"
@@ -150,6 +156,13 @@ class ClusterConfig(Section):
         if not PurePosixPath(storage).is_absolute():
             raise ValueError("not an absolute path")
         return storage
+
+    @field_validator("cache", "scratch")
+    @classmethod
+    def _absolute_folder(cls, folder: str | None) -> str | None:
+        if folder is not None and not PurePosixPath(folder).is_absolute():
+            raise ValueError("not an absolute path")
+        return folder
 
     @field_validator("env")
     @classmethod

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +57,14 @@ class Dataset:
         self._splits: dict[tuple[str, bool], SplitRows | None] = {}
 
     @classmethod
-    def open(cls, place: str | Path, verify: bool = False) -> Dataset:
+    def open(cls, place: str | Path, verify: bool = False, notes: Path | None = None) -> Dataset:
         """Opens a data set; no labels are read.
 
         Args:
             place: A folder or a pyarrow filesystem URI.
             verify: Whether to compare the SHA-256 of every shard with the one in `dataset.json`.
+            notes: A folder in which it is noted that all shards were compared. They are compared again when
+                the size or the time of change of one differs.
 
         Raises:
             UserError: For an invalid `dataset.json`, and for a shard that is missing or differs from it. The
@@ -71,9 +75,16 @@ class Dataset:
         data = cls(ShardReader(str(place), filesystem, folder, info))
         for number, shard in enumerate(info.shards):
             data._check_footer(number, shard)
-            if verify:
-                with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
-                    _check_hash(stream, shard, data.reader.shard_file(number))
+        note = notes / f".verified-{_version(filesystem, folder, info)}" if notes is not None else None
+        if not verify or (note is not None and note.exists()):
+            return data
+        for number, shard in enumerate(info.shards):
+            with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
+                _check_hash(stream, shard, data.reader.shard_file(number))
+        if note is not None:
+            with suppress(OSError):  # then the next command compares them again
+                note.parent.mkdir(parents=True, exist_ok=True)
+                note.touch()
         return data
 
     def split(self, name: str) -> Split:
@@ -141,6 +152,16 @@ class Dataset:
                 raise UserError(problem, file=file, key=name, found=list(found), allowed=allowed)
             if found[name] != its:
                 raise UserError("wrong column type", file=file, key=name, found=found[name], allowed=its)
+
+
+def _version(filesystem: Any, folder: str, info: DatasetInfo) -> str:
+    """Returns a hash of place, recorded SHA-256, size and time of change of all shards."""
+    files = filesystem.get_file_info([f"{folder}/{shard.file}" for shard in info.shards])
+    state = [
+        (file.path, shard.sha256, file.size, file.mtime_ns)
+        for file, shard in zip(files, info.shards, strict=True)
+    ]
+    return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
 
 
 def _check_hash(stream: Any, shard: Shard, file: str) -> None:

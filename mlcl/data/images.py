@@ -75,11 +75,12 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
     """Returns all images of a split, (N, 3, size, size) uint8: decoded by the first call, then memory-mapped.
 
     The cache is keyed by the data set's fingerprint, the rows, the size and `stretch`, for which see
-    `decode`. Raises UserError for an image that cannot be decoded, with its shard, row and id.
+    `decode`. A folder in MLCL_SCRATCH, on the machine's own disk, takes the place of `cache`. Raises
+    UserError for an image that cannot be decoded, with its shard, row and id.
     """
     content = f"{split.fingerprint}/{size}" + ("/stretch" if stretch else "")
     key = hashlib.sha256(content.encode()).hexdigest()[:24]
-    file = cache / "images" / f"{key}.npy"
+    file = Path(os.environ.get("MLCL_SCRATCH") or cache) / "images" / f"{key}.npy"
 
     def write(work: Path) -> None:
         shape = (len(split), 3, size, size)

@@ -1,5 +1,6 @@
 """Trains the layers of a whole grid of settings at once, each as a linear probe of the same frozen features.
 
+One product computes the logits of all settings, on any device to which the rows are sent batch by batch.
 Training runs in one process, or in several processes of which each holds a part of the rows.
 
 Shapes: N rows, n rows of this process, B rows of a batch, b of these in this process, D features, L labels, H
@@ -18,12 +19,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mlcl.evaluation.probe_layers import ProbeLayers, build_optimizer
 from mlcl.evaluation.tasks import Targets
 from mlcl.labels import LabelRows
 
 NUMBERS_AT_ONCE = 2**27
-"""The largest number of weights and logits that are trained at once; a larger grid is trained in parts, with
-equal results."""
+"""The largest number of weights and logits that are trained at once on a CPU. A larger grid is trained in
+parts, with equal results unless settings are stopped."""
+NUMBERS_ON_GPU = 2**31
+"""The same on a GPU: 8 GiB."""
+RUNGS = (0.25, 0.5)
+"""The shares of the epochs after which the worse half of the settings is stopped."""
+LARGE = 2**24
+"""The number of weights of all settings from which settings are stopped; smaller grids take seconds."""
+
+CPU = torch.device("cpu")
+
+Score = Callable[[Tensor, Tensor], float]
+"""A function that returns the validation score, larger is better, of weights (O, D) and biases (O,)."""
 
 
 class Features(Protocol):
@@ -58,12 +71,14 @@ class ProbeRows:
         targets: The targets of all N rows.
         first: The number of this process's first row; its rows are consecutive.
         total: Sums a tensor over the processes, with equal bits in all of them; None if there is one process.
+        device: Where layers on features (n, D) are trained; default: the CPU.
     """
 
     features: Features
     targets: Targets
     first: int = 0
     total: Callable[[Tensor], Tensor] | None = None
+    device: torch.device = CPU
 
     def sum(self, value: Tensor) -> Tensor:
         """Returns the sum of a tensor over the processes."""
@@ -91,67 +106,96 @@ class ProbeGrid:
 class GridTraining:
     """Trains all configurations on the rows with a target.
 
-    `known_N` has the numbers of these rows, counted over the training rows of all processes.
+    `known_N` has the numbers of these rows, counted over the training rows of all processes. `score` is asked
+    at each of RUNGS in a grid of at least LARGE weights.
     """
 
     def __init__(
-        self, rows: ProbeRows, targets: Targets, known_N: Tensor, grid: ProbeGrid, outputs: int
+        self, rows: ProbeRows, targets: Targets, known_N: Tensor, grid: ProbeGrid, outputs: int, score: Score
     ) -> None:
         self._rows, self._y, self._known_N, self._grid, self._outputs = rows, targets, known_N, grid, outputs
+        self._score, self._scores = score, dict[int, list[float]]()
         x = rows.features
-        self._x = x.detach().float().cpu() if isinstance(x, Tensor) and x.ndim == 2 else x
+        self._x, self._device = (x.detach(), rows.device) if isinstance(x, Tensor) else (x, x.device)
+        if isinstance(x, Tensor) and x.ndim == 3:
+            self._device = x.device
         self._mean, self._scale = self._standard(known_N[self._is_own(known_N)])
+        large = len(grid.pairs()) * outputs * self._x.shape[-1] >= LARGE
+        self._rungs = {math.ceil(grid.epochs * share) for share in RUNGS} - {grid.epochs} if large else set()
 
-    def layers(self) -> tuple[Tensor, Tensor]:
-        """Returns weights (H, O, D) and biases (H, O) for features that are not standardised, on the CPU."""
+    def layers(self) -> tuple[Tensor, Tensor, list[bool]]:
+        """Returns weights (H, O, D) and biases (H, O) for features that are not standardised, on the device.
+
+        The list says which configurations were trained to their end, and not stopped.
+        """
         pairs, dim = self._grid.pairs(), self._x.shape[-1]
-        at_once = max(1, NUMBERS_AT_ONCE // (self._outputs * (self._grid.batch_size + 4 * dim)))
+        most = NUMBERS_ON_GPU if self._device.type == "cuda" else NUMBERS_AT_ONCE
+        at_once = max(1, most // (self._outputs * (self._grid.batch_size + 4 * dim)))
         if len(self._x.shape) == 3:  # each part of the grid would compute the label vectors anew
             at_once = len(pairs)
         trained = [self._train(pairs[first : first + at_once]) for first in range(0, len(pairs), at_once)]
-        weight_HOD = torch.cat([weight for weight, _ in trained]) / self._scale
-        shift = weight_HOD @ self._mean if self._mean.ndim == 1 else (weight_HOD * self._mean).sum(-1)
-        return weight_HOD.cpu(), (torch.cat([bias for _, bias in trained]) - shift).cpu()
+        weight_HOD, bias_HO = (torch.cat(each) for each in zip(*(its[:2] for its in trained), strict=True))
+        return *self._plain(weight_HOD, bias_HO), list(itertools.chain(*(ended for *_, ended in trained)))
 
-    def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
-        """Trains some configurations as one layer; returns weights and biases for standardised features."""
-        grid, shape, device = self._grid, (self._outputs, self._x.shape[-1]), self._x.device
-        weights = [torch.zeros(shape, device=device, requires_grad=True) for _ in pairs]
-        biases = [torch.zeros(self._outputs, device=device, requires_grad=True) for _ in pairs]
-        optimizer = _optimizer(pairs, weights, biases)
+    def _plain(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns layers for features that are not standardised, from layers for standardised ones."""
+        plain = weight / self._scale
+        shift = plain @ self._mean if self._mean.ndim == 1 else (plain * self._mean).sum(-1)
+        return plain, bias - shift
+
+    def _train(self, pairs: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor, list[bool]]:
+        """Trains some configurations; returns weights and biases for standardised features, and who ended."""
+        grid = self._grid
+        layers = ProbeLayers(len(pairs), self._outputs, self._x.shape[-1], self._device)
+        optimizer = build_optimizer(pairs, layers.weights, layers.biases)
         steps = grid.epochs * math.ceil(len(self._known_N) / grid.batch_size)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         generator = torch.Generator().manual_seed(grid.seed)
-        for _ in range(grid.epochs):
+        for epoch in range(1, grid.epochs + 1):
             order_N = self._known_N[torch.randperm(len(self._known_N), generator=generator)]
             for rows_B in torch.split(order_N, grid.batch_size):
-                optimizer.zero_grad()
-                self._gradient(rows_B, weights, biases)
+                self._gradient(rows_B, layers)
                 optimizer.step()
                 schedule.step()
-        return torch.stack(weights).detach(), torch.stack(biases).detach()
+            if epoch in self._rungs:
+                layers.keep(self._best(epoch, layers))
+            if not layers.kept:
+                break
+        ended = [number in layers.kept for number in range(len(pairs))]
+        return torch.stack(layers.weights), torch.stack(layers.biases), ended
 
-    def _gradient(self, rows_B: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> None:
-        """Sets the parameters' gradients to the gradient of the batch's loss."""
+    def _best(self, epoch: int, layers: ProbeLayers) -> list[int]:
+        """Returns the layers in the better half of all scores at this epoch, earlier parts included."""
+        scores = [
+            self._score(*self._plain(layers.weights[number], layers.biases[number])) for number in layers.kept
+        ]
+        # Equal in all processes, which must stop the same ones.
+        summed = self._rows.sum(torch.tensor([*scores, 1.0], dtype=torch.float64))
+        scores = [-math.inf if math.isnan(value) else value for value in (summed[:-1] / summed[-1]).tolist()]
+        known = self._scores.setdefault(epoch, [])
+        known += scores
+        least = sorted(known, reverse=True)[math.ceil(len(known) / 2) - 1]
+        return [number for number, value in zip(layers.kept, scores, strict=True) if value >= least]
+
+    def _gradient(self, rows_B: Tensor, layers: ProbeLayers) -> None:
+        """Sets the layers' gradients to the gradient of the batch's loss."""
         total = self._rows.total
         own_b = rows_B if total is None else rows_B[self._is_own(rows_B)]
+        layers.clear()
         for rows in self._parts(own_b):
-            x = (self._x[rows - self._rows.first] - self._mean) / self._scale
+            x = (self._read(rows) - self._mean) / self._scale
             y = self._targets(rows).to(x.device)
-            loss = _loss(self._logits(x, weights, biases), y)
+            logits = layers.logits(x).requires_grad_()
+            loss = _loss(logits, y)
             if len(rows) < len(rows_B):
                 loss = loss * (_known_entries(y) / _known_entries(self._targets(rows_B)))
-            torch.autograd.backward(loss)
+            layers.add(x, *torch.autograd.grad(loss, logits))
         if total is not None:
-            _sum_gradients([*weights, *biases], total)
+            layers.sum(total)
 
-    def _logits(self, x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> Tensor:
-        """Returns the logits (b, H, O) of all layers for features (b, D), or for label vectors (b, O, D)."""
-        if x.ndim == 3:
-            layers = zip(weights, biases, strict=True)
-            return torch.stack([torch.einsum("bod,od->bo", x, w) + bias_O for w, bias_O in layers], 1)
-        logits_bX = functional.linear(x, torch.cat(list(weights)), torch.cat(list(biases)))
-        return logits_bX.reshape(len(x), len(weights), self._outputs)
+    def _read(self, rows: Tensor) -> Tensor:
+        """Returns the features of this process's rows in float32 on the device."""
+        return self._x[rows - self._rows.first].to(self._device, torch.float32, non_blocking=True)
 
     def _standard(self, own_n: Tensor) -> tuple[Tensor, Tensor]:
         """Returns mean and standard deviation, (D,) or (L, D), of the features of all processes' rows.
@@ -160,9 +204,9 @@ class GridTraining:
         values and squares are in float64.
         """
         shape, rows = tuple(self._x.shape[1:]), self._rows
-        sums = torch.zeros(2, *shape, dtype=torch.float64, device=self._x.device)
+        sums = torch.zeros(2, *shape, dtype=torch.float64, device=self._device)
         for part in self._parts(own_n):
-            x = self._x[part - rows.first].double()
+            x = self._read(part).double()
             sums += torch.stack([x.sum(0), x.square().sum(0)])
         count = rows.sum(torch.tensor(float(len(own_n)), dtype=torch.float64))
         mean, square = rows.sum(sums) / float(count)
@@ -178,29 +222,6 @@ class GridTraining:
 
     def _targets(self, rows: Tensor) -> Targets:
         return self._y.take(rows) if isinstance(self._y, LabelRows) else self._y[rows]
-
-
-def _sum_gradients(parameters: Sequence[Tensor], total: Callable[[Tensor], Tensor]) -> None:
-    """Sums the gradients over the processes; a process without rows in the batch has none."""
-    own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-    summed = total(torch.cat([gradient.flatten() for gradient in own]))
-    for parameter, gradient in zip(
-        parameters, torch.split(summed, [p.numel() for p in parameters]), strict=True
-    ):
-        parameter.grad = gradient.reshape(parameter.shape)
-
-
-def _optimizer(
-    pairs: Sequence[tuple[float, float]], weights: Sequence[Tensor], biases: Sequence[Tensor]
-) -> torch.optim.AdamW:
-    groups = [
-        {"params": [weight], "lr": lr, "weight_decay": decay}
-        for weight, (lr, decay) in zip(weights, pairs, strict=True)
-    ]
-    for rate in sorted({lr for lr, _ in pairs}):
-        same = [bias for bias, (lr, _) in zip(biases, pairs, strict=True) if lr == rate]
-        groups.append({"params": same, "lr": rate, "weight_decay": 0.0})
-    return torch.optim.AdamW(groups, fused=True)
 
 
 def _loss(logits_BHO: Tensor, y: Targets) -> Tensor:

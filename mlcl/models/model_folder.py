@@ -1,15 +1,15 @@
-"""Finds the folder of a pretrained model: a given one, one in a Python package, or one from the hub."""
+"""Finds the folder of a pretrained model: a given one, one in a Python package, at a URI, or from the hub."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from mlcl.errors import UserError
+from mlcl.errors import MachineError, UserError
+from mlcl.models.model_storage import FILES, check_room, stored_model
 
 PACKAGE = "package:"
-HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
-"""The files that are downloaded: configuration, weights and tokenizer, neither pickled files nor code."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TOKENIZERS = ("tokenizer.json", "vocab.json", "vocab.txt", ".model")
 """Endings of file names; a model folder with a tokenizer has at least one such file."""
@@ -20,21 +20,30 @@ def model_folder(model: str | Path) -> Path:
 
     Args:
         model: A folder; `package:NAME` for the only folder with such files in an installed Python package,
-            which is not imported; or a name on the hub, which is downloaded into the local cache.
+            which is not imported; a URI such as `s3://BUCKET/FOLDER`, or a name on the hub, each of which is
+            copied into this machine's cache.
 
     Raises:
         UserError: There is no such model, its weights are pickled, its folder has an adapter, or it has no
             tokenizer.
+        MachineError: The cache's disk has no room for the model.
     """
     name = str(model)
     if name.startswith(PACKAGE):
         folder = _package_folder(name.removeprefix(PACKAGE))
-    elif Path(name).is_absolute() or name.startswith((".", "~")) or Path(name).is_dir():
+    elif "://" in name:
+        folder = stored_model(name)
+    elif is_local(name):
         folder = Path(name).expanduser()
     else:
         folder = _hub_folder(name)
     _check_files(folder)
     return folder
+
+
+def is_local(name: str) -> bool:
+    """Whether the name of a model is the path of a folder, and not a name on the hub or a package."""
+    return Path(name).is_absolute() or name.startswith((".", "~")) or Path(name).is_dir()
 
 
 def _package_folder(package: str) -> Path:
@@ -67,17 +76,37 @@ def _hub_folder(name: str) -> Path:
             key="encoder.model",
             found=name,
         ) from error
+    # Below the top folder stand the same weights for other frameworks.
+    patterns = {"allow_patterns": list(FILES), "ignore_patterns": ["*/*"]}
     try:
-        # Below the top folder stand the same weights for other frameworks.
-        return Path(snapshot_download(name, allow_patterns=list(HUB_FILES), ignore_patterns=["*/*"]))
+        _check_room_for(name, patterns)
+        return Path(snapshot_download(name, **patterns))  # by one process of a machine at a time
+    except MachineError:
+        raise
     except Exception as error:  # errors of the network have no common type
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
             "no such folder, and not to be had from the hub",
             key="encoder.model",
             found=f"{name} ({reason})",
-            allowed="a folder, package:NAME or a name on the hub",
+            allowed="a folder, a URI, package:NAME or a name on the hub",
         ) from error
+
+
+def _check_room_for(name: str, patterns: Mapping[str, list[str]]) -> None:
+    """Raises MachineError if the hub's cache lacks room for a model of which it has nothing yet."""
+    from huggingface_hub import HfApi, constants, try_to_load_from_cache
+    from huggingface_hub.utils import filter_repo_objects
+
+    if isinstance(try_to_load_from_cache(name, "config.json"), str):
+        return
+    try:
+        listed = HfApi().model_info(name, files_metadata=True).siblings or ()
+    except Exception:  # the download says it better
+        return
+    sizes = {each.rfilename: each.size or 0 for each in listed}
+    needed = sum(sizes[file] for file in filter_repo_objects(list(sizes), **patterns))
+    check_room(Path(constants.HF_HUB_CACHE), needed, name)
 
 
 def _check_files(folder: Path) -> None:

@@ -53,7 +53,7 @@ class LoraConfig(Section):
 class PretrainedKeys(Section):
     """The keys of every encoder that is based on a Hugging Face model."""
 
-    model: str = Field(description="folder, package:NAME or hub name")
+    model: str = Field(description="folder, URI, package:NAME or hub name")
     dropout: float | None = Field(
         None, ge=0, lt=1, description="of hidden states and attention; default: the model's own"
     )

@@ -166,6 +166,11 @@ def unusable_gpu() -> str:
         return ""
     if not any(DEVICES.glob("nvidia[0-9]*")):  # a container without the GPU sees the driver of its host
         return ""
-    version = re.search(r"\d+\.\d+(\.\d+)?", DRIVER.read_text())
-    driver = version.group() if version else "of an unknown version"
+    driver = driver_version() or "of an unknown version"
     return f"driver {driver}, PyTorch {torch.__version__} for CUDA {torch.version.cuda}"
+
+
+def driver_version() -> str:
+    """Returns the version of NVIDIA's driver; empty without one."""
+    version = re.search(r"\d+\.\d+(\.\d+)?", DRIVER.read_text()) if DRIVER.is_file() else None
+    return version.group() if version else ""

@@ -65,7 +65,7 @@ class RankRows:
     def for_probe(self, targets: Targets) -> ProbeRows:
         """Returns the rows in the form that the linear probe takes, with the targets of all N rows."""
         total = None if self.context.world_size == 1 else self.context.sum
-        return ProbeRows(self.values, targets, self.first, total)
+        return ProbeRows(self.values, targets, self.first, total, self.context.device)
 
     def retrieve(self, queries_MD: Tensor, k: int, rows: int) -> Neighbours:
         """Finds the k nearest of all ranks' rows, `rows` in number, for every query (M, D).

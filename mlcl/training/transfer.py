@@ -56,7 +56,7 @@ def open_reference(config: DataConfig | TransferConfig, home: Path, *, verify: b
     if place is None:
         assert config.source is not None
         place = str(prepare(config.source, home / "data", config.options, config.split_seed))
-    return Dataset.open(place, verify=verify)
+    return Dataset.open(place, verify=verify, notes=home / "cache")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import shlex
+import subprocess
 
 import pytest
 import yaml
@@ -11,8 +12,8 @@ from cli.conftest import CLUSTER
 from commands import mlcl
 from ray_jobs import enter_workdir
 
-from mlcl.cli.job_entrypoint import read_references
 from mlcl.errors import UserError
+from mlcl.service.ray.references import resolve_references
 
 RUN = ("run", "job.yaml", "train.epochs=3")
 SHARE = ["--cpus", "2", "--gpus", "0.5"]
@@ -56,6 +57,22 @@ def test_submit_prints_the_id_alone_and_how_to_go_on_elsewhere(ray_):
 def test_each_process_gets_the_share_of_the_cluster_file_unless_told(ray_, more, passed):
     mlcl("submit", "--id", "a", *SWEEP, *more)
     assert words_of(ray_.jobs["a"]) == [*SWEEP, *passed]
+
+
+@pytest.mark.parametrize(
+    ("words", "its"),
+    [
+        ((*SWEEP, "--trials", "4", "--id", "a"), [*SWEEP, "--trials", "4", *SHARE]),
+        ((*SWEEP, "--id=a", "-f", "--home", "elsewhere"), [*SWEEP, *SHARE]),
+        (("--id", "a", *RUN, "--json", "--cluster", "lab.yaml"), [*RUN, "--json", *SHARE]),
+    ],
+)
+def test_options_of_submit_may_stand_behind_the_command(ray_, monkeypatch, words, its):
+    if "--cluster" in words:
+        monkeypatch.delenv("MLCL_CLUSTER")
+    answer = mlcl("submit", *words)
+    assert (answer.status, answer.out.splitlines()[0]) == (0, "a"), answer.err
+    assert words_of(ray_.jobs["a"]) == its
 
 
 def test_submit_follows_until_the_end(ray_):
@@ -178,8 +195,52 @@ def test_the_driver_finds_secrets_where_they_are(tmp_path, monkeypatch):
     its = {"LAB_USER": "ada", "A_USER": "", "A_PASSWORD": "", "MLCL_REFERENCES": json.dumps(references)}
     for name, value in its.items():  # all are removed again after the test
         monkeypatch.setenv(name, value)
-    read_references()
+    resolve_references()
     assert (os.environ["A_USER"], os.environ["A_PASSWORD"]) == ("ada", "hush")
+
+
+def test_a_worker_finds_its_secrets_and_needs_no_password_of_mlflow(monkeypatch):
+    references = {
+        "HF_TOKEN": {"env": "LAB_TOKEN"},
+        "MLFLOW_TRACKING_PASSWORD": {"file": "/on/the/head/alone"},
+    }
+    its = {"LAB_TOKEN": "hush", "HF_TOKEN": "", "MLCL_REFERENCES": json.dumps(references)}
+    for name, value in its.items():
+        monkeypatch.setenv(name, value)
+    resolve_references(worker=True)
+    assert os.environ["HF_TOKEN"] == "hush"
+    monkeypatch.delenv("LAB_TOKEN")
+    with pytest.raises(UserError, match=rf"HF_TOKEN, on {os.uname().nodename} .*LAB_TOKEN") as error:
+        resolve_references(worker=True)
+    assert "hush" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "refused"),
+    [
+        ({"name": "resnet18", "weights": "models/resnet.safetensors"}, "encoder.weights"),
+        ({"name": "resnet18", "weights": "own/resnet.safetensors"}, ""),
+        ({"name": "resnet18", "weights": "/storage/resnet.safetensors"}, ""),
+        ({"name": "transformer", "model": "./models/bert"}, "encoder.model"),
+        ({"name": "transformer", "model": "s3://lab/bert"}, ""),
+        ({"name": "transformer", "model": "own"}, ""),
+        (
+            {"name": "features", "inputs": ["transformer"], "transformer": {"model": "models"}},
+            "encoder.transformer",
+        ),
+    ],
+)
+def test_weights_with_a_relative_path_are_uploaded_or_refused(ray_, folder, encoder, refused):
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
+    (folder / ".gitignore").write_text("/models/\n")
+    for name in ("models", "own"):
+        (folder / name).mkdir()
+        (folder / name / "resnet.safetensors").touch()
+    tree = yaml.safe_load((folder / "job.yaml").read_text())
+    (folder / "job.yaml").write_text(yaml.safe_dump(tree | {"encoder": encoder}))
+    answer = mlcl("submit", "--dry-run", *RUN)
+    assert (answer.status, refused in answer.err) == (2 if refused else 0, True), answer.err
+    assert ("mlcl models fetch" in answer.err) == bool(refused)
 
 
 @pytest.mark.parametrize(
@@ -189,5 +250,5 @@ def test_the_driver_finds_secrets_where_they_are(tmp_path, monkeypatch):
 def test_the_driver_refuses_what_is_no_reference(references, monkeypatch):
     monkeypatch.setenv("MLCL_REFERENCES", references)
     with pytest.raises(UserError) as caught:
-        read_references()
+        resolve_references()
     assert "hush" not in caught.value.line()

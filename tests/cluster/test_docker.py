@@ -46,7 +46,7 @@ def test_compose_files_follow_the_specification(root, name):
 def test_only_loopback_is_published(compose):
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert len(ports) == 2
-    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert all(port.startswith(("127.0.0.1:", "${MLCL_MLFLOW_ADDRESS:-127.0.0.1}:")) for port in ports)
 
 
 def test_every_container_is_locked_and_checked(compose):

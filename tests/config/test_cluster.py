@@ -44,6 +44,8 @@ def test_a_cluster_file_is_read(load):
         ({"mlflow": {"uri": "http://m", "username": {"env": "U"}}}, "mlflow", "both username and password"),
         ({"storage": "s3://bucket/mlcl"}, "storage", "a file system that all nodes share"),
         ({"storage": "mlcl"}, "storage", "not an absolute path"),
+        ({"cache": "models"}, "cache", "not an absolute path"),
+        ({"scratch": "~/images"}, "scratch", "not an absolute path"),
         ({"env": {"HF_TOKEN": "hf_abc"}}, "env", "the value of HF_TOKEN may be a secret"),
         ({"env": {"AWS_SECRET_ACCESS_KEY": "abc"}}, "env", "may be a secret"),
         ({"env": {"MLCL_STUDY": "postgresql://me:pw@db/x"}}, "env", "MLCL_STUDY may be a secret"),

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from mlcl.data import Dataset, LabelSpace
+from mlcl.data import Dataset, LabelSpace, dataset
 from mlcl.data.columns import ShardReader, equal_texts, integers, list_entries
 from mlcl.data.format import DatasetInfo
 from mlcl.data.validation import check
@@ -143,6 +143,17 @@ def test_a_damaged_shard_is_named(text_set, message, read):
     with pytest.raises(UserError, match=message) as error:
         read(text_set)
     assert error.value.file == str(shard)
+
+
+def test_shards_are_hashed_once_until_one_changes(text_set, tmp_path, monkeypatch):
+    hashed, own = [], dataset.sha256_of
+    monkeypatch.setattr(dataset, "sha256_of", lambda stream: hashed.append(1) or own(stream))
+    for _ in range(2):
+        Dataset.open(text_set, verify=True, notes=tmp_path / "cache")
+    assert len(hashed) == len(Dataset.open(text_set).info.shards)
+    DAMAGES["SHA-256 differs"](text_set / "test-00000.parquet")
+    with pytest.raises(UserError, match="SHA-256 differs"):
+        Dataset.open(text_set, verify=True, notes=tmp_path / "cache")
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,16 @@ def test_images_are_decoded_once_and_mapped(write_images, image_batch, tmp_path,
     assert len(decode_all(split.take(torch.tensor([1])), 8, tmp_path / "cache")) == 1
 
 
+def test_images_are_kept_on_the_disk_of_the_machine(write_images, image_batch, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLCL_SCRATCH", str(tmp_path / "scratch"))
+    split = Dataset.open(write_images(image_batch)).split("train")
+    pixels = decode_all(split, 8, tmp_path / "cache").pixels
+    assert [file.suffix for file in (tmp_path / "scratch" / "images").glob("[!.]*")] == [".npy"]
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.delenv("MLCL_SCRATCH")
+    assert np.array_equal(decode_all(split, 8, tmp_path / "cache").pixels, pixels)
+
+
 def test_a_corrupt_image_is_named_and_leaves_no_cache(write_images, image_batch, tmp_path):
     image_batch["image"][6] = image_batch["image"][6][:60]
     split = Dataset.open(write_images(image_batch)).split("train")

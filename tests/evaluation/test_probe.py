@@ -3,8 +3,18 @@ import pytest
 import torch
 from evaluation.metric_loops import with_unknown
 from torch.nn import functional
+from torch.optim import AdamW
 
-from mlcl.evaluation import ProbeGrid, ProbeRows, Scoring, evaluate, linear_probe, predict, probe_training
+from mlcl.evaluation import (
+    ProbeGrid,
+    ProbeRows,
+    Scoring,
+    evaluate,
+    linear_probe,
+    predict,
+    probe_layers,
+    probe_training,
+)
 from mlcl.labels import LabelRows
 
 
@@ -193,6 +203,49 @@ def test_a_label_that_no_row_tells_is_not_learnt():
     assert not found.weight[2].any()
     assert float(found.bias[2]) == 0
     assert float(found.bias[0]) != 0
+
+
+@pytest.mark.parametrize("numbers", [probe_training.NUMBERS_AT_ONCE, 250])
+def test_settings_of_a_large_grid_that_are_behind_are_stopped(monkeypatch, numbers):
+    data = blobs(200, noise=5), blobs(1000, seed=1, noise=5)
+    how = {"lrs": (1e-7, 1e-3, 1e-2, 1e-1), "weight_decays": (0.0,)}
+    whole, steps, add = run(*data, **how), [], probe_layers.ProbeLayers.add
+
+    def counted(layers, x, gradient):
+        steps.append(gradient.shape[1])
+        add(layers, x, gradient)
+
+    monkeypatch.setattr(probe_training, "LARGE", 1)
+    monkeypatch.setattr(probe_training, "NUMBERS_AT_ONCE", numbers)
+    monkeypatch.setattr(probe_layers.ProbeLayers, "add", counted)
+    halved = run(*data, **how)
+    assert len(halved.table) == 4
+    assert 140 <= sum(steps) <= 4 * 140 * (0.6 if numbers > 250 else 1)  # of 7 steps an epoch
+    alone = run(*data, **(how | {"lrs": (halved.lr,)}))
+    torch.testing.assert_close(halved.weight, alone.weight)
+    assert halved.metrics["accuracy"] >= np.median(whole.table["accuracy"])
+
+
+def test_the_layers_are_trained_where_the_rows_are_sent(monkeypatch):
+    """The device `meta` computes nothing, but it refuses tensors of another device."""
+    x, y = blobs(64)
+    seen = []
+
+    def score(weight, bias):
+        seen.append((weight.device.type, bias.device.type))
+        return 0.0
+
+    monkeypatch.setattr(probe_training, "LARGE", 1)
+    monkeypatch.setattr(
+        probe_training, "build_optimizer", lambda _, weights, biases: AdamW([*weights, *biases])
+    )
+    rows = ProbeRows(x, y, device=torch.device("meta"))
+    training = probe_training.GridTraining(
+        rows, y, torch.arange(64), ProbeGrid([0.1], [0.0], 2, 32, 0), 4, score
+    )
+    weight_HOD, _, ended = training.layers()
+    assert (weight_HOD.device.type, weight_HOD.shape, ended) == ("meta", (1, 4, 6), [True])
+    assert seen == [("meta", "meta")]
 
 
 def test_constant_features_and_divergence():

@@ -1,21 +1,13 @@
 """A pretrained model is found in a folder, in an installed Python package, or in the hub's cache."""
 
 import pytest
+from tiny_models import FILES, with_files
 
 from mlcl.errors import UserError
 from mlcl.models.model_folder import model_folder
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 pytestmark = pytest.mark.usefixtures("no_network")
-
-FILES = ("config.json", "model.safetensors", "tokenizer.json")
-
-
-def with_files(folder, names=FILES):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        (folder / name).touch()
-    return folder
 
 
 @pytest.mark.parametrize("more", [(), ("pytorch_model.bin",)])

@@ -63,7 +63,7 @@ class TransformerInput(FeatureInput):
 
     modality = "text"
 
-    model: str = Field(description="folder, package:NAME or hub name")
+    model: str = Field(description="folder, URI, package:NAME or hub name")
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
 
 

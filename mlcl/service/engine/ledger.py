@@ -61,6 +61,7 @@ class Ledger:
         self.clock_seconds = 0.0
         self.state = State.RUNNING
         self._versions: dict[str, list[SpaceVersion]] = {}
+        self._trials: dict[tuple[str, int | None], dict[str, Entry]] = {}
         self._session: tuple[float, float] | None = None
         self._database, self._run, self._last = Database(RunFolder(folder).home), 0, ""
         record = RunFolder(folder).record
@@ -157,6 +158,9 @@ class Ledger:
         if before is not None:  # gone on with by this table after another command ended it
             entry.cost = before.cost
         self.entries[entry.key] = entry
+        if entry.number is not None:
+            for version in (None, entry.version):
+                self._trials.setdefault((entry.scope, version), {})[entry.key] = entry
         self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
@@ -218,11 +222,7 @@ class Ledger:
 
     def trials(self, version: int | None = None, scope: str = "") -> list[Entry]:
         """Returns the trials of a search in order: those of one space version, or of all for None."""
-        return [
-            entry
-            for entry in self.entries.values()
-            if entry.number is not None and entry.scope == scope and version in (None, entry.version)
-        ]
+        return list(self._trials.get((scope, version), {}).values())
 
     def counted(self, scope: str = "") -> list[Entry]:
         """Returns the trials of the present search space, and the earlier trials that fit it."""

@@ -117,6 +117,7 @@ class Reporter:
         self._stage: Stage = "search"
         self._done = self._total = self._at_once = 0
         self._seconds: list[float] = []
+        self._found: Entry | None = None
 
     def note(self, text: str) -> None:
         """Sends a message for the user."""
@@ -125,6 +126,7 @@ class Reporter:
     def stage(self, stage: Stage, done: int, total: int, at_once: int) -> None:
         """Starts a stage of `total` trainings, of which `done` were ended by earlier commands."""
         self._stage, self._done, self._total, self._at_once = stage, done, total, at_once
+        self._found = self._best()
         trainings = counted(total, "training")
         text = f"{stage}: {trainings}, {done} done, up to {at_once} at once"
         if stage == "table":
@@ -134,6 +136,7 @@ class Reporter:
     def tell(self, kind: Kind, entry: Entry) -> None:
         """Sends an event of a training: `begin`, `rung` or `close`."""
         if kind == "close" and entry.ended:
+            self._found = self._best()
             self._done += 1
             self._seconds.append(entry.cost.seconds)
         self._watch(ProgressEvent(kind, row=self._row(entry), progress=self._progress()))
@@ -166,7 +169,7 @@ class Reporter:
         running = tuple(
             self._row(entry) for entry in self._ledger.entries.values() if entry.cost.began is not None
         )
-        found = self._best()
+        found = self._found
         best = None if found is None or found.score is None else (found.label, found.score)
         return Progress(
             self._stage,

@@ -19,6 +19,7 @@ from typing import Any
 from mlcl.config import JobConfig, load_job
 from mlcl.errors import UserError
 from mlcl.service.ray.folder import enter_workdir
+from mlcl.service.ray.references import resolve_references
 from mlcl.significance.roles import figure_name
 from mlcl.store import RunFolder
 from mlcl.tracking import RunLog, State, mlflow_listener
@@ -31,7 +32,11 @@ from mlcl.training.job_data import JobData
 from mlcl.training.run_files import keep_metrics_alone, result_files
 
 SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
-"""Keys of a training's reports to Tune. ENDED is empty until the last report, where it is the final state."""
+RESUMED = "resumed"
+"""Keys of a training's reports to Tune. ENDED is empty until the last report, where it is the final state.
+
+A training that begins from a checkpoint reports the number of its steps as RESUMED.
+"""
 PATIENCE = 60.0
 """Seconds to wait for the lock of a folder while a process of a killed command still writes there."""
 LOOK_EVERY = 0.1
@@ -110,6 +115,7 @@ def train(task: TrialTask, report: Report) -> None:
         with _log(task) as log:
             if stop():
                 raise Stopped
+            resolve_references(worker=True)
             job, listener = load_job(task.job), _reporter(task.metric, report)
             if job.train.workers > 1:
                 metrics = _group(task, job, log, listener, stop)
@@ -194,11 +200,13 @@ def _reporter(metric: str, report: Report) -> Listener:
     """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
     The final evaluation replaces the last one. At its start, a resumed training reports all validations up to
-    its checkpoint again, since a killed driver may not have received them. Damaged checkpoints are reported,
-    too.
+    its checkpoint again, since a killed driver may not have received them, after the number of its steps.
+    Damaged checkpoints are reported, too.
     """
 
     def listen(event: Event) -> None:
+        if event.kind == "start" and event.step:
+            report({RESUMED: event.step, ENDED: ""})
         if event.kind == "damage":
             report({NOTE: event.note, ENDED: ""})
         validations = {event.epoch: event.metrics} if event.kind == "validation" else event.validations

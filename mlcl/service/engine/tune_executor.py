@@ -20,9 +20,9 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from mlcl.service.engine.packing import Packing
-from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, SCORE, TrialTask, run_trial
+from mlcl.service.engine.trial import ENDED, EPOCH, NOTE, RESUMED, SCORE, TrialTask, run_trial
 from mlcl.service.ray.ddp_group import MAX_RESTARTS
-from mlcl.service.ray.private import patched_tune
+from mlcl.service.ray.private import forget_failures, patched_tune
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,12 +118,25 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """A scheduler of Tune that stops a training early if `TrialCallbacks.report` returns True."""
+    """A scheduler of Tune that stops a training early if `TrialCallbacks.report` returns True.
+
+    A training whose process was lost, and which begins from a later checkpoint than the time before, may lose
+    MAX_RESTARTS more: only losses without progress count.
+    """
+
+    def __init__(self, guard: _Guard) -> None:
+        super().__init__(guard)
+        self._steps: dict[str, int] = {}
 
     def on_trial_result(self, _controller: Any, trial: Any, result: dict[str, Any]) -> Any:
         if result.get(ENDED):
             return TrialScheduler.CONTINUE
         key = TrialTask.of(trial.config).key
+        if result.get(RESUMED):
+            if result[RESUMED] > self._steps.get(key, 0):
+                self._steps[key] = result[RESUMED]
+                forget_failures(trial)
+            return TrialScheduler.CONTINUE
         if result.get(NOTE):
             self._guard.ask(self._guard.callbacks.note, None, key, result[NOTE])
             return TrialScheduler.CONTINUE

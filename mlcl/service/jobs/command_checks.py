@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from mlcl.config.safe_yaml import load_yaml
 from mlcl.config.table.cells import cells_of
 from mlcl.config.table.schema import find_table, load_table
 from mlcl.errors import UserError
+from mlcl.models.model_folder import is_local
+from mlcl.service.jobs.package import upload_files
 
 SUBMITTABLE = ("run", "baseline", "sweep", "reproduce")
 """The commands that can be submitted."""
@@ -42,7 +44,37 @@ def check_command(
     with chdir(folder):
         found, jobs = _read(name, given, files or {})
         plugins = dict.fromkeys(its.path for job in jobs for its in job.plugins if its.path is not None)
-        return [*found, *(Path(os.path.relpath(path)) for path in plugins)]
+        weights = dict.fromkeys(file for job in jobs for file in _weights(job, folder))
+        return [*found, *(Path(os.path.relpath(path)) for path in plugins), *weights]
+
+
+def _weights(job: JobConfig, folder: Path) -> Iterator[Path]:
+    """Yields the files of a job's pretrained weights that must be uploaded from `folder`.
+
+    Raises UserError for weights with a relative path of which no file is uploaded.
+    """
+    for key, value in _relative_weights(job):
+        path = Path(os.path.normpath(value))
+        found = [file for file in upload_files(folder) if path in (file, *file.parents)]
+        if not found:
+            problem = "these weights are not uploaded: git ignores this relative path, or nothing is there"
+            allowed = (
+                "a path that every node has; for models also a name on the hub, or s3://, where mlcl models "
+            )
+            raise UserError(problem, key=key, found=value, allowed=f"{allowed}fetch puts them")
+        yield from found
+
+
+def _relative_weights(job: JobConfig) -> Iterator[tuple[str, str]]:
+    """Yields the keys of a job whose values are relative paths of pretrained weights, with the values."""
+    encoder = job.encoder.model_dump()
+    sections = {"encoder": encoder, **{f"encoder.{name}": part for name, part in encoder.items()}}
+    for name, section in sections.items():
+        # Beside `model`, `weights` is the type of a network's numbers.
+        key = "model" if isinstance(section, Mapping) and "model" in section else "weights"
+        value = section.get(key) if isinstance(section, Mapping) else None
+        if isinstance(value, str) and not Path(value).is_absolute() and (key == "weights" or is_local(value)):
+            yield f"{name}.{key}", value
 
 
 def with_share(words: Sequence[str], share: TrialShare) -> list[str]:

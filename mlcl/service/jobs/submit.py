@@ -26,17 +26,12 @@ from mlcl.service.jobs.client import (
     present_user,
 )
 from mlcl.service.jobs.package import stage
+from mlcl.service.ray.references import REFERENCES
 from mlcl.store import new_id
 from mlcl.tracking.provenance import SUBMITTED
 
 DRIVER = "mlcl.cli.job_entrypoint"
 """The module that the cluster runs: it resolves references to secrets, then runs `mlcl`."""
-REFERENCES = "MLCL_REFERENCES"
-"""The environment variable with a JSON map from variable names to references to secrets.
-
-The driver resolves the references on the cluster; the variable itself contains no secret.
-"""
-
 
 Check = Callable[[Sequence[str], Path, Mapping[str, str]], Sequence[Path]]
 """A function that checks the words of a command, given its working directory and the submission's `files`.
@@ -159,6 +154,10 @@ def runtime_env(cluster: ClusterConfig, id: str, folder: Path) -> dict[str, Any]
     plain = {name: value for name, value in cluster.env.items() if isinstance(value, str)}
     references = {name: value for name, value in cluster.env.items() if isinstance(value, Reference)}
     own = {"MLCL_HOME": cluster.storage, SUBMITTED: id}
+    if cluster.cache is not None:
+        own["HF_HOME"] = f"{cluster.cache.rstrip('/')}/huggingface"
+    if cluster.scratch is not None:
+        own["MLCL_SCRATCH"] = cluster.scratch
     if cluster.mlflow is not None:
         own["MLFLOW_TRACKING_URI"] = cluster.mlflow.uri
         for name in ("username", "password"):

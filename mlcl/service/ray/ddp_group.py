@@ -11,19 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.autoscaler.sdk import request_resources
+from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchTrainer
 from ray.util.queue import Empty, Queue
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
+from mlcl.service.ray.address import on_cluster
 from mlcl.service.ray.ddp_worker import STOP_FILE, GroupConfig, work
+from mlcl.service.ray.health import FailureNotes
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
-from mlcl.training.events import Diverged, Listener, Stopped
+from mlcl.training.events import Diverged, Event, Listener, Stopped
 
 MAX_RESTARTS = 3
-"""The number of times that a training is restarted from its last checkpoint after a process has died."""
+"""The number of restarts after dead processes, between two new checkpoints, before a training fails."""
+
+ROOM_SECONDS = 1800.0
+"""Seconds to wait until an autoscaler has brought the nodes that a group needs."""
+SAY_EVERY = 60.0
+"""Seconds between two announcements of that."""
+LOOK_EVERY = 1.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,8 @@ class Share:
     """The resources of each worker; if `gpus` is None, a worker has a GPU if there are enough for all.
 
     With `wait`, the group waits for resources that are missing, such as those of a lost node that will be
-    replaced. Without it, a cluster with too few resources is refused, since the command would wait forever.
+    replaced. Without it, too few resources are refused: at once on this machine, and after ROOM_SECONDS on a
+    cluster, whose autoscaler may add nodes.
     """
 
     cpus: float = 1
@@ -62,7 +72,7 @@ def run_group(
     with ray_session(home, job.train.workers, announce):
         use_gpu, resources = _resources(job, share.cpus, share.gpus)
         if not share.wait:
-            _check_resources(job, resources)
+            _await_resources(job, resources, should_stop, announce)
         events = Queue(actor_options={"num_cpus": 0, "label_selector": _here()})
         config = {
             "job": dump_job(job),
@@ -77,9 +87,8 @@ def run_group(
         scaling = ScalingConfig(
             num_workers=job.train.workers, use_gpu=use_gpu, resources_per_worker=resources
         )
-        trainer = _trainer(config, scaling, folder)
         try:
-            answer = _fit(trainer, events, folder, listener, should_stop)
+            answer = _fit_on(lambda: _trainer(config, scaling, folder), events, folder, listener, should_stop)
         finally:
             events.shutdown()
             shutil.rmtree(folder / "ray", ignore_errors=True)  # Ray's own state: ours is the checkpoint
@@ -104,6 +113,7 @@ def _trainer(config: dict[str, Any], scaling: ScalingConfig, folder: Path) -> To
             name=f"{folder.name}-{time.time_ns()}",
             storage_path=str((folder / "ray").resolve()),
             failure_config=FailureConfig(max_failures=MAX_RESTARTS),
+            callbacks=[FailureNotes(config["events"])],
         ),
     )
 
@@ -115,21 +125,74 @@ def _resources(job: JobConfig, cpus: float, gpus: float | None) -> tuple[bool, d
     return use_gpu, {"CPU": cpus} | ({"GPU": gpus or 1} if use_gpu else {})
 
 
-def _check_resources(job: JobConfig, resources: dict[str, float]) -> None:
+def _await_resources(
+    job: JobConfig,
+    resources: dict[str, float],
+    should_stop: Callable[[], bool],
+    announce: Callable[[str], None],
+) -> None:
+    """Asks a cluster's autoscaler for nodes, and waits for them.
+
+    Raises UserError if there are too few in time, and Stopped after a request to stop.
+    """
+    began = said = time.monotonic()
+    while missing := _missing(job, resources):
+        if not on_cluster() or time.monotonic() - began >= ROOM_SECONDS:
+            raise missing
+        if should_stop():
+            raise Stopped
+        if said == began or time.monotonic() - said >= SAY_EVERY:
+            request_resources(bundles=[resources] * job.train.workers)
+            announce(f"waiting for nodes: {missing.problem}; {missing.found}; now {missing.allowed}")
+            said = time.monotonic()
+        time.sleep(LOOK_EVERY)
+
+
+def _missing(job: JobConfig, resources: dict[str, float]) -> UserError | None:
+    """Returns the error for a cluster with too few resources; None if there are enough."""
     workers, total = job.train.workers, ray.cluster_resources()
     for kind, share in resources.items():
         if total.get(kind, 0) < workers * share:
-            raise UserError(
+            return UserError(
                 f"more workers than {kind}s in the cluster",
                 key="train.workers",
                 found=f"{workers} with {share:g} {kind} each",
                 allowed=f"at most {int(total.get(kind, 0) / share)}",
             )
+    return None
 
 
 def _here() -> dict[str, str]:
     """Returns the label selector that places an actor on this process's node, so that both fail together."""
     return {"ray.io/node-id": ray.get_runtime_context().get_node_id()}
+
+
+def _fit_on(
+    trainer: Callable[[], TorchTrainer],
+    events: Queue,
+    folder: Path,
+    listener: Listener,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """Runs `_fit`, with a new trainer each time, until it succeeds or has written no new checkpoint.
+
+    A trainer is restarted MAX_RESTARTS times in all, however far it has come.
+    """
+    saved = 0
+
+    def listen(event: Event) -> None:
+        nonlocal saved
+        if event.kind == "saving":
+            saved = max(saved, event.step)
+        listener(event)
+
+    while True:
+        before = saved
+        try:
+            return _fit(trainer(), events, folder, listen, should_stop)
+        except TrainingFailedError:
+            if saved == before:
+                raise
 
 
 def _fit(

@@ -19,6 +19,8 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked
 from mlcl.service.ray.folder import enter_workdir
+from mlcl.service.ray.health import NODES, slow_rank_notes
+from mlcl.service.ray.references import resolve_references
 from mlcl.tracking import RunLog, mlflow_listener
 from mlcl.training.context import Context
 from mlcl.training.events import Diverged, Event, Listener, Stopped
@@ -54,8 +56,10 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
         self._failed = 0
 
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
-        if len(set(worker_group.execute(ray.util.get_node_ip_address))) > 1:
+        NODES[:] = worker_group.execute(ray.util.get_node_ip_address)
+        if len(set(NODES)) > 1:
             worker_group.execute(_choose_interface)
+        worker_group.execute(_watch_collectives)
         try:
             super().on_start(worker_group, backend_config)
         except RayTaskError as error:
@@ -74,6 +78,11 @@ def _choose_interface() -> None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
 
 
+def _watch_collectives() -> None:
+    """Lets a process end, and not hang, when a collective of NCCL fails or exceeds its time limit."""
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+
+
 def interface(address: str) -> str | None:
     """Returns the name of the network interface with this address; None if no interface has it."""
     for name, addresses in psutil.net_if_addrs().items():
@@ -88,12 +97,17 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     Stops, divergence and bad input are returned; after any other exception Ray may start the group again.
     """
     enter_workdir(config["cwd"])
-    job, folder, home = load_job(config["job"]), Path(config["folder"]), Path(config["home"])
+    folder, home = Path(config["folder"]), Path(config["home"])
     log = None
     try:
+        resolve_references(worker=True)
+        job = load_job(config["job"])
         context = Context.current(job.train.device, booked=config["gpu"])
         with _only_writer(folder, context):
             listener = _to_driver(config["events"])  # called on rank 0 alone
+            for note in slow_rank_notes(context):
+                if context.is_main:
+                    listener(Event("note", 0, 0, 0, 0, note=note))
             if context.is_main and config["log"] is not None:
                 log = RunLog.attach(home, config["log"])
                 listener = mlflow_listener(log, listener, system=job.tracking.system_metrics)

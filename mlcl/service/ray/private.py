@@ -81,6 +81,11 @@ def patched_tune() -> Iterator[None]:
         RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE = task_failed, forwarded
 
 
+def forget_failures(trial: Any) -> None:
+    """Makes Tune count the failures of a trial from zero again."""
+    trial.run_metadata.num_failures = 0
+
+
 class ImportPath(JobConfig):
     """A Ray job whose processes import from no folder that this process does not import from.
 

@@ -61,8 +61,8 @@ class _Checked(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-def build_sampler(search: SearchConfig) -> BaseSampler:
-    """Builds the sampler that `search` names."""
+def build_sampler(search: SearchConfig, left_out: int = 0) -> BaseSampler:
+    """Builds the sampler that `search` names, for a study from which some earlier trials are left out."""
     sampler = SAMPLERS[search.sampler]
     options = {**sampler.options, **({"n_startup_trials": search.startup} if sampler.startup else {})}
     type_ = pkgutil.resolve_name(sampler.type)
@@ -73,18 +73,18 @@ def build_sampler(search: SearchConfig) -> BaseSampler:
             made: BaseSampler = type_(seed=seed, **options)
             return made
 
-    return _Seeded(make, search.seed)
+    return _Seeded(make, search.seed, left_out)
 
 
 class _Seeded(BaseSampler):
     """A sampler that builds a new, seeded sampler for each draw."""
 
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
-        self._make, self._seed = make, seed
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int, left_out: int) -> None:
+        self._make, self._seed, self._left_out = make, seed, left_out
         self._joint: BaseSampler | None = None
 
     def _at(self, trial: FrozenTrial, name: str = "") -> BaseSampler:
-        text = f"{self._seed}/{trial.number}/{name}".encode()
+        text = f"{self._seed}/{trial.number + self._left_out}/{name}".encode()
         return self._make(int.from_bytes(hashlib.blake2b(text, digest_size=4).digest(), "big"))
 
     def infer_relative_search_space(

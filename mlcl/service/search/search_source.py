@@ -60,6 +60,7 @@ class Search:
         self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat))
         self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
+        self._keys_of: dict[str, list[str]] = {}
         self.pruner = ReplayPruner(
             plan.space.search,
             plan.space.mode,
@@ -127,6 +128,8 @@ class Search:
     @property
     def _queued(self) -> list[Start]:
         """The settings that the user asked for and that no trial has."""
+        if not self._asked:
+            return []
         tried = [*self._tried, *(its.point for its in self._written)]
         return [
             its
@@ -183,8 +186,12 @@ class Search:
 
     def twin(self, entry: Entry) -> Entry | None:
         """Returns the first trial before `entry` that has the same job and has not failed; None for none."""
-        earlier = takewhile(lambda its: its.key != entry.key, self._ledger.trials(scope=self.scope))
-        return next((its for its in earlier if its.job == entry.job and its.state is not State.FAILED), None)
+        trials = self._ledger.trials(scope=self.scope)
+        for its in trials[sum(map(len, self._keys_of.values())) :]:
+            self._keys_of.setdefault(_text(its.job), []).append(its.key)
+        earlier = takewhile(lambda key: key != entry.key, self._keys_of[_text(entry.job)])
+        known = (self._ledger.entries[key] for key in earlier)
+        return next((its for its in known if its.state is not State.FAILED), None)
 
     def left(self) -> int:
         """Returns the number of trials that have not ended, including those still to draw."""
@@ -205,6 +212,10 @@ class Search:
         if stop_of(self.plan, self._ledger, self.scope) is not None:
             left = 0
         return max(left, len(self._queued))
+
+
+def _text(job: Mapping[str, Any]) -> str:
+    return json.dumps(job, sort_keys=True)
 
 
 class SearchSource(TrainingSource):

@@ -6,6 +6,7 @@ kill draws the same trials as a command that was not killed.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,6 +24,11 @@ from mlcl.service.engine.entries import EarlierTrial, Entry, SpaceVersion
 from mlcl.service.search.sampler import build_sampler
 from mlcl.service.search.sampling import draw
 from mlcl.tracking import State
+
+LEARNT, BEST = 400, 100
+"""The number of trials that a draw learns from, and how many of these are the best of all earlier ones."""
+FORGETFUL = ("tpe", "gp", "random")
+"""The samplers that can do without some of the earlier trials."""
 
 STATES = {
     State.RUNNING: TrialState.RUNNING,
@@ -98,6 +104,21 @@ def _frozen(
     return frozen
 
 
+def trials_to_learn(trials: Sequence[Entry], space: Space, version: SpaceVersion) -> Sequence[Entry]:
+    """Returns the trials that a draw learns from, in order: of many, the BEST best and the latest.
+
+    So a draw takes as long after 100,000 trials as after LEARNT. Searches for several goals, and samplers
+    that need every trial, get all.
+    """
+    if len(trials) <= LEARNT or len(version.modes) > 1 or space.search.sampler not in FORGETFUL:
+        return trials
+    earlier, latest = trials[: BEST - LEARNT], trials[BEST - LEARNT :]
+    sign = -1 if version.modes[0] == "max" else 1
+    scored = [(sign * each.score, n) for n, each in enumerate(earlier) if each.score is not None]
+    best = heapq.nsmallest(BEST, ((score, n) for score, n in scored if not math.isnan(score)))
+    return [*(earlier[n] for n in sorted(n for _, n in best)), *latest]
+
+
 def draw_trial(
     space: Space,
     version: SpaceVersion,
@@ -115,8 +136,10 @@ def draw_trial(
             a reused trial is skipped.
         asked: The point of this trial, if the user asked for one.
     """
-    running = [replace(each, state=State.RUNNING) if each.resumable else each for each in trials]
-    study = build_study(version, running, "draw", sampler=build_sampler(space.search))
+    known = trials_to_learn(trials, space, version)
+    running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]
+    sampler = build_sampler(space.search, len(trials) - len(known))
+    study = build_study(version, running, "draw", sampler=sampler)
     earlier = [each.params for each in version.kept.values()]
     earlier += [each.params for each in trials if each.origin == "asked for"]
     waiting = [point for point in starts if point not in earlier]

@@ -10,7 +10,7 @@ import pytest
 from builders import tiny_job
 
 from mlcl.config import dump_job
-from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask, train
+from mlcl.service.engine.trial import ENDED, REASON, RESUMED, VALUES, TrialTask, train
 from mlcl.tracking import RunLog, State
 
 
@@ -55,10 +55,12 @@ class Killed(BaseException):
 
 
 def played(task, stop_after=math.inf):
-    """The reports of one process, which may be killed inside of one."""
+    """The reports of one process, which may be killed inside of one; not from where it goes on."""
     reports = []
 
     def report(result):
+        if RESUMED in result:
+            return
         reports.append(result)
         if len(reports) > stop_after:
             raise Killed
@@ -102,6 +104,15 @@ def test_a_killed_process_is_gone_on_from(task, world, count):
     assert epochs(again) == [1, 2, 3]
     assert again[-1]["ended"] == "COMPLETE"
     assert len(world.formula.trained) <= 5  # at most the epoch of the kill is trained twice
+
+
+def test_a_training_that_is_resumed_reports_its_steps_first(task, world):
+    played(task, stop_after=2)
+    reports = []
+    train(task, reports.append)
+    done = len(world.formula.trained) - len(epochs(reports[1:]))
+    assert (done > 0, reports[0][ENDED], [RESUMED in each for each in reports].count(True)) == (True, "", 1)
+    assert 0 < reports[0][RESUMED] < 40
 
 
 def test_a_failure_is_reported_with_its_reason(task, world):

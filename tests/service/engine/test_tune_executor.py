@@ -100,6 +100,18 @@ def test_the_callbacks_stop_early(task, early, result, answer, heard):
     assert callbacks.heard == heard
 
 
+def test_losses_of_a_training_that_comes_further_do_not_add_up(task):
+    callbacks = TrialCallbacks()
+    scheduler, each = _Scheduler(guarded(callbacks)), trial(task)
+    each.run_metadata, failures = SimpleNamespace(num_failures=0), []
+    for step in (100, 100, 90, 250, 250):
+        each.run_metadata.num_failures += 1
+        answer = scheduler.on_trial_result(None, each, {"resumed": step, "ended": ""})
+        assert answer == TrialScheduler.CONTINUE
+        failures.append(each.run_metadata.num_failures)
+    assert (failures, callbacks.heard) == ([0, 1, 2, 0, 1], [])
+
+
 @pytest.mark.parametrize(("last", "end"), [(None, {}), (VALUE, {}), (LAST, LAST)])
 def test_begin_and_end_are_told_and_an_end_without_a_last_report_is_a_stop(task, last, end):
     callbacks = TrialCallbacks()

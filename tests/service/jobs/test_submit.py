@@ -39,6 +39,8 @@ def lab(tmp_path, ray_, monkeypatch):
             "uri": "http://mlflow:5000", "username": {"env": "U"}, "password": {"file": "/run/pw"}
         },
         "storage": "/mnt/lab",
+        "cache": "/local/",
+        "scratch": "/local",
         "env": {"NCCL_DEBUG": "WARN", "HF_TOKEN": {"env": "HF_TOKEN"}},
         "working_dir": {"path": str(work)},
     })  # fmt: skip
@@ -71,6 +73,7 @@ def test_a_command_becomes_a_job_under_its_id_without_secrets(lab, ray_):
         "MLFLOW_TRACKING_PASSWORD": {"file": "/run/pw"},
     }
     plain = {"MLCL_HOME": "/mnt/lab", "MLFLOW_TRACKING_URI": "http://mlflow:5000", "MLCL_JOB": id}
+    plain |= {"HF_HOME": "/local/huggingface", "MLCL_SCRATCH": "/local"}
     assert variables == {**plain, "NCCL_DEBUG": "WARN", "RAY_JOB_STOP_WAIT_TIME_S": "90"}
     assert ray_.headers == {"Authorization": "Bearer very-secret"}
     told = f"{job.entrypoint} {job.runtime_env} {job.metadata} {read_submission(lab.home, id)}"

@@ -8,14 +8,17 @@ import pytest
 import ray
 from builders import tiny_job
 from ray.exceptions import RayActorError, RayTaskError
+from ray.train import TrainingFailedError
 from ray.train.torch import TorchConfig
 
 from mlcl.errors import UserError
 from mlcl.files import is_locked, locked
-from mlcl.service.ray import ddp_group, ddp_worker
-from mlcl.service.ray.ddp_group import _check_resources, _resources
+from mlcl.service.ray import ddp_group, ddp_worker, health
+from mlcl.service.ray.ddp_group import _missing, _resources
 from mlcl.service.ray.ddp_worker import interface
+from mlcl.service.ray.health import FailureNotes
 from mlcl.tracking import RunLog
+from mlcl.training.events import Event, Stopped
 
 AUTO, CPU = ("train.device=auto",), ()
 
@@ -44,9 +47,7 @@ def test_gpus_are_used_where_there_are_enough_and_a_group_that_does_not_fit_is_r
     if not isinstance(expected, str):
         assert found == expected
         return
-    with pytest.raises(UserError, match=r"train\.workers") as error:
-        _check_resources(job, found[1])
-    assert expected in error.value.line()
+    assert expected in _missing(job, found[1]).line()
 
 
 def test_the_network_is_told_by_an_address():
@@ -76,12 +77,96 @@ def test_a_group_that_loses_a_worker_while_it_starts_is_started_again(monkeypatc
 
     backend = ddp_worker.GroupConfig().backend_cls()
     monkeypatch.setattr(TorchConfig().backend_cls, "on_start", broken)
-    workers = SimpleNamespace(execute=lambda _: ["10.0.0.1"])
+    workers, told = SimpleNamespace(execute=lambda _: ["10.0.0.1"]), []
     for _ in range(ddp_worker.MAX_FAILURES):
         with pytest.raises(RayActorError, match="reset by peer"):
             backend.on_start(workers, None)
     with pytest.raises(RayTaskError):  # it is no node that was lost
         backend.on_start(workers, None)
+    notes = FailureNotes(SimpleNamespace(put=lambda event: told.append(event.note)))
+    notes.after_exception(None, {1: OSError("x"), 0: RuntimeError("CUDA error: uncorrectable ECC error")})
+    faulty = "rank 0 on 10.0.0.1: the memory of its GPU is faulty (ECC): take the node out: CUDA error"
+    assert [
+        note.startswith(start) for note, start in zip(told, (faulty, "rank 1 on an unknown"), strict=True)
+    ] == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        ("Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE)", "network"),
+        ("NCCL error: remote process exited or there was a network error, timed out", "network"),
+        ("CUDA error: an illegal memory access was encountered", "its GPU failed"),
+        ("The actor died unexpectedly before finishing this task", "is lost"),
+        ("KeyError: 'x'", "an error: KeyError"),
+    ],
+)
+def test_what_failed_is_said_with_rank_and_node(error, meaning):
+    line = health.failure_note(3, "10.0.0.4", error)
+    assert (line.startswith("rank 3 on 10.0.0.4: "), meaning in line) == (True, True), line
+
+
+def test_a_rank_that_is_three_times_slower_is_named():
+    nodes = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    (line,) = health.slow_notes(nodes, [1.0, 3.5, 1.1])
+    assert line.startswith("rank 1 on 10.0.0.2: 3.2 times slower")
+    assert health.slow_notes(nodes[:2], [1.0, 2.9]) == []
+
+
+@pytest.fixture
+def growing(monkeypatch):
+    """A cluster that gets another CPU at every look, after a node was asked for."""
+    asked, cpus = [], [1]
+
+    def total():
+        cpus[0] += bool(asked)
+        return {"CPU": cpus[0]}
+
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(ray, "cluster_resources", total)
+    monkeypatch.setattr(ddp_group, "request_resources", lambda bundles: asked.append(bundles))
+    monkeypatch.setattr(ddp_group, "LOOK_EVERY", 0.0)
+    return asked
+
+
+def test_an_autoscaler_is_asked_for_nodes_and_given_time(growing):
+    said, job = [], tiny_job(".", workers=4)
+    ddp_group._await_resources(job, {"CPU": 1}, lambda: False, said.append)
+    assert growing == [[{"CPU": 1}] * 4]
+    line = "waiting for nodes: more workers than CPUs in the cluster; 4 with 1 CPU each; now at most 1"
+    assert said == [line]
+    with pytest.raises(Stopped):
+        ddp_group._await_resources(tiny_job(".", workers=99), {"CPU": 1}, lambda: True, said.append)
+
+
+def test_nodes_that_do_not_come_in_time_are_an_error(growing, monkeypatch):
+    monkeypatch.setattr(ddp_group, "ROOM_SECONDS", 0.0)
+    with pytest.raises(UserError, match="more workers than CPUs"):
+        ddp_group._await_resources(tiny_job(".", workers=4), {"CPU": 1}, lambda: False, lambda _: None)
+    assert growing == []
+
+
+@pytest.mark.parametrize(("checkpoints", "fits"), [([], 1), ([[5], [9], [9]], 3), ([[5, 9], [7], [12]], 2)])
+def test_a_training_goes_on_as_long_as_it_writes_new_checkpoints(monkeypatch, tmp_path, checkpoints, fits):
+    made, told = [], []
+
+    def lost(trainer, _events, _folder, listen, _stop):
+        for step in checkpoints[trainer] if checkpoints else ():
+            listen(Event("saving", 0, 1, step, 20))
+        raise TrainingFailedError("a node was lost")
+
+    def trainer():
+        made.append(len(made))
+        return made[-1]
+
+    monkeypatch.setattr(ddp_group, "_fit", lost)
+    with pytest.raises(TrainingFailedError):
+        ddp_group._fit_on(trainer, None, tmp_path, told.append, lambda: False)
+    assert len(made) == fits
+    assert [event.step for event in told] == [step for each in checkpoints[:fits] for step in each]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import optuna
 import pytest
@@ -21,8 +22,9 @@ from mlcl.config.space.space import Parameter, Space
 from mlcl.errors import UserError
 from mlcl.service.engine.entries import Cost, EarlierTrial, End, Entry, SpaceVersion, Training
 from mlcl.service.engine.ledger import Ledger
+from mlcl.service.search.sampler import build_sampler
 from mlcl.service.search.sampling import distributions
-from mlcl.service.search.study import build_study, draw_trial
+from mlcl.service.search.study import BEST, LEARNT, build_study, draw_trial, trials_to_learn
 from mlcl.service.search.study_copy import write_studies
 from mlcl.tracking import State
 
@@ -268,3 +270,24 @@ def test_a_copy_has_the_values_that_were_trained(tmp_path, monkeypatch, tiny):
 def test_what_has_no_search_has_no_study(tmp_path):
     with pytest.raises(UserError, match=r"--study.*has no search"):
         write_studies(new_ledger(tmp_path / "sweeps" / "id"), tmp_path / "study.log")
+
+
+@pytest.mark.parametrize(("sampler", "mode"), [("tpe", "max"), ("tpe", "min"), ("brute_force", "max")])
+def test_a_draw_learns_from_the_best_and_the_latest_of_many_trials(sampler, mode):
+    """The work of a draw is bounded, and its seed is still the trial's number."""
+    its = space(sampler, (Goal("val/accuracy", mode),))
+    version = SpaceVersion(0, "", "", {}, (mode,), {}, {})
+    count = LEARNT + 300
+    trials = [SimpleNamespace(key=n, score=math.nan if n == 7 else float(n % 400)) for n in range(count)]
+    found = [each.key for each in trials_to_learn(trials, its, version)]
+    if sampler == "brute_force":
+        assert found == list(range(count))
+        return
+    assert (len(found), found[BEST:]) == (LEARNT, list(range(count - LEARNT + BEST, count)))
+    ends = range(300, 400) if mode == "max" else [*range(7), *range(8, 101)]
+    assert found[:BEST] == list(ends)
+    assert trials_to_learn(trials[:LEARNT], its, version) == trials[:LEARNT]
+    seeds = [
+        build_sampler(its.search, left)._at(SimpleNamespace(number=5 - left))._rng.rng for left in (0, 3)
+    ]
+    assert seeds[0].random() == seeds[1].random()

@@ -1,0 +1,103 @@
+"""Models on storage that many machines read, such as `s3://`, and one copy of each on a machine's disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from mlcl.errors import MachineError, UserError
+from mlcl.files import locked_folder, new_folder
+
+FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""The files of a model: configuration, weights and tokenizer, neither pickled files nor code."""
+
+
+def cache_folder() -> Path:
+    """Returns the folder with this machine's copies of models: HF_HOME, by default in the user's cache."""
+    default = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")) / "huggingface"
+    return Path(os.environ.get("HF_HOME") or default).expanduser()
+
+
+def check_room(folder: Path, size: int, model: str) -> None:
+    """Raises MachineError if the disk of `folder`, which need not exist, lacks room for a model's bytes."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if (free := shutil.disk_usage(there).free) < size:
+        sizes = f"{size / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free in {folder}"
+        raise MachineError(f"no room for {model}: it has {sizes}; set HF_HOME (cluster file: cache)")
+
+
+def stored_model(uri: str) -> Path:
+    """Returns the folder of this machine's copy of a model at a URI, which one process of the machine makes.
+
+    A model that was changed since is copied again. Raises UserError if there is no model, and MachineError if
+    there is no room for it.
+    """
+    system, path = _locate(uri)
+    files = _files(system, path, uri)
+    version = sha256(repr([uri, *((each.base_name, each.size, each.mtime_ns) for each in files)]).encode())
+    folder = cache_folder() / "mlcl" / f"{Path(path).name}-{version.hexdigest()[:16]}"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked_folder(folder, folder.parent):
+        if not folder.is_dir():
+            check_room(folder, sum(each.size for each in files), uri)
+            with new_folder(folder) as work:
+                _copy([(each.path, work / each.base_name) for each in files], source=system)
+    return folder
+
+
+def store_model(folder: Path, uri: str) -> None:
+    """Copies a model's folder to a URI, where there must be nothing yet. Raises UserError if it fails."""
+    system, path = _locate(uri)
+    try:
+        if _listed(system, path):
+            raise UserError("something is there already", key="--to", found=uri)
+        system.create_dir(path, recursive=True)
+        names = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, each) for each in FILES)]
+        _copy([(file.resolve(), f"{path}/{file.name}") for file in names], target=system)
+    except OSError as error:
+        raise UserError("cannot be written", key="--to", found=f"{uri} ({error})") from error
+
+
+def _locate(uri: str) -> tuple[Any, str]:
+    from pyarrow import ArrowException, fs
+
+    try:
+        system, path = fs.FileSystem.from_uri(uri if "://" in uri else str(Path(uri).expanduser().absolute()))
+    except (ArrowException, OSError, ValueError) as error:
+        raise UserError("no filesystem for this URI", found=f"{uri} ({error})") from None
+    return system, path.rstrip("/")
+
+
+def _listed(system: Any, path: str) -> list[Any]:
+    from pyarrow import fs
+
+    return list(system.get_file_info(fs.FileSelector(path, allow_not_found=True)))
+
+
+def _files(system: Any, path: str, uri: str) -> list[Any]:
+    try:
+        listed = _listed(system, path)
+    except OSError as error:
+        raise UserError("cannot be read", key="encoder.model", found=f"{uri} ({error})") from error
+    found = [each for each in listed if each.is_file and any(fnmatch(each.base_name, name) for name in FILES)]
+    if not found:
+        raise UserError("no model is there", key="encoder.model", found=uri)
+    return sorted(found, key=lambda each: str(each.path))
+
+
+def _copy(pairs: Sequence[tuple[str | Path, str | Path]], *, source: Any = None, target: Any = None) -> None:
+    """Copies files, each to its place, from or to this machine's filesystem where none is given."""
+    from pyarrow import fs
+
+    here = fs.LocalFileSystem()
+    for file, place in pairs:
+        with (
+            (source or here).open_input_stream(str(file)) as content,
+            (target or here).open_output_stream(str(place)) as copy,
+        ):
+            shutil.copyfileobj(content, copy, 2**24)

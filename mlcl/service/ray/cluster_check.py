@@ -1,0 +1,199 @@
+"""Measures every node of a cluster: versions, driver, clock, free memory, rates of storage and network."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+import torch
+import torch.distributed as dist
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from mlcl._version import __version__
+from mlcl.service.ray.ddp_worker import interface
+from mlcl.training.context import driver_version, unusable_gpu
+
+SECONDS = 60.0
+"""Seconds in which a node must answer each question."""
+START_SECONDS = 240.0
+"""Seconds in which a node must start the process that answers, which may first load an image's libraries."""
+STORED = 2**26
+"""The number of bytes that are written to the storage and read again."""
+REDUCED = 2**26
+"""The number of bytes that are summed over the nodes."""
+MOST_SKEW = 1.0
+"""The difference of two clocks, in seconds, that is a problem."""
+SAME = ("python", "torch", "ray", "mlcl")
+"""The columns that must be equal on all nodes."""
+
+
+def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Returns the measurements of each node of the Ray cluster that this process has joined, and problems.
+
+    `storage` is the folder that all nodes share. The network is measured between nodes with a GPU by NCCL, or
+    between those with CPUs for trainings by Gloo.
+    """
+    storage.mkdir(parents=True, exist_ok=True)
+    nodes = sorted(
+        (each for each in ray.nodes() if each["Alive"]), key=lambda each: each["NodeManagerAddress"]
+    )
+    actors = [_on(node) for node in nodes]
+    rows, problems = [], list[str]()
+    for node, actor in zip(nodes, actors, strict=True):
+        row = {"node": node["NodeManagerAddress"]}
+        try:
+            row |= {
+                "skew_s": round(_skew(actor), 3),
+                **_ask(actor.facts.remote()),
+                **_ask(actor.storage.remote(storage)),
+            }
+        except Exception as error:
+            problems.append(f"{row['node']}: {' '.join(str(error).split())[:200]}")
+        rows.append(row)
+    kind = "GPU" if any(node["Resources"].get("GPU") for node in nodes) else "CPU"
+    chosen = [
+        number
+        for number, node in enumerate(nodes)
+        if node["Resources"].get(kind) and "python" in rows[number]
+    ]
+    try:
+        for number, rate in zip(chosen, _network([actors[number] for number in chosen], kind), strict=False):
+            rows[number]["all_reduce_gb_s"] = rate
+    except Exception as error:
+        problems.append(f"all-reduce: {' '.join(str(error).split())[:200]}")
+    for actor in actors:
+        ray.kill(actor)
+    return rows, problems + problems_of(rows)
+
+
+def problems_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Returns the problems in the measurements: unequal versions, clocks that differ, GPUs without a use."""
+    found = []
+    for column in SAME:
+        versions = Counter(row[column] for row in rows if column in row)
+        if len(versions) > 1:
+            usual = versions.most_common(1)[0][0]
+            others = [f"{row[column]} on {row['node']}" for row in rows if row.get(column, usual) != usual]
+            found.append(f"{column} {usual}, but {', '.join(others)}")
+    for row in rows:
+        if abs(row.get("skew_s", 0)) > MOST_SKEW:
+            found.append(f"{row['node']}: its clock differs by {row['skew_s']:.1f} s")
+        if row.get("unusable"):
+            found.append(f"{row['node']}: PyTorch cannot use its GPU: {row['unusable']}")
+    return found
+
+
+class _Node:
+    """An actor on a node, which measures it."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def facts(self) -> dict[str, Any]:
+        gpu = torch.cuda.is_available()
+        free = torch.cuda.mem_get_info()[0] / 2**30 if gpu else 0.0
+        return {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "ray": ray.__version__,
+            "mlcl": __version__,
+            "gpu": torch.cuda.get_device_name() if gpu else "",
+            "driver": driver_version(),
+            "unusable": unusable_gpu(),
+            "free_gib": round(psutil.virtual_memory().available / 2**30, 1),
+            "free_gpu_gib": round(free, 1),
+        }
+
+    def storage(self, folder: Path) -> dict[str, float]:
+        file, content = folder / f".check-{secrets.token_hex(8)}", os.urandom(STORED)
+        try:
+            began = time.perf_counter()
+            with file.open("wb") as out:
+                out.write(content)
+                out.flush()
+                os.fsync(out.fileno())
+                written = time.perf_counter()
+                with suppress(OSError):  # else the node's memory would answer
+                    os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            opened = time.perf_counter()
+            same = file.read_bytes() == content
+            read = time.perf_counter()
+        finally:
+            file.unlink(missing_ok=True)
+        if not same:
+            raise RuntimeError(f"{folder} gave back other bytes than were written")
+        return {"write_mb_s": _rate(STORED, written - began), "read_mb_s": _rate(STORED, read - opened)}
+
+    def address(self) -> str:
+        with socket.socket() as free:
+            free.bind((ray.util.get_node_ip_address(), 0))
+            return f"{ray.util.get_node_ip_address()}:{free.getsockname()[1]}"
+
+    def all_reduce(self, address: str, rank: int, size: int, kind: str) -> float:
+        """Returns GB/s of the bus: bytes that leave and reach a node while a tensor is summed over all."""
+        name = interface(ray.util.get_node_ip_address())
+        if name is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        backend, device = ("nccl", "cuda") if kind == "GPU" else ("gloo", "cpu")
+        limit = timedelta(seconds=SECONDS)
+        dist.init_process_group(backend, f"tcp://{address}", rank=rank, world_size=size, timeout=limit)
+        try:
+            values, times = torch.ones(REDUCED // 4, device=device), []
+            for _ in range(4):
+                dist.barrier()
+                began = time.perf_counter()
+                dist.all_reduce(values)
+                float(values[0])  # waits for the device
+                times.append(time.perf_counter() - began)
+        finally:
+            dist.destroy_process_group()
+        return round(2 * (size - 1) / size * REDUCED / min(times[1:]) / 1e9, 2)
+
+
+def _on(node: dict[str, Any]) -> Any:
+    """Starts the actor on a node; with one of its GPUs, if it has any."""
+    on_node = NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
+    gpus = 1 if node["Resources"].get("GPU") else 0
+    return ray.remote(_Node).options(num_cpus=0, num_gpus=gpus, scheduling_strategy=on_node).remote()
+
+
+def _ask(reference: Any) -> Any:
+    return ray.get(reference, timeout=SECONDS)
+
+
+def _skew(actor: Any) -> float:
+    """Returns the seconds by which a node's clock is ahead of this one's, by the quickest of some answers."""
+    ray.get(actor.now.remote(), timeout=START_SECONDS)
+    asked = []
+    for _ in range(5):
+        began = time.time()
+        there = _ask(actor.now.remote())
+        ended = time.time()
+        asked.append((ended - began, there - (began + ended) / 2))
+    ahead: float = min(asked)[1]
+    return ahead
+
+
+def _network(actors: Sequence[Any], kind: str) -> list[float]:
+    """Returns the rate of all-reduce of each actor; none for fewer than two."""
+    if len(actors) < 2:
+        return []
+    address, size = _ask(actors[0].address.remote()), len(actors)
+    asked = [actor.all_reduce.remote(address, rank, size, kind) for rank, actor in enumerate(actors)]
+    rates: list[float] = ray.get(asked, timeout=2 * SECONDS)
+    return rates
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(count / max(seconds, 1e-9) / 1e6, 1)

@@ -1,0 +1,122 @@
+"""The manifests of MLflow, PostgreSQL, Redis and the storage have all that the Ray cluster refers to."""
+
+import subprocess
+
+import pytest
+import yaml
+
+
+@pytest.fixture
+def folder(root):
+    return root / "cluster" / "kuberay"
+
+
+@pytest.fixture
+def kustomization(root):
+    """What adds the secrets."""
+    return yaml.safe_load((root / "docker" / "kuberay" / "kustomization.yaml").read_text())
+
+
+@pytest.fixture
+def manifests(folder):
+    return [
+        tree
+        for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+        for tree in yaml.safe_load_all((folder / name).read_text())
+    ]
+
+
+LOCKED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def templates(manifests):
+    """The templates of the pods of all workloads, by the kind and name of these."""
+    found = {}
+    for tree in manifests:
+        spec = tree.get("spec", {})
+        for group in (spec, spec.get("headGroupSpec", {}), *spec.get("workerGroupSpecs", ())):
+            if "template" in group:
+                found[tree["kind"], group.get("groupName", tree["metadata"]["name"])] = group["template"]
+    return found
+
+
+def every(tree, key):
+    """The values of a key at any depth."""
+    if isinstance(tree, dict):
+        yield from ([tree[key]] if key in tree else [])
+        for value in tree.values():
+            yield from every(value, key)
+    elif isinstance(tree, list):
+        for value in tree:
+            yield from every(value, key)
+
+
+def test_secrets_claims_and_configurations_that_are_referred_to_are_there(manifests, kustomization):
+    made = {its["name"]: its["files"] for its in kustomization["secretGenerator"]}
+    wanted = {*every(manifests, "secretName"), *(its["name"] for its in every(manifests, "secretKeyRef"))}
+    assert wanted == set(made)
+    kinds = {(tree["kind"], tree["metadata"]["name"]) for tree in manifests}
+    for claim in every(manifests, "claimName"):
+        assert ("PersistentVolumeClaim", claim) in kinds
+    for configuration in every(manifests, "configMap"):
+        assert ("ConfigMap", configuration["name"]) in kinds
+    for account in every(manifests, "serviceAccountName"):
+        assert ("ServiceAccount", account) in kinds
+    assert kustomization["generatorOptions"] == {"disableNameSuffixHash": True}
+    assert kustomization["resources"] == ["../../cluster/kuberay"]
+
+
+def test_the_script_makes_every_secret_once_and_for_oneself(root, kustomization, tmp_path):
+    script = tmp_path / "make_secrets.sh"
+    script.write_text((root / "docker" / "kuberay" / "make_secrets.sh").read_text())
+    written = []
+    for _ in range(2):
+        subprocess.run(["sh", script], check=True)
+        written.append({file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()})
+    files = [file.rpartition("=")[2] for its in kustomization["secretGenerator"] for file in its["files"]]
+    assert sorted(f"secrets/{name}" for name in written[0]) == sorted(files)
+    assert written[0] == written[1]
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "secrets").iterdir())
+    assert "kuberay/secrets/" in (root / "docker" / ".gitignore").read_text().splitlines()
+
+
+def test_each_service_leads_to_one_workload_at_the_address_that_others_use(manifests):
+    services = {tree["metadata"]["name"]: tree["spec"] for tree in manifests if tree["kind"] == "Service"}
+    for service in services.values():
+        (chosen,) = [
+            each
+            for each in templates(manifests).values()
+            if service["selector"].items() <= each.get("metadata", {}).get("labels", {}).items()
+        ]
+        (port,), (container,) = service["ports"], chosen["spec"]["containers"]
+        assert [port["port"]] == [its["containerPort"] for its in container["ports"]]
+    text = yaml.safe_dump(manifests)
+    assert {"redis", "postgres", "mlflow"} == set(services)
+    assert "redisAddress: redis:6379" in text
+    assert text.count("postgresql+psycopg://mlflow@postgres/mlflow") == 2
+
+
+def test_every_container_is_locked_and_pinned(manifests):
+    found = templates(manifests)
+    assert len(found) == 5
+    for (_, name), template in found.items():
+        pod = template["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        (container,) = pod["containers"]
+        assert container["securityContext"] == LOCKED, name
+        assert not container["image"].endswith("latest"), name
+        assert ":" in container["image"], name
+        assert "limits" in container["resources"], name
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounted >= {volume["name"] for volume in pod["volumes"]}, name
+
+
+def test_pods_are_reached_from_the_namespace_and_the_operator_alone(manifests):
+    (policy,) = [tree["spec"] for tree in manifests if tree["kind"] == "NetworkPolicy"]
+    assert policy["podSelector"] == {}
+    (rule,) = policy["ingress"]
+    assert [list(each) for each in rule["from"]] == [["podSelector"], ["namespaceSelector"]]
