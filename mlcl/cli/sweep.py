@@ -49,9 +49,7 @@ Control = Annotated[
 NoControl = Annotated[bool, typer.Option("--no-control", help="Confirm without the control.")]
 Baselines = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--baseline", help="A job file that is searched beside, too; JOB:SPACE: in its space."
-    ),
+    typer.Option("--baseline", help="A job file that is searched beside, too; JOB:SPACE: in its space."),
 ]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="Confirm without the baselines that fit, see `mlcl baselines`.")
