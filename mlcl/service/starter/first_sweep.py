@@ -1,7 +1,7 @@
 """Makes the first sweep of a data set: the encoders that it compares, and the trials that fit into a budget.
 
-Texts are read by a network on frozen inputs or, where they are short, by an encoder that is fine-tuned. What
-one of these costs is estimated from rows and tokens; a training step is timed once.
+Texts are read by a network on frozen inputs or, where they are short and many, by an encoder that is
+fine-tuned. What one of these costs is estimated from rows and tokens; a training step is timed.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from mlcl.training.context import pick_device
 
 SHORT = 64
 """The number of tokens up to which a text is short: an encoder is fine-tuned for short texts alone."""
+FEWEST_TUNED = 3_000
+"""The least number of training rows for fine-tuning: with 1,000 it stays below a frozen encoder."""
 EPOCHS, BATCH = 6, 32
 TUNED = {"epochs": EPOCHS, "batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4}
 """The section `train` of a job that fine-tunes an encoder."""
@@ -98,9 +100,7 @@ class _Costs:
     def line(self, seconds: float, trainings: str) -> str:
         minutes = math.ceil((seconds + self.encoding) / self.processors / 60)
         where = f"{self.processors} CPUs" if self.processors > 1 else "one device"
-        over = (
-            "" if seconds + self.encoding <= self.seconds else ", which is above it: give more, or fewer rows"
-        )
+        over = ", which is less" if seconds + self.encoding > self.seconds else ""
         return f"time: about {minutes} minutes on {where}, {trainings} (--budget {self.text}{over})"
 
 
@@ -123,11 +123,9 @@ def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, bud
     if info.modality != "text" or "transformer" not in reads:
         return FirstSweep(made)
     costs = _costs(made, info, description, given, gpu=gpu)
-    if made.job["encoder"]["transformer"]["max_length"] <= SHORT:
-        tuned = _tuned_sweep(made, costs)
-        if tuned is not None:
-            return tuned
-    return _frozen_sweep(made, costs)
+    tunable = info.rows["train"] >= FEWEST_TUNED and made.job["encoder"]["transformer"]["max_length"] <= SHORT
+    tuned = _tuned_sweep(made, costs) if tunable else None
+    return tuned or _frozen_sweep(made, costs, tunable=tunable)
 
 
 def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
@@ -142,19 +140,19 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
     encoder, *_, metric = made.rules
     length = job["encoder"]["max_length"]
     rules = (
-        f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short",
+        f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short and many",
         f"objective: a classifier of {target} alone; heads take twice as long",
         f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, {EPOCHS} epochs at most",
         metric,
         f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
         costs.line(
-            number * each, f"{number} fine-tunings of {costs.tuning:.0f} seconds and as many quick trainings"
+            number * each, f"{number} fine-tunings of {costs.tuning:.0f} seconds, as many on frozen inputs"
         ),
     )
     return FirstSweep(FirstJob(job, space, rules), {"features": (made.job, made.space)}, size)
 
 
-def _frozen_sweep(made: FirstJob, costs: _Costs) -> FirstSweep:
+def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep:
     """Returns a sweep of the job on frozen inputs, beside the job on static words if that fits, too."""
     words = {"words": (_on_words(made.job), None)} if first_job.has_words() else {}
 
@@ -166,7 +164,7 @@ def _frozen_sweep(made: FirstJob, costs: _Costs) -> FirstSweep:
     fitting = (each for each in sweeps if trainings(*each) * costs.training <= room)
     size, others = next(fitting, sweeps[-1])
     rules = [*made.rules, *(f"beside it {name}.yaml: TF-IDF and static vectors of words" for name in others)]
-    if made.job["encoder"]["transformer"]["max_length"] <= SHORT:
+    if tunable:
         least = SIZES[-1].trainings(1) * (costs.tuning + costs.training) + costs.encoding
         rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least / costs.processors / 60)}m")
     number = trainings(size, others)

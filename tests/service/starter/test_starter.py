@@ -115,22 +115,24 @@ def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(
 
 
 @pytest.mark.parametrize(
-    ("words", "step", "repeat", "budget", "encoder", "others", "options"),
+    ("words", "step", "repeat", "budget", "encoder", "others", "options", "fewest"),
     [
-        (True, 0.2, 1, "20m", "transformer", ["features"], "--trials 24 --seeds 6"),
-        (True, 2.0, 1, "20m", "transformer", ["features"], "--trials 12 --seeds 6"),
-        (False, 2.0, 1, "3m", "transformer", ["features"], "--trials 1 --seeds 2 --searches 1"),
-        (True, 30.0, 1, "20m", "features", ["words"], "--trials 24 --seeds 6"),
-        (True, 0.2, 30, "3m", "features", [], "--trials 24 --seeds 6"),
-        (False, 0.2, 30, "1s", "features", [], "--trials 1 --seeds 2 --searches 1"),
+        (True, 0.2, 1, "20m", "transformer", ["features"], "--trials 24 --seeds 6", 100),
+        (True, 0.2, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 3000),
+        (True, 2.0, 1, "20m", "transformer", ["features"], "--trials 12 --seeds 6", 100),
+        (False, 2.0, 1, "3m", "transformer", ["features"], "--trials 1 --seeds 2 --searches 1", 100),
+        (True, 30.0, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 100),
+        (True, 0.2, 30, "3m", "features", [], "--trials 24 --seeds 6", 100),
+        (False, 0.2, 30, "1s", "features", [], "--trials 1 --seeds 2 --searches 1", 100),
     ],
 )
 def test_the_budget_chooses_encoder_and_arms(
-    begun, monkeypatch, words, step, repeat, budget, encoder, others, options
+    begun, monkeypatch, words, step, repeat, budget, encoder, others, options, fewest
 ):
     monkeypatch.setattr(first_job, "model_folder", Path)
     monkeypatch.setattr(first_job, "has_words", lambda: words)
     monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens: step)
+    monkeypatch.setattr(first_sweep, "FEWEST_TUNED", fewest)
     monkeypatch.setattr(first_sweep.os, "cpu_count", lambda: 2)
     rows = [[" ".join([text] * repeat), ";".join(its)] for _, text, its in ROWS]
     made, job = begun(["text", "tags"], rows, budget=budget)
@@ -138,7 +140,7 @@ def test_the_budget_chooses_encoder_and_arms(
     assert [name for name in ("features", "words") if f"/{name}.yaml" in made.next] == others
     assert all(file.exists() for file in made.files)
     assert made.rules[-1].startswith("time: about")
-    assert ("above" in made.rules[-1]) == (budget == "1s")
+    assert ("which is less" in made.rules[-1]) == (budget == "1s")
     heads = "objective.heads.*.weight" in read_yaml(made.files[1])["space"]
     assert heads == bool(job.objective.heads) == (encoder == "features")
 
