@@ -147,8 +147,7 @@ def _encoder(
     if rows > MOST_ENCODED and not gpu:
         return encoder, f"{what}, as {rows:,} texts are many for a sentence encoder here"
     length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
-    transformer = {"model": MODEL, "max_length": length, "unit": True}
-    encoder |= {"inputs": ["tfidf", "transformer"], "transformer": transformer}
+    encoder |= {"inputs": ["tfidf", "transformer"], "transformer": {"model": MODEL, "max_length": length}}
     return encoder, f"a small network on TF-IDF and a frozen MiniLM that reads {length} tokens"
 
 
