@@ -29,6 +29,7 @@ COMMANDS = [command.replace("\\\n", " ") for command, _ in BLOCKS]
 def place(tmp_path, monkeypatch):
     """A working directory as the tutorial has it: the checkout, without a sentence encoder."""
     monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(first_job, "has_words", lambda: False)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path

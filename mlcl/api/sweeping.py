@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -11,8 +12,8 @@ import yaml
 from typing_extensions import Unpack
 
 from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent, with_encoder
-from mlcl.config import JobConfig, load_job, load_space
-from mlcl.config.packaged import find_file
+from mlcl.config import JobConfig, Space, load_job, load_space
+from mlcl.config.packaged import find_file, job_and_space
 from mlcl.config.section import LONGEST_NAME
 from mlcl.errors import UserError
 
@@ -29,7 +30,8 @@ class SweepOptions(TypedDict, total=False):
 
     Attributes:
         control: The job of the control; None, the default: the job without heads; False: no control.
-        baselines: Job files of baselines, which are searched with the same number of trials as the job.
+        baselines: Job files of baselines, which are searched with the same number of trials as the job. With
+            `JOB:SPACE` a baseline has a space of its own.
         fitted: Whether scikit-learn's baselines that suit the data are trained on fresh seeds, too;
             default: True.
         warm_start: The name or id of another sweep. Each search of the job reuses the trials of that sweep's
@@ -207,7 +209,7 @@ def sweep_plan(
         home: The folder of results.
         shared: Overrides that hold for control and baselines, too.
         control: The job of the control; None: the job without heads; False: no control.
-        baselines: Job files of baselines, which are searched with the same number of trials as the job.
+        baselines: Job files of baselines, `JOB` or `JOB:SPACE`, see `SweepOptions`.
         fitted: Whether fitted baselines are trained on fresh seeds, too.
         seeds: Fresh seeds of each arm.
         options: Further fields of `SweepPlan`.
@@ -227,6 +229,7 @@ def sweep_plan(
         checked, text = load_space(space, job), find_file("space", space).read_text(encoding="utf-8")
     its = None if control is False else control_job(job) if control is None else job_of(control, shared)
     others = fitted_baselines(job, home) if fitted and seeds else []
+    named, spaces = _baselines(baselines, shared, checked)
     return SweepPlan(
         job=job,
         space=checked,
@@ -234,22 +237,33 @@ def sweep_plan(
         name=name,
         seeds=seeds,
         control=its,
-        baselines=_baselines([Path(each) for each in baselines], shared, others),
+        baselines=[*named.items(), *(each for each in others if each[0] not in named)],
+        spaces=spaces,
         **options,
     )
 
 
 def _baselines(
-    paths: Sequence[Path], shared: Mapping[str, Any], fitted: Sequence[tuple[str, JobConfig]]
-) -> list[tuple[str, JobConfig]]:
-    """Returns names and jobs of baselines: those of files, then fitted ones whose name no file has."""
+    given: Sequence[str | Path], shared: Mapping[str, Any], space: Space
+) -> tuple[dict[str, JobConfig], dict[str, tuple[Space, str]]]:
+    """Returns the jobs of baselines and their own spaces, both by name.
+
+    An own space has the goals, post-hoc keys and settings of the search of the sweep's `space`.
+    """
     from mlcl.service.search.arms import CONTROL
 
-    names = [path.stem for path in paths]
+    files = [job_and_space(each) for each in given]
+    names = [path.stem for path, _ in files]
     if CONTROL in names:
         raise UserError("is the control's name", key="--baseline", found=CONTROL, allowed="--control FILE")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError("baselines are told apart by their files' names", key="--baseline", found=twice)
-    named = [(path.stem, load_job(path, shared)) for path in paths]
-    return named + [each for each in fitted if each[0] not in names]
+    jobs, spaces = dict[str, JobConfig](), dict[str, tuple[Space, str]]()
+    for path, own in files:
+        jobs[path.stem] = load_job(path, shared)
+        if own is not None:
+            its = load_space(own, jobs[path.stem])
+            text = find_file("space", own).read_text(encoding="utf-8")
+            spaces[path.stem] = replace(space, parameters=its.parameters, prior=its.prior), text
+    return jobs, spaces

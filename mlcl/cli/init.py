@@ -51,6 +51,9 @@ AllowUntrained = Annotated[
     bool, typer.Option("--allow-untrained", help="Accept labels that only the test split has.")
 ]
 To = Annotated[Path, typer.Option("--to", help="The folder to write to.")]
+Budget = Annotated[
+    str, typer.Option("--budget", help="Time of the sweep, which decides what it compares: 20m, 2h, 4cpu-h.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: what is not clear is an error.")]
 
 
@@ -74,6 +77,7 @@ def init(
     header: Header = None,
     allow_untrained: AllowUntrained = False,
     to: To = Path(),
+    budget: Budget = "20m",
     yes: Yes = False,
     json: Json = False,
     home: Home = DEFAULT_HOME,
@@ -86,7 +90,8 @@ def init(
         encoding, delimiter, header, tuple(text or ()), image, tuple(labels or ()), kind, separator,
         _names(names), threshold, missing, uncertain, id, split, group, twins, allow_untrained,
     )  # fmt: skip
-    its = start(paths, to, home, given, None if yes or json or not sys.stdin.isatty() else _ask)
+    ask = None if yes or json or not sys.stdin.isatty() else _ask
+    its = start(paths, to, home, given, ask, budget)
     tree = {"found": its.found, "rules": its.rules, "files": its.files, "data": its.data}
     lines = (*its.found, "", *its.rules, "", f"wrote {', '.join(map(str, its.files))}")
     answer(tree, *map(printable, lines), f"next: {its.next}", as_json=json)

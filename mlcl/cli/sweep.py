@@ -48,7 +48,8 @@ Control = Annotated[
 ]
 NoControl = Annotated[bool, typer.Option("--no-control", help="Confirm without the control.")]
 Baselines = Annotated[
-    list[Path] | None, typer.Option("--baseline", help="A job file that is searched beside, too.")
+    list[Path] | None,
+    typer.Option("--baseline", help="A job file that is searched beside, too; JOB:SPACE: in its space."),
 ]
 NoBaselines = Annotated[
     bool, typer.Option("--no-baselines", help="Confirm without the baselines that fit, see `mlcl baselines`.")

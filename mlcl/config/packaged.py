@@ -85,6 +85,12 @@ def find_file(kind: str, given: str | Path) -> Path:
     return known[str(given)].shown
 
 
+def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
+    """Returns the job file and the space file of `JOB` or `JOB:SPACE`; the latter is None for `JOB`."""
+    job, _, space = str(given).partition(":")
+    return Path(job), Path(space) if space else None
+
+
 def is_packaged(given: str | Path) -> bool:
     """Whether a cluster has a file with its package; in a clone, files below the current folder are sent."""
     path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"

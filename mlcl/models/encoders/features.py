@@ -30,6 +30,11 @@ STD = 0.02
 """The standard deviation of the initial weights for a sparse input, whose rows have unit length."""
 
 
+def _unset(value: FeatureInput | bool | None) -> bool:
+    """Whether a newer key is not set; a dumped job then leaves it out, so older hashes stay equal."""
+    return not value
+
+
 class TfidfInput(FeatureInput):
     """Weighted counts of words and of their sequences in the training rows (TF-IDF)."""
 
@@ -65,6 +70,7 @@ class TransformerInput(FeatureInput):
 
     model: str = Field(description="folder, URI, package:NAME or hub name")
     max_length: int = Field(128, ge=1, description="tokens of a text that are read")
+    unit: bool = Field(False, exclude_if=_unset, description="scale each row to unit length")
 
 
 class ImageInput(FeatureInput):
@@ -89,11 +95,6 @@ class ColumnInput(FeatureInput):
     modality = "vectors"
 
 
-def _absent(value: FeatureInput | None) -> bool:
-    """Whether a newer key is not given; a dumped job then leaves it out, so older hashes stay equal."""
-    return value is None
-
-
 class FeaturesConfig(EncoderConfig):
     """A small network on frozen inputs, with a linear path to the logits."""
 
@@ -101,10 +102,10 @@ class FeaturesConfig(EncoderConfig):
     inputs: tuple[InputName, ...] = Field(min_length=1, description="what it reads, all of one modality")
     tfidf: TfidfInput = TfidfInput()
     characters: CharactersInput | None = Field(
-        None, exclude_if=_absent, description="its defaults where it is not given"
+        None, exclude_if=_unset, description="its defaults where it is not given"
     )
     words: WordsInput | None = Field(
-        None, exclude_if=_absent, description="its defaults where it is not given"
+        None, exclude_if=_unset, description="its defaults where it is not given"
     )
     transformer: TransformerInput | None = Field(None, description="needed where it is an input")
     image: ImageInput = ImageInput()

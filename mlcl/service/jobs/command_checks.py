@@ -10,7 +10,7 @@ from typing import Any
 from mlcl.backports import chdir
 from mlcl.config import JobConfig, load_job, load_space, read_job
 from mlcl.config.cluster import TrialShare
-from mlcl.config.packaged import find_file, is_packaged
+from mlcl.config.packaged import find_file, is_packaged, job_and_space
 from mlcl.config.safe_yaml import load_yaml
 from mlcl.config.table.cells import cells_of
 from mlcl.config.table.schema import find_table, load_table
@@ -112,11 +112,13 @@ def _read(
     jobs, sources, spaces = list[JobConfig](), [given["job"]], list[Path]()
     jobs.append(load_job(trees.get(given["job"], given["job"]), given["overrides"] or []))
     if command == "sweep":
-        space = find_file("space", given["space"])
-        load_space(space, jobs[0], trees.get(space))
-        spaces = [file for file in [space] if file not in trees and not is_packaged(file)]
-        sources += [*(given["baseline"] or []), *filter(None, [given["control"]])]
+        baselines = [job_and_space(each) for each in given["baseline"] or []]
+        sources += [*(job for job, _ in baselines), *filter(None, [given["control"]])]
         jobs += [load_job(trees.get(file, file)) for file in sources[1:]]
+        for job, named in zip(jobs, [given["space"], *(its for _, its in baselines)], strict=False):
+            if named is not None:
+                load_space(space := find_file("space", named), job, trees.get(space))
+                spaces += [] if space in trees or is_packaged(space) else [space]
     return [*_files_of([trees.get(file, file) for file in sources]), *spaces], jobs
 
 

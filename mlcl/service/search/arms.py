@@ -96,11 +96,13 @@ def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list
     they have one search without trials. A fitted baseline gets one fresh seed, since its result does not
     depend on the seed.
     """
-    own, space = plan.with_grid(job), shared_space(plan.space, job)
+    own = plan.with_grid(job)
+    space, text = plan.spaces.get(name) or (shared_space(plan.space, job), plan.space_text)
     seeds = plan.seeds if job.baseline is None else 1
     its = replace(
-        plan, job=own, space=space, seeds=seeds, name=name, baselines=(), control=None, warm_start=None
-    )
+        plan, job=own, space=space, space_text=text, seeds=seeds, name=name, baselines=(), control=None,
+        warm_start=None,
+    )  # fmt: skip
     searched = job.baseline is None and bool(space.parameters)
     if searched and job_hash(own) != job_hash(plan.search_job()):
         return [arm_search(plan, name, role, number, its) for number in range(1, plan.searches + 1)]

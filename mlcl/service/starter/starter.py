@@ -17,23 +17,25 @@ from mlcl.config import load_job, load_space
 from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
-from mlcl.service.starter.first_job import FirstJob
+from mlcl.service.starter.first_sweep import FirstSweep, first_sweep
 from mlcl.service.starter.table_options import Ask, UserOptions
 from mlcl.service.starter.user_data import prepare_user_data
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")
-TRIALS, SEEDS = 24, 6  # of each arm: three searches of eight trials, whose picks have two seeds each
+OTHERS = ("features.yaml", "features_space.yaml", "words.yaml")
+"""The files of other jobs that the sweep may compare with the job."""
+BUDGET = "20m"
 README = """# {name}
 
 ```
 {commands}
 ```
 
-The sweep searches {trials} settings, and as many of the job without its heads, trains the best on {seeds}
-fresh seeds beside baselines of scikit-learn, and ends with its verdicts: whether the heads help, and whether
-the best model is better than the best baseline. The same command goes on where it was stopped. The last one
-serves the best model: rows go to localhost:5001/invocations as JSON.
+The sweep searches {trials} settings, and as many of {beside}, trains the best on {seeds} fresh seeds
+beside baselines of scikit-learn, and ends with its verdicts: {verdicts}whether the best model
+is better than the best baseline. The same command goes on where it was stopped. The last one serves the
+best model: rows go to localhost:5001/invocations as JSON.
 
 ## What was found
 
@@ -52,9 +54,14 @@ class StarterFiles:
 
 
 def start(
-    paths: Sequence[Path], to: Path, home: Path, given: UserOptions | None = None, ask: Ask | None = None
+    paths: Sequence[Path],
+    to: Path,
+    home: Path,
+    given: UserOptions | None = None,
+    ask: Ask | None = None,
+    budget: str = BUDGET,
 ) -> StarterFiles:
-    """Looks at data and writes `FILES`, with which a sweep can be run.
+    """Looks at data and writes `FILES` and some of `OTHERS`, with which a sweep can be run.
 
     Args:
         paths: Tables with the same columns, a folder of images, or a prepared data set.
@@ -63,31 +70,37 @@ def start(
         given: The options that the user gives for the columns. For a prepared data set, `labels` is the label
             space to predict.
         ask: Asks the user for options that are neither given nor clear from the data.
+        budget: The time that the sweep may take; it decides what is compared, see `first_sweep`.
 
     Raises:
-        UserError: The data cannot be read, a file of `FILES` exists already or, without `ask`, an option is
-            neither given nor clear. No file is written then.
+        UserError: The data cannot be read, a file of these names exists already or, without `ask`, an option
+            is neither given nor clear. No file is written then.
     """
     given, path = given or UserOptions(), paths[0]
-    files = tuple(to / name for name in FILES)
-    for file in files:
-        if file.exists():
+    for name in (*FILES, *OTHERS):
+        if (to / name).exists():
             problem = "is there already: nothing is replaced"
-            raise UserError(problem, file=file, key="to", allowed="another folder")
+            raise UserError(problem, file=to / name, key="to", allowed="another folder")
     read = prepare_user_data(paths, home, given, ask)
     description = read.description()
     target = given.labels[0] if given.labels and not read.options else None
     try:
-        made = read.first_job(target, description)
+        its = first_sweep(read.first_job(target, description), read.info, description, budget)
     except UserError as error:
-        raise error.but(file=path) from None
+        raise (error if error.key == "--budget" else error.but(file=path)) from None
     lines = (*read.found, *in_words(description))
-    name = made.job["experiment"]
-    sweep = f"mlcl sweep {files[0]} {files[1]} --name {name} --trials {TRIALS} --seeds {SEEDS}"
+    name = its.made.job["experiment"]
+    baselines = "".join(f" --baseline {to / f'{each}.yaml'}{_own(its, each, to)}" for each in its.others)
+    sweep = f"mlcl sweep {to / FILES[0]} {to / FILES[1]} --name {name} {its.size.options}{baselines}"
     predict = " ".join(["mlcl predict model", shlex.quote(str(paths[-1])), *_reading(read.options)])
     commands = (sweep, f"mlcl report {name}", f"mlcl export {name} --to model", predict, _serve(name, home))
-    _write(made, files, commands, lines)
-    return StarterFiles(lines, made.rules, files, read.folder, sweep)
+    files = _write(its, to, commands, lines)
+    return StarterFiles(lines, its.made.rules, files, read.folder, sweep)
+
+
+def _own(its: FirstSweep, name: str, to: Path) -> str:
+    """Returns the part of `--baseline` that names a job's own space; empty without one."""
+    return "" if its.others[name][1] is None else f":{to / name}_space.yaml"
 
 
 def _reading(options: Mapping[str, Any]) -> list[str]:
@@ -109,21 +122,32 @@ def _serve(experiment: str, home: Path) -> str:
     return f"{store}mlflow models serve -m {model} --env-manager local --port 5001"
 
 
-def _write(made: FirstJob, files: Sequence[Path], commands: Sequence[str], found: Sequence[str]) -> None:
-    job, space, readme = files
+def _write(its: FirstSweep, to: Path, commands: Sequence[str], found: Sequence[str]) -> tuple[Path, ...]:
+    """Writes the files and returns their paths. Raises UserError if a space does not fit its job."""
+    made, heads = its.made, bool(its.made.job["objective"].get("heads"))
     rules = "".join(f"# {rule}\n" for rule in made.rules)
+    beside = [*(["the job without its heads"] if heads else []), *(f"{name}.yaml" for name in its.others)]
+    readme = README.format(
+        name=made.job["experiment"], commands="\n".join(commands), trials=its.size.trials,
+        seeds=its.size.seeds, beside=" and of ".join(beside), found="".join(f"- {line}\n" for line in found),
+        verdicts="whether the heads help, and " if heads else "",
+    )  # fmt: skip
     texts = {
-        job: f"# As `mlcl init` began it.\n#\n{rules}{_yaml(made.job)}",
-        space: f"# What to vary of {job.name}.\n#\n#   {commands[0]}\n{_yaml(made.space)}",
-        readme: README.format(
-            name=made.job["experiment"], commands="\n".join(commands), trials=TRIALS, seeds=SEEDS,
-            found="".join(f"- {line}\n" for line in found),
-        ),
-    }  # fmt: skip
-    load_space(space, load_job(made.job), made.space)
-    for file, text in texts.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(file, text)
+        "job.yaml": f"# As `mlcl init` began it.\n#\n{rules}{_yaml(made.job)}",
+        "space.yaml": f"# What to vary of job.yaml.\n#\n#   {commands[0]}\n{_yaml(made.space)}",
+        "README.md": readme,
+    }
+    load_space("space.yaml", load_job(made.job), made.space)
+    for name, (job, space) in its.others.items():
+        checked = load_job(job)
+        texts[f"{name}.yaml"] = f"# Searched beside job.yaml.\n{_yaml(job)}"
+        if space is not None:
+            load_space(f"{name}_space.yaml", checked, space)
+            texts[f"{name}_space.yaml"] = f"# What to vary of {name}.yaml.\n{_yaml(space)}"
+    for name, text in texts.items():
+        (to / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_text(to / name, text)
+    return tuple(to / name for name in texts)
 
 
 def _yaml(tree: dict[str, Any]) -> str:

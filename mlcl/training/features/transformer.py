@@ -32,6 +32,7 @@ from mlcl.training.features.extractor import (
     save_weights,
 )
 from mlcl.training.precision import Precision
+from mlcl.unit_rows import unit_rows
 
 WEIGHTS, TOKENIZER, PRECISION = "weights.safetensors", "tokenizer.json", "precision.json"
 BLOCK = 1024
@@ -43,6 +44,7 @@ BLOCK = 1024
 class Transformer:
     """x_n = the mean of the last layer's states over the tokens of text n, without padding, (D,) float32.
 
+    With `unit` x_n is divided by its Euclidean length.
     An exported model keeps the `precision` with which it was computed, so that it gives the same numbers on
     another processor.
     """
@@ -52,6 +54,7 @@ class Transformer:
     max_length: int
     device: torch.device
     precision: Precision
+    unit: bool = False
 
     @property
     def columns(self) -> int:
@@ -61,7 +64,8 @@ class Transformer:
     def __call__(self, contents: Sequence[str]) -> NDArray[np.float32]:
         """Returns the rows (N, D) float32 of texts."""
         shape = (len(contents), self.columns)
-        return outputs(self.network, self._batches(contents), shape, self.device, self.precision)
+        row_ND = outputs(self.network, self._batches(contents), shape, self.device, self.precision)
+        return unit_rows(torch.from_numpy(row_ND)).numpy() if self.unit else row_ND
 
     def _batches(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int64], dict[str, Tensor]]]:
         tokens = encode(self.tokenizer, texts, self.max_length)
@@ -88,7 +92,7 @@ def _fit(
         network = Pooled(load_pretrained(folder), "mean", section.max_length)
         tokenizer = hugging_face_tokenizer(str(folder))
     freeze(network, device)
-    return Transformer(network, tokenizer, section.max_length, device, precision)
+    return Transformer(network, tokenizer, section.max_length, device, precision, section.unit)
 
 
 def _load(section: TransformerInput, folder: Path, device: torch.device) -> Transformer:
@@ -97,7 +101,7 @@ def _load(section: TransformerInput, folder: Path, device: torch.device) -> Tran
     freeze(network, device)
     tokenizer = load_tokenizer((folder / TOKENIZER).read_text(encoding="utf-8"))
     kept: Precision = json.loads((folder / PRECISION).read_text())
-    return Transformer(network, tokenizer, section.max_length, device, kept)
+    return Transformer(network, tokenizer, section.max_length, device, kept, section.unit)
 
 
 def _state(section: TransformerInput) -> object:

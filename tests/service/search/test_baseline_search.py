@@ -1,10 +1,14 @@
 """A trained baseline is searched over the keys that it shares, with as many trials as the sweep's own job."""
 
 import pytest
+import yaml
 from builders import tiny_job
 from sweeps import World
 
+from mlcl.api.sweeping import sweep_plan
 from mlcl.config import dump_job, load_job, load_space
+from mlcl.config.packaged import job_and_space
+from mlcl.errors import UserError
 from mlcl.service.search.arms import scope_of, search_plans, shared_space
 from mlcl.significance.roles import Role
 from mlcl.tracking import State
@@ -47,6 +51,26 @@ def test_only_keys_that_the_job_has_are_searched(job, plain, tmp_path):
     # The warm-up depends on a key that is not drawn.
     assert [parameter.name for parameter in shared.parameters] == ["train.lr"]
     assert (shared.goals, shared.posthoc) == (space.goals, space.posthoc)
+
+
+def test_a_baseline_may_have_a_space_of_its_own(job, plain, tmp_path):
+    files = {"space": SPACE, "own": "space: {train.epochs: {choice: [1, 2]}}\nsearch: {sampler: random}"}
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    (tmp_path / "plain.yaml").write_text(yaml.safe_dump(dump_job(plain)))
+    its = sweep_plan(
+        job, tmp_path / "space.yaml", name="it", home=tmp_path, shared={}, control=False, fitted=False,
+        baselines=[f"{tmp_path / 'plain.yaml'}:{tmp_path / 'own.yaml'}"], trials=2, seeds=2,
+    )  # fmt: skip
+    search, own = searched(its)
+    assert (search.arm, search.plan.searched, search.plan.space_text) == (
+        "plain",
+        ("train.epochs",),
+        files["own"],
+    )
+    assert (search.plan.space.search, search.plan.free) == (own.plan.space.search, own.plan.free)
+    with pytest.raises(UserError, match="nowhere"):
+        load_space(job_and_space("plain.yaml:nowhere.yaml")[1], plain)
 
 
 def searched(plan):

@@ -15,7 +15,7 @@ from mlcl.config.space.prior import read_prior
 from mlcl.errors import UserError
 from mlcl.service.search.sampling import prior_starts
 from mlcl.service.search.sampling import start as start_point
-from mlcl.service.starter import first_job
+from mlcl.service.starter import first_job, first_sweep
 from mlcl.service.starter.starter import start
 from mlcl.service.starter.table_options import UserOptions
 
@@ -29,6 +29,7 @@ ROWS = [
 @pytest.fixture(autouse=True)
 def _no_model(monkeypatch):
     monkeypatch.setattr(first_job, "MODEL", "package:no-such-package")
+    monkeypatch.setattr(first_job, "has_words", lambda: False)
 
 
 @pytest.fixture
@@ -36,22 +37,23 @@ def begun(tmp_path, monkeypatch):
     """Starts from rows under a header."""
     monkeypatch.chdir(tmp_path)
 
-    def begun(header, rows, *labels, ask=None):
+    def begun(header, rows, *labels, ask=None, **how):
         with (tmp_path / "in.csv").open("w", newline="") as file:
             csv.writer(file).writerows([header, *rows])
-        return started(tmp_path / "out", tmp_path / "in.csv", UserOptions(labels=labels), ask)
+        return started(tmp_path / "out", tmp_path / "in.csv", UserOptions(labels=labels), ask, **how)
 
     return begun
 
 
-def started(out, path, said=None, ask=None):
-    made = start([path], out, out.parent / "home", said, ask)
+def started(out, path, said=None, ask=None, **how):
+    made = start([path], out, out.parent / "home", said, ask, **how)
     job = load_job(made.files[0])
     space = load_space(made.files[1], job)
     tree = flatten(dump_job(job))
     for parameter in space.parameters:  # raises Misfit where the space does not hold the job as written
         parameter.domain.point_of(parameter.name, tree)
-    assert {"objective.heads.*.weight", "evaluation.knn.k"} <= read_yaml(made.files[1])["space"].keys()
+    small = {"objective.heads.*.weight", "evaluation.knn.k"} <= read_yaml(made.files[1])["space"].keys()
+    assert small == bool(job.objective.heads)
     assert "--trials" in made.files[2].read_text()
     return made, job
 
@@ -110,6 +112,37 @@ def test_the_job_is_the_first_point_of_the_prior_and_the_search_goes_on_with_it(
     assert expected[0] == expected[1]
     assert None not in expected
     assert len(expected) >= 4
+
+
+@pytest.mark.parametrize(
+    ("words", "step", "repeat", "budget", "encoder", "others", "options", "fewest"),
+    [
+        (True, 0.2, 1, "20m", "transformer", ["features"], "--trials 24 --seeds 6", 100),
+        (True, 0.2, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 3000),
+        (True, 2.0, 1, "20m", "transformer", ["features"], "--trials 12 --seeds 6", 100),
+        (False, 2.0, 1, "3m", "transformer", ["features"], "--trials 1 --seeds 2 --searches 1", 100),
+        (True, 30.0, 1, "20m", "features", ["words"], "--trials 24 --seeds 6", 100),
+        (True, 0.2, 30, "3m", "features", [], "--trials 24 --seeds 6", 100),
+        (False, 0.2, 30, "1s", "features", [], "--trials 1 --seeds 2 --searches 1", 100),
+    ],
+)
+def test_the_budget_chooses_encoder_and_arms(
+    begun, monkeypatch, words, step, repeat, budget, encoder, others, options, fewest
+):
+    monkeypatch.setattr(first_job, "model_folder", Path)
+    monkeypatch.setattr(first_job, "has_words", lambda: words)
+    monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens: step)
+    monkeypatch.setattr(first_sweep, "FEWEST_TUNED", fewest)
+    monkeypatch.setattr(first_sweep.os, "cpu_count", lambda: 2)
+    rows = [[" ".join([text] * repeat), ";".join(its)] for _, text, its in ROWS]
+    made, job = begun(["text", "tags"], rows, budget=budget)
+    assert (job.encoder.name, options in made.next) == (encoder, True), made.next
+    assert [name for name in ("features", "words") if f"/{name}.yaml" in made.next] == others
+    assert all(file.exists() for file in made.files)
+    assert made.rules[-1].startswith("time: about")
+    assert ("which is less" in made.rules[-1]) == (budget == "1s")
+    heads = "objective.heads.*.weight" in read_yaml(made.files[1])["space"]
+    assert heads == bool(job.objective.heads) == (encoder == "features")
 
 
 def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):

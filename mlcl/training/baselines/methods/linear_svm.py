@@ -34,4 +34,4 @@ def _declared(name: str, title: str, reads: tuple[Part, ...], *, in_sweeps: bool
 
 TFIDF_SVM = _declared("tfidf", "TF-IDF", ("tfidf",), in_sweeps=True)
 TEXT_SVM = _declared("text", *TEXT)
-TEXT_ENCODER_SVM = _declared("text_encoder", *TEXT_ENCODER)
+TEXT_ENCODER_SVM = _declared("text_encoder", *TEXT_ENCODER, in_sweeps=True)

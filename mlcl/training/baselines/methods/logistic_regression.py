@@ -76,7 +76,7 @@ TFIDF_LOGREG_BALANCED = _of_texts(
     in_sweeps=True,
 )
 TEXT_LOGREG = _of_texts("text_logreg", *TEXT)
-TEXT_ENCODER_LOGREG = _of_texts("text_encoder_logreg", *TEXT_ENCODER)
+TEXT_ENCODER_LOGREG = _of_texts("text_encoder_logreg", *TEXT_ENCODER, in_sweeps=True)
 PIXELS_LOGREG = _dense("pixels", "pixels", _standardised)
 COLUMN_LOGREG = _dense("column", "the data set's vectors", _standardised)
 WORDS_LOGREG = _dense("words", "means of static vectors of words", _unit, in_sweeps=False)

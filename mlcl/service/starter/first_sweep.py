@@ -1,0 +1,228 @@
+"""Makes the first sweep of a data set: the encoders that it compares, and the trials that fit into a budget.
+
+Texts are read by a network on frozen inputs or, where they are short and many, by an encoder that is
+fine-tuned. What one of these costs is estimated from rows and tokens; a training step is timed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from mlcl.config import read_yaml
+from mlcl.config.packaged import packaged_files
+from mlcl.data.description import Description
+from mlcl.data.format import DatasetInfo
+from mlcl.models.pretrained import load_pretrained, token_states
+from mlcl.service.engine.budget import Budget, check_budget, parse_budget
+from mlcl.service.search.confirmation import entrant_count
+from mlcl.service.starter import first_job
+from mlcl.service.starter.first_job import FirstJob
+from mlcl.training.context import pick_device
+
+SHORT = 64
+"""The number of tokens up to which a text is short: an encoder is fine-tuned for short texts alone."""
+FEWEST_TUNED = 3_000
+"""The least number of training rows for fine-tuning: with 1,000 it stays below a frozen encoder."""
+EPOCHS, BATCH = 6, 32
+TUNED = {"epochs": EPOCHS, "batch_size": BATCH, "lr": 2e-3, "encoder_lr": 1e-4}
+"""The section `train` of a job that fine-tunes an encoder."""
+FORWARD = 1 / 3
+"""The cost of a forward pass alone, as a share of a training step."""
+PER_WORD = 1.4
+"""Tokens of a word, about."""
+TRAINING, PER_ROW = 2.0, 2e-3
+"""Seconds of a training on frozen inputs: a constant, and a part for each training row."""
+CONFIRM, RACE_SEEDS = 4, 2
+"""How many of a search's best trials race by default, and on how many seeds."""
+
+
+@dataclass(frozen=True)
+class SweepSize:
+    """The trials, fresh seeds and searches of each arm of a sweep."""
+
+    trials: int
+    seeds: int
+    searches: int = 3
+
+    def trainings(self, race_seeds: int) -> int:
+        """Returns the largest number of trainings of an arm, those of race and confirmation included."""
+        trials = math.ceil(self.trials / self.searches)
+        race = (1 + entrant_count(CONFIRM, trials)) * race_seeds
+        return self.searches * (trials + race + math.ceil(self.seeds / self.searches))
+
+    @property
+    def options(self) -> str:
+        """The options of `mlcl sweep`."""
+        searches = "" if self.searches == 3 else f" --searches {self.searches}"
+        return f"--trials {self.trials} --seeds {self.seeds}{searches}"
+
+
+SIZES = tuple(SweepSize(*size) for size in ((24, 6), (12, 6), (6, 6), (4, 3, 1), (2, 2, 1), (1, 2, 1)))
+"""Sizes of a sweep, the largest first; the one trial of the last is the job as written."""
+
+
+@dataclass(frozen=True)
+class FirstSweep:
+    """A job with its space, the other jobs that are searched beside it, and the size of the sweep.
+
+    Attributes:
+        made: The proposed job.
+        others: The jobs of baselines by name, each with a space of its own or None.
+        size: The largest size of `SIZES` that fits into the budget.
+    """
+
+    made: FirstJob
+    others: Mapping[str, tuple[dict[str, Any], dict[str, Any] | None]] = field(default_factory=dict)
+    size: SweepSize = SIZES[0]
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """Estimated seconds on one processor: of a training on frozen inputs, of fine-tuning, of encoding once.
+
+    `text` is the budget as given, `seconds` what it allows on all processors together.
+    """
+
+    training: float
+    tuning: float
+    encoding: float
+    text: str
+    seconds: float
+    processors: int
+
+    def line(self, seconds: float, trainings: str) -> str:
+        minutes = math.ceil((seconds + self.encoding) / self.processors / 60)
+        where = f"{self.processors} CPUs" if self.processors > 1 else "one device"
+        over = ", which is less" if seconds + self.encoding > self.seconds else ""
+        return f"time: about {minutes} minutes on {where}, {trainings} (--budget {self.text}{over})"
+
+
+def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
+    """Chooses the encoders and the size of the first sweep.
+
+    Args:
+        made: The first job, on frozen inputs if the data are texts.
+        info: The content of the data set's `dataset.json`.
+        description: Its statistics.
+        budget: The time that the sweep may take, such as `20m`.
+
+    Raises:
+        UserError: The budget is no amount of time, or of GPU time without a GPU.
+    """
+    gpu = torch.cuda.is_available()
+    given = parse_budget(budget)
+    check_budget(given, float(gpu))
+    reads = made.job["encoder"].get("inputs", [])
+    if info.modality != "text" or "transformer" not in reads:
+        return FirstSweep(made)
+    costs = _costs(made, info, description, given, gpu=gpu)
+    tunable = info.rows["train"] >= FEWEST_TUNED and made.job["encoder"]["transformer"]["max_length"] <= SHORT
+    tuned = _tuned_sweep(made, costs) if tunable else None
+    return tuned or _frozen_sweep(made, costs, tunable=tunable)
+
+
+def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
+    """Returns a sweep of a fine-tuned encoder beside the job on frozen inputs; None if it does not fit."""
+    job, space = tuned_job(made.job)
+    each, room = costs.tuning + costs.training, costs.seconds - costs.encoding
+    numbers = {size: size.trainings(space["search"]["race_seeds"]) for size in SIZES}
+    size = next((size for size, number in numbers.items() if number * each <= room), None)
+    if size is None:
+        return None
+    number, target = numbers[size], job["objective"]["classifier"]["labels"]
+    encoder, *_, metric = made.rules
+    length = job["encoder"]["max_length"]
+    rules = (
+        f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short and many",
+        f"objective: a classifier of {target} alone; heads take twice as long",
+        f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, {EPOCHS} epochs at most",
+        metric,
+        f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
+        costs.line(
+            number * each, f"{number} fine-tunings of {costs.tuning:.0f} seconds, as many on frozen inputs"
+        ),
+    )
+    return FirstSweep(FirstJob(job, space, rules), {"features": (made.job, made.space)}, size)
+
+
+def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep:
+    """Returns a sweep of the job on frozen inputs, beside the job on static words if that fits, too."""
+    words = {"words": (_on_words(made.job), None)} if first_job.has_words() else {}
+
+    def trainings(size: SweepSize, others: Mapping[str, Any]) -> int:
+        return size.trainings(RACE_SEEDS) * (2 + len(others))  # the job and its control
+
+    sweeps = [(size, others) for size in SIZES for others in (words, {})]
+    room = costs.seconds - costs.encoding
+    fitting = (each for each in sweeps if trainings(*each) * costs.training <= room)
+    size, others = next(fitting, sweeps[-1])
+    rules = [*made.rules, *(f"beside it {name}.yaml: TF-IDF and static vectors of words" for name in others)]
+    if tunable:
+        least = SIZES[-1].trainings(1) * (costs.tuning + costs.training) + costs.encoding
+        rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least / costs.processors / 60)}m")
+    number = trainings(size, others)
+    rules.append(costs.line(number * costs.training, f"{number} trainings of {costs.training:.0f} seconds"))
+    return FirstSweep(replace(made, rules=tuple(rules)), others, size)
+
+
+def tuned_job(job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the job that fine-tunes the frozen transformer of a job, with its space."""
+    frozen = job["encoder"]["transformer"]
+    encoder = {"name": "transformer", "pooling": "mean"} | {k: frozen[k] for k in ("model", "max_length")}
+    classifier = {k: v for k, v in job["objective"]["classifier"].items() if k != "pos_weight"}
+    tuned = {
+        **job,
+        "encoder": encoder,
+        "objective": {"classifier": classifier},
+        "train": dict(TUNED),
+        "evaluation": {"metric": job["evaluation"]["metric"]},
+    }
+    return tuned, dict(read_yaml(packaged_files("space")["transformer"].path))
+
+
+def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
+    encoder = {k: v for k, v in job["encoder"].items() if k != "transformer"} | {"inputs": ["tfidf", "words"]}
+    return {**job, "encoder": encoder, "objective": {"classifier": job["objective"]["classifier"]}}
+
+
+def _costs(
+    made: FirstJob, info: DatasetInfo, description: Description, budget: Budget, *, gpu: bool
+) -> _Costs:
+    rows, content = info.rows, description.content
+    length = made.job["encoder"]["transformer"]["max_length"]
+    longest, usual = (min(length, math.ceil(PER_WORD * content[f"words_q{q}"])) for q in ("95", "50"))
+    step = _step_seconds(min(longest, SHORT)) / min(longest, SHORT) / BATCH  # of one token
+    every, held = sum(rows.values()), rows["validation"]
+    tuning = step * longest * (EPOCHS * rows["train"] + FORWARD * (EPOCHS * held + every))
+    processors = 1 if gpu else os.cpu_count() or 1
+    seconds = budget.amount * (processors if budget.unit == "clock" else 1)
+    encoding = FORWARD * step * usual * every
+    return _Costs(TRAINING + PER_ROW * rows["train"], tuning, encoding, budget.text, seconds, processors)
+
+
+def _step_seconds(tokens: int) -> float:
+    """Times a training step of the model on a batch of texts of some tokens, on one processor or a GPU."""
+    device, threads = pick_device("auto"), torch.get_num_threads()
+    network = load_pretrained(first_job.MODEL).to(device).train()
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.0)
+    ids = torch.ones(BATCH, tokens, dtype=torch.int64, device=device)
+    torch.set_num_threads(1)
+    took = []
+    try:
+        for _ in range(3):
+            began = time.process_time()
+            loss = token_states(network, ids, ids.bool()).square().mean()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            float(loss.detach())  # waits for a GPU
+            took.append(time.process_time() - began)
+        return min(took)
+    finally:
+        torch.set_num_threads(threads)
