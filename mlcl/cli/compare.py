@@ -19,7 +19,7 @@ from mlcl.tracking import State
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mlcl.results.posthoc_cost import Cost
+    from mlcl.results.posthoc_cost import NeighbourCost
     from mlcl.results.training_result import TrainingResult
 
 ROWS = 9
@@ -126,7 +126,7 @@ def posthoc(
         _print_costs(costs)
 
 
-def _print_costs(costs: Sequence[Cost]) -> None:
+def _print_costs(costs: Sequence[NeighbourCost]) -> None:
     heads = ("setting", "datastore rows", "MB", "k", "ms a row, model", "with neighbours", "on")
     rows = [
         (each.setting, str(each.rows), f"{each.bytes / 1e6:.2f}", str(each.k), f"{each.model_ms:.3f}",

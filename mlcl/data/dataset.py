@@ -64,7 +64,7 @@ class Dataset:
             place: A folder or a pyarrow filesystem URI.
             verify: Whether to compare the SHA-256 of every shard with the one in `dataset.json`.
             notes: A folder in which it is noted that all shards were compared. They are compared again when
-                the size or the time of change of one differs.
+                the size or the time of change of one differs. Nothing is noted where its parent is missing.
 
         Raises:
             UserError: For an invalid `dataset.json`, and for a shard that is missing or differs from it. The
@@ -83,7 +83,7 @@ class Dataset:
                 _check_hash(stream, shard, data.reader.shard_file(number))
         if note is not None:
             with suppress(OSError):  # then the next command compares them again
-                note.parent.mkdir(parents=True, exist_ok=True)
+                note.parent.mkdir(exist_ok=True)
                 note.touch()
         return data
 

@@ -27,7 +27,7 @@ NUMBERS_AT_ONCE = 2**27
 """The largest number of weights and logits that are trained at once on a CPU. A larger grid is trained in
 parts, with equal results unless settings are stopped."""
 NUMBERS_ON_GPU = 2**31
-"""The same on a GPU: 8 GiB."""
+"""The largest number of weights and logits that are trained at once on a GPU: 8 GiB."""
 RUNGS = (0.25, 0.5)
 """The shares of the epochs after which the worse half of the settings is stopped."""
 LARGE = 2**24

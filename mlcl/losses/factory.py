@@ -44,9 +44,8 @@ def build_loss(
         normalize: Whether rows are scaled to unit length first; one shorter than 1.2e-7 counts as zero, see
             `unit_rows`.
         gather: Whether candidates and anchors are the rows of all processes. Each process returns its part
-            times the number of processes, so that the mean over processes, which DDP takes, is the loss of
-            the whole batch in value and gradient (with `none`: the own terms, unscaled). All processes must
-            then scale their values alike.
+            times the number of processes, so that DDP's mean over processes is the loss of the whole batch in
+            value and gradient (with `none`: the own terms, unscaled). All must then scale values alike.
         group: The process group to gather from; by default all processes.
         engine: `tiled` needs O(B D) memory and computes the gradient in the forward, so it cannot be
             differentiated twice. `dense` is the definition, O(N B) with autograd. `auto` is tiled, but takes
@@ -54,17 +53,14 @@ def build_loss(
             batches of one process.
         products: How the tiled engine multiplies float32 rows: `exact` or `tf32`. It multiplies bfloat16
             embeddings in bfloat16, with float32 sums and logits. Distances and small batches are exact.
-        prototypes: The shape (labels, dimension) of learned prototypes, which msc and reg have. They are
-            initialised with random rows of unit length.
-        queue: The largest number of rows of past batches that are further candidates, see `Queue`; hicone and
-            himulcone take none. The caller calls `loss.queue.push()` after each step of the optimiser.
+        prototypes: The shape (labels, dimension) of learned prototypes, which msc and reg have; they start
+            as random rows of unit length.
+        queue: The largest number of past rows that are further candidates, see `Queue`; not for hicone.
         options: The options of the loss, see `LOSSES[name].options`.
 
-    Returns:
-        The module; `ContrastiveLoss.forward` says which labels it takes.
+    Returns: The module; `ContrastiveLoss.forward` says which labels it takes.
 
-    Raises:
-        ValueError: For an unknown name, option or value, with what is allowed, and bad prototypes.
+    Raises: ValueError for an unknown name, option or value, with what is allowed, and bad prototypes.
 
     Example:
         >>> loss = build_loss("simdis", temperature=0.07, normalize=True)

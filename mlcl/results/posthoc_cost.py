@@ -28,7 +28,7 @@ ROWS = 1000
 """The largest number of validation rows whose prediction is timed."""
 
 
-class Cost(NamedTuple):
+class NeighbourCost(NamedTuple):
     """The cost of the neighbours of a setting's first seed.
 
     `rows` and `bytes` are the datastore's, as an export has it on disk. `model_ms` and `knn_ms` are the
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
     device: str
 
 
-def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> list[Cost]:
+def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -> list[NeighbourCost]:
     """Measures each setting; fitted baselines, which have no neighbours, are left out.
 
     Raises UserError where a run left no model or its data set cannot be loaded.
@@ -55,7 +55,7 @@ def measure_costs(runs: Runs, settings: Sequence[ComparedSetting], home: Path) -
     return [_measure(runs, each, cache) for each in settings if not each.is_fitted]
 
 
-def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> Cost:
+def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> NeighbourCost:
     run = next(iter(setting.runs.values()))
     with TemporaryDirectory(prefix="mlcl-") as scratch:
         left, export = Path(scratch), Path(scratch) / "export"
@@ -83,6 +83,6 @@ def _measure(runs: Runs, setting: ComparedSetting, cache: JobDataCache) -> Cost:
     parts = list(batches(items, job_data.job.evaluation.batch_size))
     seconds(parts[0])  # what starts slowly is not counted
     model_ms, knn_ms = (1000 * sum(each) / len(items) for each in zip(*map(seconds, parts), strict=True))
-    return Cost(
+    return NeighbourCost(
         setting.label, len(store.labels), size, len(items), knn.k, model_ms, model_ms + knn_ms, device.type
     )

@@ -148,17 +148,16 @@ class Sender:
             for entry in entries
             for name, value in entry["values"].items()
         ]
-        self._log_batch(metrics=points)
+        # Waits for the answer also if MLflow logs asynchronously.
+        self._client.log_batch(self.cursor.run_id, metrics=points, synchronous=True)
 
     def _params(self, values: Mapping[str, str]) -> None:
-        self._log_batch(params=[Param(*item) for item in values.items()])
+        params = [Param(*item) for item in values.items()]
+        self._client.log_batch(self.cursor.run_id, params=params, synchronous=True)
 
     def _tags(self, values: Mapping[str, str]) -> None:
-        self._log_batch(tags=[RunTag(*item) for item in values.items()])
-
-    def _log_batch(self, **entities: Any) -> None:
-        """Sends metrics, parameters or tags, and waits for the answer also if MLflow logs asynchronously."""
-        self._client.log_batch(self.cursor.run_id, **entities, synchronous=True)
+        listed = [RunTag(*item) for item in values.items()]
+        self._client.log_batch(self.cursor.run_id, tags=listed, synchronous=True)
 
     def _data(self, tags: Mapping[str, str]) -> None:
         """Logs the data set as an input of the run, with its name, fingerprint and numbers of rows."""

@@ -72,7 +72,7 @@ class LabelShares(PairWeights):
         self._inverse_M = safe_divide(torch.ones_like(normaliser_M), normaliser_M)
         size_U = self._sets.sizes.to(self._dtype)
         self._prototype_M = self._inverse_M / size_U[self._set_M] if prototypes else None
-        self._inverse_M[self._set_M >= self._distinct.anchors] = 0
+        self._inverse_M.masked_fill_(self._set_M >= self._distinct.anchors, 0)
         # The weights of one of u's labels add up to 1 / |u|, unless nothing else has it.
         mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))
         self.row_sums = safe_divide(mass_U, size_U)[self._distinct.own_index]

@@ -24,7 +24,7 @@ NOTES = {
     r"cuda error|cublas|cudnn": "its GPU failed",
     r"died|crashed|unavailable|preempted": "its process or node is lost",
 }
-"""What an error means to the user, by a pattern of its text."""
+"""Maps a pattern of an error's text to its meaning for the user."""
 NODES: list[str] = []
 """The addresses of the nodes of all ranks, in the process of Ray's controller."""
 
