@@ -19,7 +19,7 @@ from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic
 from mlcl.training.embeddings import RankRows
 from mlcl.training.evaluator import Evaluation, Evaluator
-from mlcl.training.events import Event, Listener, Stopped
+from mlcl.training.events import TIMES, Event, Listener, Stopped
 from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
@@ -169,10 +169,7 @@ class _Experiment:
 
 
 def _times(began: float, trained: float) -> dict[str, float]:
-    return {
-        "time/train_seconds": trained - began,
-        "time/evaluation_seconds": time.perf_counter() - trained,
-    }
+    return dict(zip(TIMES, (trained - began, time.perf_counter() - trained), strict=True))
 
 
 def _set_threads(threads: int) -> None:
