@@ -1,6 +1,7 @@
-"""The overhead of a sweep on its trainings, beside Ray Tune with its own parts.
+"""The overhead of a sweep on its trainings, beside Ray Tune with its own parts and a plain pool of processes.
 
-    python benchmarks/sweep.py [--cases alone packed nested] [--trials 8] [--epochs 4] [--rounds 2] [--keep D]
+    python benchmarks/sweep.py [--cases alone packed nested] [--peers fresh reused pool] [--trials 8]
+        [--epochs 4] [--rounds 2] [--keep D]
 
 Overhead is the time for which a training holds its slot, less the seconds in which it trains and evaluates:
 starting, drawing, reading data, building the model, reporting, logging, closing. `alone` runs one training at
@@ -25,12 +26,14 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sweep_clock import HEAD, Case, Row, Sweep, differences
-from sweep_ours import run_ours
+from sweep_ours import Drawn, run_ours
 from sweep_peer import run_peer
+from sweep_pool import run_pool
 
 from mlcl.config import JobConfig, load_job, load_space
 
@@ -45,7 +48,11 @@ CASES = {
 MOST_NESTED = 4
 """Trainings of a nested sweep: each takes the peers long."""
 OURS = "mlcl"
-PEERS = {"Tune, fresh actors": False, "Tune, reused actors": True}
+PEERS: dict[str, tuple[str, Callable[[Case, Drawn, Path], Sweep]]] = {
+    "fresh": ("Tune, fresh actors", partial(run_peer, reuse=False)),
+    "reused": ("Tune, reused actors", partial(run_peer, reuse=True)),
+    "pool": ("Optuna, process pool", run_pool),
+}
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -85,6 +92,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--epochs", type=int, default=4, help="of a training, each with a validation")
     parser.add_argument("--rounds", type=int, default=2, help="sweeps of each contender, in turns")
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS), metavar="NAME")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder where everything stays")
     a = parser.parse_args()
     if a.trials < 3 or a.epochs < 1 or a.rounds < 1:
@@ -100,24 +108,31 @@ def arguments() -> argparse.Namespace:
 def measured(case: Case, a: argparse.Namespace, root: Path) -> list[Row]:
     """The case's rows, ours first."""
     trials = min(a.trials, MOST_NESTED) if case.workers > 1 else a.trials
-    rows = [Row(case, name) for name in (OURS, *PEERS)]
+    peers = dict(PEERS[name] for name in a.peers if case.workers == 1 or name != "pool")
+    rows = [Row(case, name) for name in (OURS, *peers)]
     for turn in range(a.rounds):
-        sweeps = one_round(case, trials, a.epochs, root, f"{case.name}-{turn}")
+        sweeps = one_round(case, peers, trials, a.epochs, root, f"{case.name}-{turn}")
         for row in rows:
             row.sweeps.append(sweeps[row.contender])
     return rows
 
 
-def one_round(case: Case, trials: int, epochs: int, root: Path, name: str) -> dict[str, Sweep]:
+def one_round(
+    case: Case,
+    peers: dict[str, Callable[[Case, Drawn, Path], Sweep]],
+    trials: int,
+    epochs: int,
+    root: Path,
+    name: str,
+) -> dict[str, Sweep]:
     """A sweep of every contender."""
     job = job_of(case, epochs)
     space = load_space(SPACE, job)
     space = replace(space, search=space.search.model_copy(update={"grace": epochs}))
     sweeps = {}
     sweeps[OURS], drawn = in_a_process(run_ours, case, job, space, trials, home_of(root, f"{name}-ours"))
-    for peer, reuse in PEERS.items():
-        home = home_of(root, f"{name}-{'reused' if reuse else 'fresh'}")
-        sweeps[peer] = in_a_process(run_peer, case, drawn, home, reuse)
+    for number, (peer, run) in enumerate(peers.items()):
+        sweeps[peer] = in_a_process(run, case, drawn, home_of(root, f"{name}-peer-{number}"))
     return sweeps
 
 

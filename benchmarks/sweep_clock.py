@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 HEAD = (
-    "| case | contender | first s | each further s | ours / it | target | training s | sweep s |\n"
-    "|---|---|---|---|---|---|---|---|"
+    "| case | contender | first s | each further s | ours / it | target | training s | sweep s "
+    "| ours / it |\n|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -84,12 +84,15 @@ class Row:
         low, middle, high = statistics.quantiles(beyond, n=4, method="inclusive")
         return middle, (high - low) / 2
 
+    def whole(self) -> float:
+        """The median seconds of a sweep."""
+        return statistics.median(sweep.seconds for sweep in self.sweeps)
+
     def line(self, ours: Row) -> str:
         """The table's line, with the ratio of `ours` to this one."""
         (further, spread), target = self.further(), self.case.target
         verdict = f"{target:g}: {'met' if further <= target else 'NOT met'}"
         own = statistics.median(training.own for sweep in self.sweeps for training in sweep.trainings)
-        whole = statistics.median(sweep.seconds for sweep in self.sweeps)
         cells = [
             self.case.name,
             self.contender,
@@ -98,7 +101,8 @@ class Row:
             "-" if self is ours else f"{ours.further()[0] / further:.2f}",
             verdict if self is ours else "-",
             f"{own:.2f}",
-            f"{whole:.1f}",
+            f"{self.whole():.1f}",
+            "-" if self is ours else f"{ours.whole() / self.whole():.2f}",
         ]
         return f"| {' | '.join(cells)} |"
 

@@ -33,10 +33,11 @@ class Drawn:
 def run_ours(case: Case, job: JobConfig, space: Space, trials: int, home: Path) -> tuple[Sweep, Drawn]:
     """One sweep. Raises RuntimeError where it or one of its trainings is not complete."""
     began = time.time()
+    from mlcl.service.engine.packing import Resources
     from mlcl.service.search.sweep import run_sweep
     from mlcl.service.search.sweep_plan import SweepPlan
 
-    plan = SweepPlan(job, space, str(space), case.name, trials, cpus=case.cpus)
+    plan = SweepPlan(job, space, str(space), case.name, trials, resources=Resources(cpus=case.cpus))
     report = run_sweep(plan, home=home, watch=lambda _event: None)
     ended = time.time()
     states = [report.state, *(each.state for each in report.trials)]

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sweep_clock import Case, Sweep, Training
 from sweep_ours import Drawn, own_seconds
@@ -112,7 +112,7 @@ def _train(config: Settings, *, case: Case, drawn: Drawn, home: Path) -> None:
         if event.kind == "validation" and event.epoch < event.epochs:
             tune.report({**event.metrics, "score": event.metrics[drawn.metric], "epoch": event.epoch})
 
-    tune.report(_experiment(config, drawn, home, tune.get_context().get_trial_id(), listen))
+    tune.report(experiment(config, drawn, home, tune.get_context().get_trial_id(), listen))
 
 
 def _train_in_a_group(config: Settings, *, case: Case, drawn: Drawn, home: Path) -> None:
@@ -136,11 +136,16 @@ def _train_in_a_group(config: Settings, *, case: Case, drawn: Drawn, home: Path)
 def _worker(loop: dict[str, Any]) -> None:
     from ray import train
 
-    train.report(_experiment(**loop, listen=lambda _event: None))
+    train.report(experiment(**loop, listen=lambda _event: None))
 
 
-def _experiment(
-    config: Settings, drawn: Drawn, home: Path, trial: str, listen: Callable[[Any], None]
+def experiment(
+    config: Settings,
+    drawn: Drawn,
+    home: Path,
+    trial: str,
+    listen: Callable[[Any], None],
+    stored: Literal["float32", "figures"] = "float32",
 ) -> dict[str, float]:
     """The training itself, as ours runs it. Empty but on rank 0."""
     from mlcl.training.context import Context
@@ -155,6 +160,7 @@ def _experiment(
         context=Context.current(job.train.device),
         listener=listen,
         test=False,
+        stored=stored,
     )
     if outcome is None:
         return {}

@@ -12,7 +12,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -95,6 +95,17 @@ def new_folder(final: Path) -> Iterator[Path]:
             if final.exists():
                 raise FileExistsError(str(final)) from error
             raise
+
+
+def bytes_on_disk(*folders: Path) -> int:
+    """Returns the bytes that the files below folders occupy; a file with several names counts once."""
+    found: dict[tuple[int, int], int] = {}
+    for folder in folders:
+        for path in folder.rglob("*"):
+            with suppress(FileNotFoundError):  # a living command removes files, too
+                its = path.lstat()
+                found[its.st_dev, its.st_ino] = its.st_blocks * 512
+    return sum(found.values())
 
 
 def is_locked(path: Path) -> bool:

@@ -35,6 +35,12 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}h{minutes % 60:02d}m"
 
 
+def megabytes(count: int) -> str:
+    """Returns a number of bytes as text: `0.3 MB`, and `137 MB` from ten on."""
+    size = count / 1e6
+    return f"{size:,.0f} MB" if size >= 10 else f"{size:.1f} MB"
+
+
 def markdown(text: str) -> str:
     """Returns the text escaped for Markdown, on one line."""
     return MARKDOWN.sub(r"\\\g<0>", one_line(text))

@@ -36,7 +36,9 @@ class Formula:
         self.trained: list[tuple[str, int]] = []
         self.write = replace_text
 
-    def __call__(self, job_data, *, folder, context, listener, should_stop, test=True) -> ExperimentResult:
+    def __call__(
+        self, job_data, *, folder, context, listener, should_stop, test=True, stored="float32"
+    ) -> ExperimentResult:
         job, checkpoint = job_data.job, folder / CHECKPOINT
         folder.mkdir(parents=True, exist_ok=True)
         validations = json.loads(checkpoint.read_text()) if checkpoint.exists() else {}
@@ -68,9 +70,10 @@ class Formula:
             }
         elif job.evaluation.knn is not None and job.evaluation.knn.grid is not None:
             self.write(folder / NEIGHBOURS, json.dumps(self.grid(job)))
-        (folder / MODEL).mkdir(exist_ok=True)
-        self.write(folder / MODEL / "job.yaml", job.experiment)
-        self.write(folder / EMBEDDINGS, "embeddings")
+        if stored != "figures":
+            (folder / MODEL).mkdir(exist_ok=True)
+            self.write(folder / MODEL / "job.yaml", job.experiment)
+            self.write(folder / EMBEDDINGS, "embeddings")
         self.write(folder / RESULT, json.dumps(metrics))
         listener(Event("end", epochs, epochs, epochs * STEPS, epochs * STEPS, metrics))
         return ExperimentResult(metrics, resumed=done > 0)

@@ -117,10 +117,9 @@ class Answer:
 
     def _best_run(self) -> str:
         """Returns the MLflow id of the best model's run. Raises UserError if no training is complete."""
-        from mlcl.service.export_run import best_run_id
-
         its = self.result
-        found = best_run_id(its) if isinstance(its, SweepResult) else _best_of_table(its)
+        best = its.best_training if isinstance(its, SweepResult) else None
+        found = _best_of_table(its) if isinstance(its, TableResult) else best.run_id if best else None
         if found is None:
             raise UserError("has no model yet", key="best", found=f"{self.name} ({self.state})")
         return found

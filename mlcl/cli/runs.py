@@ -25,6 +25,8 @@ from mlcl.cli.options import (
 )
 from mlcl.cli.output import fitted_table, metrics_table, print_json, results, say, tell
 from mlcl.errors import UserError, did_you_mean
+from mlcl.files import bytes_on_disk
+from mlcl.markup import megabytes
 from mlcl.plugins import only_reading
 from mlcl.store import RunFolder, RunRecord, home_records
 from mlcl.tracking import State
@@ -80,6 +82,7 @@ def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
         heads = ("name", "kind", "state", "best", "age")
         rows = [[str(getattr(its, head)) for head in heads] for its in local]
         results.print(fitted_table(heads, rows, ranks=(0, 2, 0, 3, 1)))
+        say(f"{home} takes {megabytes(bytes_on_disk(home))}")
     elif views is None:
         say(f"nothing was run in {home} yet")
     if views is not None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mlcl.cli.output import fitted_table, results
-from mlcl.markup import duration
+from mlcl.markup import duration, megabytes
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.tracking import State
@@ -131,7 +131,8 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
     known = "unknown until a training of this sweep has ended"
     if time is not None:
         known = f"at most {duration(time['seconds'])}, one trial at a time, by {time['trainings']} trainings"
-    fresh = its["most_confirmation_runs"]
+    fresh, disk = its["most_confirmation_runs"], its["disk"]
+    each = "" if disk["bytes_each"] is None else f", {megabytes(disk['bytes_each'])} each"
     lines = {
         "sweep": f"{its['name']}: {its['score']} ({its['mode']}), {its['sampler']}, {its['scheduler']}",
         "trials": " and ".join(searched or [str(its["trials"])]) + searches,
@@ -140,6 +141,8 @@ def sweep_lines(tree: Mapping[str, Any]) -> list[str]:
         "epochs": f"at most {its['most_epochs']:,}; {its['most_epochs_each']} a training, "
         f"{training['steps_per_epoch']:,} steps each" + (f"; pruned at epoch {rungs}" if rungs else ""),
         "time": known + (f"; budget {its['budget']}" if its["budget"] else ""),
+        "disk": f"at most {disk['most_trainings_kept']} trainings keep model and embeddings{each} "
+        f"(tracking.keep: {disk['keep']})",
         "data": f"{data['name']}: {data['train']:,} training and {data['validation']:,} validation rows",
         "varied": (varied or "nothing") + asked,
         "after training": f"{free} of the neighbours" if free else "nothing is left to choose",

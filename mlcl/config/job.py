@@ -200,14 +200,24 @@ class EvaluationConfig(Section):
         return bands
 
 
+Keep = Literal["best", "confirmed", "all"]
+"""Which trainings of a sweep keep model and embeddings."""
+
+
 class TrackingConfig(Section):
-    """Additional logging, which does not change a job's hash."""
+    """What is logged and kept, which does not change a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
     notify: Annotated[str, AfterValidator(check_url)] | Reference | None = Field(
         None,
         description="URL that gets the end of a sweep or table as JSON, with its verdicts; a secret one as "
         "`env: VARIABLE` or `file: FILE`",
+    )
+    keep: Keep = Field(
+        "confirmed",
+        exclude_if=lambda value: value == "confirmed",
+        description="trainings of a sweep that keep [model and embeddings](sweeps.md#on-disk): its best; "
+        "confirmed: those on fresh seeds, too; or all",
     )
 
 

@@ -32,6 +32,8 @@ from mlcl.evaluation.tasks import Array, array, known_entries
 from mlcl.labels import LabelRows
 
 POOLED_LEVELS, LABEL_LEVELS = 48, 24
+CLOSE = 1e-12
+"""Probabilities closer than this are compared by their blends alone, which float64 rounds by less."""
 
 
 @dataclass(frozen=True)
@@ -147,16 +149,44 @@ def sweep_hits(
     keep_RC[:, 0] |= votes.known is not None
     cells = VoteCells(votes, grid.ks, keep_RC)
     m_E = model_RC[cells.row, cells.column].astype(np.float64)
-    start_R, every_E = np.searchsorted(cells.row, every_R), np.arange(len(cells.row))
+    start_R = np.searchsorted(cells.row, every_R)
     own_R = cells.index[every_R * model_RC.shape[1] + true_R]
+    own_E = own_R[cells.row]
+    is_own_E, known_R, groups = own_E == np.arange(len(own_E)), target_R >= 0, int(group_R.max()) + 1
+    above_E, below_E = m_E - m_E[own_E] >= CLOSE, m_E - m_E[own_E] <= -CLOSE
 
-    def count(blend_E: Array) -> Array:
-        highest_E = np.maximum.reduceat(blend_E, start_R)[cells.row]
-        first_R = np.minimum.reduceat(np.where(blend_E == highest_E, every_E, len(every_E)), start_R)
-        return np.bincount(group_R[(first_R == own_R) & (target_R >= 0)], minlength=int(group_R.max()) + 1)
+    def count(row_S: Array) -> Array:
+        return np.bincount(group_R[row_S], minlength=groups)
 
     for q_E in cells.probabilities(grid.temperatures):
-        yield np.stack([count(m_E + lambda_ * (q_E - m_E)) for lambda_ in grid.lambdas])
+        # A row with a cell above its own in m and q is wrong at every lambda; one with all below is right.
+        gap_E = q_E - q_E[own_E]
+        lost_R = np.logical_or.reduceat(above_E & (gap_E >= CLOSE), start_R)
+        won_R = np.logical_and.reduceat(below_E & (gap_E <= -CLOSE) | is_own_E, start_R)
+        open_E = (known_R & ~lost_R & ~won_R)[cells.row]
+        always = count(np.flatnonzero(known_R & won_R))
+        rows = _OpenRows(cells.row[open_E], is_own_E[open_E])
+        parts = m_E[open_E], q_E[open_E]
+        yield np.stack([always + count(rows.right(*parts, lambda_)) for lambda_ in grid.lambdas])
+
+
+class _OpenRows:
+    """Rows whose predicted class depends on lambda, with their cells (S,), of which one a row is its own."""
+
+    def __init__(self, row_S: Array, is_own_S: Array) -> None:
+        self._row, self._start = np.unique(row_S, return_index=True)
+        size = np.diff(self._start, append=len(row_S))
+        self._own = np.flatnonzero(is_own_S)
+        self._own_S, self._every_S = np.repeat(self._own, size), np.arange(len(row_S))
+
+    def right(self, m_S: Array, q_S: Array, lambda_: float) -> Array:
+        """Returns the rows whose own cell has the highest blend, and the first place among equal ones."""
+        if not len(self._row):
+            return self._row
+        blend_S = m_S + lambda_ * (q_S - m_S)
+        own_S = blend_S[self._own_S]
+        beaten_S = (blend_S > own_S) | ((blend_S == own_S) & (self._every_S < self._own_S))
+        return self._row[~np.logical_or.reduceat(beaten_S, self._start)]
 
 
 class Levels:

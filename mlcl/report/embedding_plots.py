@@ -12,8 +12,8 @@ from mlcl.errors import UserError
 from mlcl.report.plots import tsne
 from mlcl.report.plots.charts import PlotCollection, build_plots
 from mlcl.report.plots.knn_plots import neighbour_plots
-from mlcl.results.knn_scores import JobDataCache, fetch_all
-from mlcl.results.runs import Runs
+from mlcl.results.knn_scores import JobDataCache, fetch_all, has_embeddings
+from mlcl.results.runs import HOW_TO_KEEP, Runs
 from mlcl.training.job_data import JobData
 from mlcl.training.stored_run import StoredRun
 
@@ -101,8 +101,11 @@ class EmbeddingPlots:
         if not ids:
             return [], [(_NAME, "no run is complete")]
         self._announce()
+        kept, missing = _with_embeddings(self.runs, ids)
+        if not kept:
+            return [], missing
         try:
-            folders = fetch_all(self.runs, ids, self.scratch)
+            folders = fetch_all(self.runs, kept, self.scratch)
             job_data = self.job_data_cache(next(iter(folders.values()))[0])
         except UserError as error:
             return [], [(_NAME, error.line())]
@@ -111,12 +114,25 @@ class EmbeddingPlots:
         pictures, skipped = representation_plots(first, job_data, classes=classes, instance=instance)
         curves, more, chosen = neighbour_plots(folders, self.job_data_cache)
         self.knn |= chosen
-        return [*curves, *pictures], [*more, *skipped]
+        return [*curves, *pictures], [*missing, *more, *skipped]
 
     def _announce(self) -> None:
         if not self._announced:
             self.announce("plots of embeddings: the data set is opened, t-SNE takes a while")
         self._announced = True
+
+
+def _with_embeddings(
+    runs: Runs, ids: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
+    """Returns each setting's runs that left embeddings, and a reason for each setting that lacks some."""
+    kept = {setting: [id for id in its if has_embeddings(runs, id)] for setting, its in ids.items()}
+    missing = [
+        (f"embeddings of {setting}", f"{len(kept[setting])} of {len(its)} runs left them; {HOW_TO_KEEP}")
+        for setting, its in ids.items()
+        if len(kept[setting]) < len(its)
+    ]
+    return {setting: its for setting, its in kept.items() if its}, missing
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from mlcl.report.sweep_tables import (
     trials_table,
 )
 from mlcl.store import State
+from mlcl.training.events import TIMES
 
 FLATTERS = "It was selected by that figure, which therefore flatters it; fresh seeds were not."
 TOP = 10
@@ -225,4 +226,21 @@ def _costs(data: SweepData) -> tuple[Block, ...]:
     asked, spent = data.result.asked and data.result.asked.budget, data.result.spent
     said = f"Asked: {asked or 'no budget'}. Spent: {spent or 'not recorded'}."
     hours = "Hours are those of the trainings, which ran side by side; CPU and GPU hours are what they held."
-    return (Text(said), Text(hours), budget_table(data))
+    return (Text(said), Text(hours), budget_table(data), *time_shares(data))
+
+
+def time_shares(data: SweepData) -> list[Block]:
+    """Returns a sentence with the shares of training and evaluation in the time of trials and fresh seeds.
+
+    Races are left out, whose metrics are not read.
+    """
+    result = data.result
+    every = [*result.all_trials, *(seed for setting in result.settings for seed in setting.seeds)]
+    known = [its for its in every if its.seconds and TIMES[0] in its.metrics]
+    if not known:
+        return []
+    whole = sum(its.seconds or 0.0 for its in known)
+    train, evaluation = (sum(its.metrics[name] for its in known) / whole for name in TIMES)
+    shares = f"{train:.0%} were training and {evaluation:.0%} evaluation"
+    rest = "the rest was starting, reading data, logging and writing"
+    return [Text(f"Of the {whole:,.0f} s of {counted(len(known), 'training')}, {shares}; {rest}.")]

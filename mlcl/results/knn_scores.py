@@ -17,7 +17,7 @@ from mlcl.config.job import KnnGrid
 from mlcl.errors import UserError
 from mlcl.evaluation.tasks import Array
 from mlcl.plugins import files_are_run
-from mlcl.results.runs import Runs
+from mlcl.results.runs import HOW_TO_KEEP, Runs
 from mlcl.training.embeddings import setting_of
 from mlcl.training.job_data import JobData
 from mlcl.training.neighbour_grid import AXES
@@ -27,14 +27,23 @@ from mlcl.training.stored_run import StoredRun
 SPLITS = {"val": "validation", "test": "test"}
 
 
+def has_embeddings(runs: Runs, run_id: str) -> bool:
+    """Whether a run exists and has embeddings among its artifacts."""
+    run = runs.get(run_id)
+    return run is not None and runs.has(run, EMBEDDINGS)
+
+
 def fetch(runs: Runs, run_id: str, scratch: Path) -> Path:
     """Downloads a run's embeddings and job to a folder under `scratch` and returns it.
 
-    Raises UserError where the run does not exist or has no embeddings.
+    Raises UserError where the run does not exist or has no embeddings, which a sweep may not keep.
     """
     run, folder = runs.get(run_id), scratch / run_id
     if run is None:
         raise UserError("no such run in MLflow", key="RUN", found=run_id)
+    if not runs.has(run, EMBEDDINGS):
+        problem = "the run left no embeddings"
+        raise UserError(problem, key=EMBEDDINGS, found=f"run {run_id}", allowed=f"in a sweep {HOW_TO_KEEP}")
     folder.mkdir(exist_ok=True)
     runs.artifact(run, EMBEDDINGS, folder)
     # Without the weights beside it. Some stores keep the name of the folder, others do not.

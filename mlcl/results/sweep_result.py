@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import PlainSerializer, computed_field
 
 from mlcl.config import MARGIN, Goal
-from mlcl.results.sweep_arms import ArmResult, Verdicts, sweep_verdicts
+from mlcl.results.sweep_arms import ArmResult, Verdicts, best_seed, best_setting, sweep_verdicts
 from mlcl.results.training_result import RunId, SettingResult, TrainingResult
 from mlcl.significance.roles import Role
 from mlcl.tracking import State
@@ -132,6 +132,12 @@ class SweepResult:
     def best(self) -> Annotated[TrainingResult | None, PlainSerializer(lambda trial: trial and trial.label)]:
         """The complete trial with the best score; None if no trial is complete."""
         return next(iter(ranked(self.trials, self.mode)), None)
+
+    @property
+    def best_training(self) -> TrainingResult | None:
+        """The best seed, on validation, of the best confirmed model; without one, the best trial, or None."""
+        setting = best_setting(self.confirmations, self.fresh_score, self.mode)
+        return self.best if setting is None else best_seed(setting, self.fresh_score, self.mode)
 
     @computed_field
     @property

@@ -13,10 +13,8 @@ from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked_folder
 from mlcl.results.model_evidence import model_evidence
-from mlcl.results.runs import GROUPS, Runs, kind
+from mlcl.results.runs import GROUPS, HOW_TO_KEEP, Runs, kind
 from mlcl.results.stored import read_sweep, read_table
-from mlcl.results.sweep_arms import best_seed, best_setting
-from mlcl.results.sweep_result import SweepResult
 from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import VERSION_TAG, Tag
 from mlcl.tracking.pyfunc import register_export
@@ -143,22 +141,11 @@ def model_run(runs: Runs, word: str) -> Run:
 def _best(runs: Runs, sweeps: Sequence[Run], word: str) -> Run:
     """Returns the best run of the latest sweep that has one: a training on a fresh seed, else a trial."""
     for sweep in sweeps:
-        run_id = best_run_id(read_sweep(runs, sweep))
-        best = runs.get(run_id) if run_id else None
+        found = read_sweep(runs, sweep).best_training
+        best = None if found is None or found.run_id is None else runs.get(found.run_id)
         if best is not None:
             return best
     raise UserError("this sweep has no best trial", key="RUN", found=word)
-
-
-def best_run_id(sweep: SweepResult) -> str | None:
-    """Returns the MLflow run of the best seed, on validation, of the best confirmed model.
-
-    Without a confirmed model, returns that of the best trial, or None.
-    """
-    best = best_setting(sweep.confirmations, sweep.fresh_score, sweep.mode)
-    if best is None:
-        return sweep.best.run_id if sweep.best else None
-    return best_seed(best, sweep.fresh_score, sweep.mode).run_id
 
 
 def _single(found: Sequence[Run], word: str) -> Run:
@@ -174,7 +161,7 @@ def _hint(runs: Runs, run: Run) -> str:
     holds_seeds = kind(run) == "confirmation" and (above is None or kind(above) in GROUPS)
     if kind(run) in GROUPS or holds_seeds:
         return "one of the runs that it holds"
-    return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts"
+    return f"a run with {MODEL}/ and {EMBEDDINGS} among its artifacts; in a sweep {HOW_TO_KEEP}"
 
 
 def _provenance(runs: Runs, run: Run) -> dict[str, str]:

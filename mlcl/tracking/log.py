@@ -51,6 +51,7 @@ class RunLog:
         self.state, self.reason = State.RUNNING, ""
         """The last state in the log, for MLflow; the present state of a run is in the home's database."""
         self._params: set[str] = set()
+        self._artifacts: set[str] = set()
         self._is_started = False
         for line, _ in read_lines(self._path):
             if not line.startswith(METRICS):
@@ -171,6 +172,10 @@ class RunLog:
         """Logs files or folders as artifacts. Their content is read only when they are sent to MLflow."""
         self._append(*({"kind": "artifact", "path": self._relative(path)} for path in paths))
 
+    def has_artifact(self, path: Path) -> bool:
+        """Whether a file or folder was logged as an artifact."""
+        return self._relative(path) in self._artifacts
+
     def _relative(self, path: Path) -> str:
         """Returns the path relative to the home if it is inside of it, so that the home can be moved."""
         root, path = self.home.resolve(), path.resolve()
@@ -222,6 +227,8 @@ class RunLog:
                 self._params |= entry["params"].keys()
             case "params":
                 self._params |= entry["values"].keys()
+            case "artifact":
+                self._artifacts.add(entry["path"])
             case "state":
                 self.state, self.reason = State(entry["state"]), entry.get("reason", "")
 

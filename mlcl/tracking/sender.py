@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from mlcl.files import remove_partial
 from mlcl.store import State
 from mlcl.tracking.cursor import CURSOR, Cursor, experiment_id_of, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
+from mlcl.tracking.linked_artifacts import link_artifact
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
 from mlcl.tracking.refusal import Refused, refusal
@@ -171,6 +173,8 @@ class Sender:
         self._client.log_inputs(self.cursor.run_id, [DatasetInput(data, [context])])
 
     def _artifact(self, path: Path) -> None:
+        if path.exists() and link_artifact(path, self._artifacts, path.name):
+            return
         if path.is_dir():
             self._client.log_artifacts(self.cursor.run_id, str(path), path.name)
         elif path.exists():
@@ -178,9 +182,16 @@ class Sender:
         else:
             self._announce(f"{path} was removed before MLflow had it")
 
+    @cached_property
+    def _artifacts(self) -> str:
+        """The URI of the run's artifacts."""
+        return str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
+
     def _text(self, file: str, name: str) -> None:
-        text = (self.folder / TEXTS / file).read_text(encoding="utf-8", errors="replace")
-        self._client.log_text(self.cursor.run_id, text, name)
+        path = self.folder / TEXTS / file
+        if not link_artifact(path, self._artifacts, name):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            self._client.log_text(self.cursor.run_id, text, name)
 
     def _view(self, key: str, view: Mapping[str, Any]) -> None:
         """Sets the view as a tag of the experiment, and its links as the run's description if it has none."""

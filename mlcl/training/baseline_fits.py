@@ -138,7 +138,7 @@ def _write(file: Path, found: BaselineResult) -> None:
     arrays = {name: values.numpy() for name, values in {**found.probabilities, **tensors}.items()}
     about = json.dumps({"chosen": found.chosen, "seconds": found.seconds})
     with file.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, about=np.array(about), **arrays)
+        np.savez_compressed(stream, allow_pickle=False, about=np.array(about), **arrays)
 
 
 def _read(file: Path) -> BaselineResult:

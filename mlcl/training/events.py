@@ -8,6 +8,9 @@ from typing import Literal
 
 Kind = Literal["start", "step", "validation", "saving", "phase", "note", "damage", "end"]
 
+TIMES = ("time/train_seconds", "time/evaluation_seconds")
+"""The metrics with the seconds of training and of evaluation."""
+
 
 @dataclass(frozen=True)
 class Event:

@@ -19,12 +19,12 @@ from mlcl.training.checkpoint import CHECKPOINT, seed_all
 from mlcl.training.context import Context, deterministic
 from mlcl.training.embeddings import RankRows
 from mlcl.training.evaluator import Evaluation, Evaluator
-from mlcl.training.events import Event, Listener, Stopped
+from mlcl.training.events import TIMES, Event, Listener, Stopped
 from mlcl.training.job_data import JobData
 from mlcl.training.loop import Loop
 from mlcl.training.loop_settings import Callbacks
 from mlcl.training.objective import ContrastiveModel
-from mlcl.training.run_files import remove_unfinished, write_results
+from mlcl.training.run_files import Stored, remove_unfinished, write_results
 from mlcl.training.split_metrics import METRIC_NAMES, decision_metrics
 
 BEST_EPOCH = "best/epoch"
@@ -47,6 +47,7 @@ def run_experiment(
     listener: Listener,
     should_stop: Callable[[], bool] = lambda: False,
     test: bool = True,
+    stored: Stored = "float32",
 ) -> ExperimentResult | None:
     """Trains and evaluates the network of a job, or fits its baseline.
 
@@ -58,6 +59,7 @@ def run_experiment(
         listener: Receives the events on rank 0.
         should_stop: Called after each step; True ends the training with a checkpoint.
         test: Whether to evaluate on the test split, which otherwise stays unread.
+        stored: What is written beside the figures, see `Stored`.
 
     Returns:
         The outcome on rank 0, None on other ranks.
@@ -67,7 +69,7 @@ def run_experiment(
         Stopped: A stop was requested.
         Diverged: A loss, a weight or an output is not finite.
     """
-    experiment = _Experiment(job_data, folder, context, listener, should_stop, test)
+    experiment = _Experiment(job_data, folder, context, listener, should_stop, test, stored)
     train = job_data.job.train
     if context.is_main:
         remove_unfinished(folder)
@@ -98,6 +100,7 @@ class _Experiment:
     listener: Listener
     should_stop: Callable[[], bool]
     test: bool
+    stored: Stored
 
     def seeded_model(self) -> ContrastiveModel:
         """Builds a model with equal weights on all ranks, and then seeds each rank differently."""
@@ -123,7 +126,7 @@ class _Experiment:
         result = evaluator.final(test=self.test, tell=phase)
         for note in result.notes:
             loop.tell("note", note=note)
-        write_results(self.folder, self.job_data, result, loop.model)
+        write_results(self.folder, self.job_data, result, loop.model, self.stored)
         metrics = result.metrics | _times(began, trained)
         loop.tell("end", metrics | {BEST_EPOCH: float(loop.chosen_epoch)})
         return metrics
@@ -150,7 +153,7 @@ class _Experiment:
         result = Evaluation(rows, metrics, nothing, found.probabilities, decisions={"": decision})
         if "test" in found.probabilities:
             result.tested[""] = found.probabilities["test"]
-        write_results(self.folder, job_data, result)
+        write_results(self.folder, job_data, result, stored=self.stored)
         metrics |= {"baseline/fit_cpu_seconds": found.seconds, **_times(began, fitted)}
         self._tell("end", metrics)
         return ExperimentResult(metrics, resumed=False)
@@ -166,10 +169,7 @@ class _Experiment:
 
 
 def _times(began: float, trained: float) -> dict[str, float]:
-    return {
-        "time/train_seconds": trained - began,
-        "time/evaluation_seconds": time.perf_counter() - trained,
-    }
+    return dict(zip(TIMES, (trained - began, time.perf_counter() - trained), strict=True))
 
 
 def _set_threads(threads: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -41,34 +41,42 @@ DECISIONS = "decisions.json"
 WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
 JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 EMBEDDINGS = "embeddings.parquet"
+MODELS = (EMBEDDINGS, MODEL)
+"""What a run leaves beside its figures."""
 PARTS = f".{EMBEDDINGS}.ranks.partial"
 """The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
+Stored = Literal["float32", "float16", "figures"]
+"""What a run writes: model, embeddings and probabilities of this type, or figures without all of these."""
 ROW_GROUP = 65_536
 """The number of rows that the writer encodes at once; it copies as many."""
 
 
 def write_results(
-    folder: Path, job_data: JobData, result: Evaluation, model: ContrastiveModel | None = None
+    folder: Path,
+    job_data: JobData,
+    result: Evaluation,
+    model: ContrastiveModel | None = None,
+    stored: Stored = "float32",
 ) -> None:
     """Writes `embeddings.parquet`, `model/` and, last, `result.json`, whose presence marks the run as
     complete.
 
-    A run that read the test split also writes `test_blocks.json` and `test_predictions.parquet`. A run that
-    did not read it, but searched the neighbours' settings, writes `neighbours.json`.
+    With `figures` there are no embeddings and no model, also none of an earlier call. A run that read the
+    test split also writes `test_blocks.json` and `test_predictions.parquet`. A run that did not read it, but
+    searched the neighbours' settings, writes `neighbours.json`.
 
     Every rank must call this; the ranks above 0 write nothing but their part of the embeddings. Without
     `model`, as for a baseline, `model/` has no weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_embeddings(folder, job_data, result)
+    if stored != "figures":
+        write_embeddings(folder, job_data, result, stored)
     if not result.train.context.is_main:
         return
-    (folder / MODEL).mkdir(parents=True, exist_ok=True)
-    if model is not None:
-        _write_weights(folder / MODEL, job_data, model, result.probe)
-    two_phases = model is not None and model.objective.classifier is None
-    first = "probe" if two_phases and result.probe is not None else CLASSIFIER
-    _write_about(folder / MODEL, job_data, result, first)
+    if stored == "figures":
+        keep_figures_alone(folder)
+    else:
+        _write_model(folder / MODEL, job_data, result, model)
     if result.tested:
         write_test_rows(folder, job_data, result.tested, result.decisions)
     elif result.grid is not None:
@@ -76,11 +84,10 @@ def write_results(
     replace_text(folder / RESULT, json.dumps(result.metrics, indent=2, sort_keys=True) + "\n")
 
 
-def result_files(folder: Path) -> list[Path]:
-    """Returns the paths of a finished run's result files and folders that exist."""
-    return [
-        path for name in (RESULT, BLOCKS, PREDICTIONS, EMBEDDINGS, MODEL) if (path := folder / name).exists()
-    ]
+def result_files(folder: Path, *, models: bool = True) -> list[Path]:
+    """Returns a finished run's result files and folders that exist, those of `MODELS` only if asked for."""
+    names = (RESULT, BLOCKS, PREDICTIONS, *(MODELS if models else ()))
+    return [path for name in names if (path := folder / name).exists()]
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -89,14 +96,22 @@ def remove_unfinished(folder: Path) -> None:
         remove_partial(each)
 
 
-def keep_metrics_alone(folder: Path) -> None:
-    """Removes the embeddings and the model of a finished run, and keeps its metrics and test predictions."""
-    for name in (EMBEDDINGS, MODEL):
-        path = folder / name
+def keep_figures_alone(folder: Path) -> None:
+    """Removes the embeddings and the model of a run, and keeps its metrics and test predictions."""
+    for path in (folder / name for name in MODELS):
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def _write_model(folder: Path, job_data: JobData, result: Evaluation, model: ContrastiveModel | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if model is not None:
+        _write_weights(folder, job_data, model, result.probe)
+    two_phases = model is not None and model.objective.classifier is None
+    first = "probe" if two_phases and result.probe is not None else CLASSIFIER
+    _write_about(folder, job_data, result, first)
 
 
 def _write_weights(
@@ -123,20 +138,22 @@ def _write_about(folder: Path, job_data: JobData, result: Evaluation, first: str
     replace_text(folder / DECISIONS, json.dumps(decisions, indent=2) + "\n")
 
 
-def write_embeddings(folder: Path, job_data: JobData, result: Evaluation) -> None:
+def write_embeddings(folder: Path, job_data: JobData, result: Evaluation, stored: Stored = "float32") -> None:
     """Writes `EMBEDDINGS` into the folder, completely or not at all. Every rank must call this.
 
-    The columns are `id`, `split`, `embedding` and `probabilities`, which is null for training rows. Each rank
-    writes its own training rows, and the last rank also the rows of validation and test. The parts, read in
-    the order of their names, have the content of the one file that a single process writes.
+    The columns are `id`, `split`, `embedding` and `probabilities`, which is null for training rows; numbers
+    have the type `stored`. Each rank writes its own training rows, and the last rank also the rows of
+    validation and test. The parts, read in the order of their names, have the content of the one file that a
+    single process writes.
     """
     train, context = result.train, result.train.context
-    tables = [_table(job_data.train, train.numbers, train.values, None)]
+    kind = torch.float16 if stored == "float16" else torch.float32
+    tables = [_table(job_data.train, train.numbers, train.values, None, kind)]
     if context.rank == context.world_size - 1:
         for name, embedding_ND in result.embeddings.items():
             split = job_data.dataset.split(name)
             probabilities = result.probabilities.get(name)
-            tables.append(_table(split, range(len(split)), embedding_ND, probabilities))
+            tables.append(_table(split, range(len(split)), embedding_ND, probabilities, kind))
     if context.world_size == 1:
         with new_file(folder / EMBEDDINGS) as path:
             _write(path, tables)
@@ -181,17 +198,21 @@ def write_part(folder: Path, tables: list[pa.Table], context: Context) -> None:
 
 
 def _write(path: Path, tables: list[pa.Table]) -> None:
-    pq.write_table(pa.concat_tables(tables), path, compression="zstd", row_group_size=ROW_GROUP)
+    table, options = pa.concat_tables(tables), {"compression": "zstd", "row_group_size": ROW_GROUP}
+    # Vectors have no values in common, so that a dictionary only takes time.
+    pq.write_table(table, path, use_dictionary=["id", "split"], **options)
 
 
-def _table(split: Split, rows: range, embedding_ND: Tensor, probabilities: Tensor | None) -> pa.Table:
-    """Returns a table of the rows of a split that have the numbers `rows`."""
+def _table(
+    split: Split, rows: range, embedding_ND: Tensor, probabilities: Tensor | None, kind: torch.dtype
+) -> pa.Table:
+    """Returns a table of the rows of a split with the numbers `rows`; vectors have the type `kind`."""
     return pa.table(
         {
             "id": split.id_column(rows),
             "split": pa.repeat(pa.scalar(split.name, pa.string()), len(rows)),
-            "embedding": fixed_lists(embedding_ND),
-            "probabilities": _lists(probabilities, len(rows)),
+            "embedding": fixed_lists(embedding_ND.to(kind)),
+            "probabilities": _lists(probabilities, len(rows), kind),
         }
     )
 
@@ -213,10 +234,10 @@ def matrix(column: pa.ChunkedArray) -> Tensor:
     return torch.from_numpy(pc.list_flatten(column).to_numpy().reshape(len(column), -1).copy())
 
 
-def _lists(values: Tensor | None, rows: int) -> pa.ListArray:
+def _lists(values: Tensor | None, rows: int, kind: torch.dtype) -> pa.ListArray:
     """Converts each row's probabilities to one flat list; returns nulls if `values` is None."""
     if values is None:
-        return pa.nulls(rows, pa.list_(pa.float32()))
-    flat_NP = values.reshape(rows, -1).float()
+        return pa.nulls(rows, pa.list_(pa.float16() if kind == torch.float16 else pa.float32()))
+    flat_NP = values.reshape(rows, -1).to(kind)
     offsets = np.arange(rows + 1, dtype=np.int32) * flat_NP.shape[1]
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_NP.numpy().ravel()))

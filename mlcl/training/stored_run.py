@@ -181,6 +181,6 @@ def _rows(table: pa.Table, name: str, ids: list[str], file: Path) -> tuple[Tenso
         raise UserError(f"embeddings of other {name} rows", file=file)
     try:
         embedding_ND, flat_NP = (matrix(rows[column]) for column in COLUMNS[2:])
-        return embedding_ND, flat_NP.float()
+        return embedding_ND.float(), flat_NP.float()
     except (ValueError, TypeError, pa.ArrowException) as error:
         raise UserError("not the embeddings of a run", file=file, found=error) from None

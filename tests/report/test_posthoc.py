@@ -99,7 +99,9 @@ def test_the_cost_of_neighbours(store, finished, monkeypatch):
 def test_a_run_that_left_nothing(store, tmp_path):
     (id,) = store.setting("bare runs", {0: 0.5})
     runs = Runs(store.tracker)
-    with pytest.raises(UserError, match=r"embeddings\.parquet: the run has no such artifact"):
+    with pytest.raises(
+        UserError, match=r"embeddings\.parquet: the run left no embeddings; .*tracking\.keep=confirmed"
+    ):
         score_posthoc(runs, find_settings(runs, [id]), tmp_path)
 
 

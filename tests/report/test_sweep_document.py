@@ -3,6 +3,7 @@
 import json
 import re
 from shutil import copytree
+from types import SimpleNamespace
 
 import pytest
 from builders import tiny_job
@@ -11,6 +12,7 @@ from sweeps import World
 
 import mlcl.results
 from mlcl.report.report import make_report
+from mlcl.report.sweep_document import time_shares
 from mlcl.results.comparison import compare_settings
 from mlcl.results.runs import Runs
 from mlcl.results.settings import find_settings
@@ -18,6 +20,7 @@ from mlcl.results.stored import read_sweep
 from mlcl.service.export_run import model_run
 from mlcl.significance.roles import Role
 from mlcl.significance.verdict import Conclusion
+from mlcl.training.events import TIMES
 
 SPACE = "space: {train.lr: {choice: [0.003, 0.004]}}\nsearch: {sampler: brute_force, scheduler: none}"
 
@@ -136,3 +139,14 @@ def test_the_trials_of_baselines_are_among_what_it_took(twins):
     assert told["search of baselines, COMPLETE"]["trainings"] == "2"
     assert told["races"]["trainings"] == "8"  # the job as written and the best trial, of both searches
     assert told["all"]["trainings"] == "16"
+
+
+def test_the_report_says_what_the_time_went_into():
+    known = SimpleNamespace(seconds=10.0, metrics=dict(zip(TIMES, (6.0, 3.0), strict=True)))
+    unknown = SimpleNamespace(seconds=5.0, metrics={})
+    settings = [SimpleNamespace(seeds=[known])]
+    data = SimpleNamespace(result=SimpleNamespace(all_trials=[known, unknown], settings=settings))
+    (said,) = time_shares(data)
+    assert said.text.startswith("Of the 20 s of 2 trainings, 60% were training and 30% evaluation; ")
+    data.result.settings, data.result.all_trials = [], [unknown]
+    assert time_shares(data) == []

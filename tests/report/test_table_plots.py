@@ -84,7 +84,7 @@ def test_each_group_has_its_plots_under_names_of_its_own(drawn):
     assert plots["tsne-1"].title == "The representation of test rows (t-SNE): 30 rows"
     assert left["knn_temperature: 30 rows"] == "the grid has one tau alone"
     assert left["learning: 60 rows"] == "fewer than two steps of it were logged"
-    assert "the run has no such artifact" in left["embeddings: 60 rows"]
+    assert left["embeddings of CE: 60 rows"].startswith("0 of 1 runs left them; ")
 
 
 def test_curves_are_means_over_the_seeds_of_a_cell(drawn):

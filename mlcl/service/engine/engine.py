@@ -19,7 +19,7 @@ from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.packing import Packing
 from mlcl.service.engine.progress import Reporter
-from mlcl.service.engine.source import TrainingSource
+from mlcl.service.engine.source import Files, TrainingSource
 from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.trial import ENDED, REASON, VALUES, TrialTask
 from mlcl.service.engine.tune_executor import run_trainings
@@ -172,6 +172,7 @@ class Engine:
 
     def _task(self, source: TrainingSource, entry: Entry) -> TrialTask:
         packing = self._packing
+        files = source.files(entry) if self._models else Files("figures")
         return TrialTask(
             key=entry.key,
             job=entry.job,
@@ -185,7 +186,8 @@ class Engine:
             cpus=packing.cpus,
             gpus=packing.gpus,
             cwd=str(Path.cwd()),
-            models=self._models,
+            stored=files.stored,
+            logged=files.logged,
         )
 
     def begin(self, key: str) -> None:

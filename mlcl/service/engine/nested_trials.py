@@ -16,6 +16,7 @@ from mlcl.service.engine.source import TrainingStore
 from mlcl.tracking import RunLog, State, params_of
 from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import Tag
+from mlcl.training.run_files import MODEL, MODELS
 
 FRESH = ", fresh seeds"
 """The suffix that tells the MLflow run of a confirmation from that of the trial with the same label."""
@@ -148,6 +149,19 @@ class NestedTrials(TrainingStore):
         """Writes the end of each training to its log, if the log lacks it because a command was killed."""
         for entry in self._entries():
             self.close(entry, entry.last_end)
+
+    def log_files(self, entry: Entry) -> None:
+        """Logs model and embeddings of a training that has ended as artifacts, unless it did so itself."""
+        log, folder = self.attach(entry.key), self.folder(entry)
+        new = [path for name in MODELS if (path := folder / name).exists() and not log.has_artifact(path)]
+        if new:
+            log.artifacts(new)
+            log.flush()
+            self._logs.deliver(log.id)
+
+    def has_logged_files(self, entry: Entry) -> bool:
+        """Whether the model of a training was logged as an artifact."""
+        return self.attach(entry.key).has_artifact(self.folder(entry) / MODEL)
 
     def _entries(self) -> list[Entry]:
         return [entry for entry in self._ledger.entries.values() if self._is_here(entry)]

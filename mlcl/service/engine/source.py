@@ -5,10 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.progress import Stage
 from mlcl.tracking import State
+from mlcl.training.run_files import Stored
+
+
+class Files(NamedTuple):
+    """What a training writes beside its figures, and whether it logs its model and embeddings as artifacts.
+
+    What is not logged may be removed later.
+    """
+
+    stored: Stored = "float32"
+    logged: bool = True
 
 
 class TrainingStore(ABC):
@@ -66,6 +78,10 @@ class TrainingSource(ABC):
     def twin(self, entry: Entry) -> Entry | None:  # noqa: ARG002
         """Returns an earlier training with the same job, whose results this one may take; None for none."""
         return None
+
+    def files(self, entry: Entry) -> Files:  # noqa: ARG002
+        """Returns what a training writes beside its figures."""
+        return Files()
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002
         """Whether an intermediate value stops the training early."""

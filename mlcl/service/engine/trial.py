@@ -29,7 +29,7 @@ from mlcl.training.events import Event, Listener, Stopped
 from mlcl.training.experiment import run_experiment
 from mlcl.training.grad_cache import give_back
 from mlcl.training.job_data import JobData
-from mlcl.training.run_files import keep_metrics_alone, result_files
+from mlcl.training.run_files import Stored, result_files
 
 SCORE, EPOCH, ENDED, VALUES, REASON, NOTE = "score", "epoch", "ended", "values", "reason", "note"
 RESUMED = "resumed"
@@ -62,7 +62,8 @@ class TrialTask:
         cpus: The CPUs of each worker.
         gpus: The GPUs of each worker.
         cwd: The folder in which the command was given.
-        models: Whether model and embeddings are kept beside the metrics.
+        stored: What is written beside the figures.
+        logged: Whether model and embeddings are logged as artifacts.
     """
 
     key: str
@@ -77,7 +78,8 @@ class TrialTask:
     cpus: float
     gpus: float
     cwd: str
-    models: bool = True
+    stored: Stored = "float32"
+    logged: bool = True
 
     def config(self) -> dict[str, str]:
         """Returns the config of Tune's trial: all fields as one JSON string, which Tune does not resolve."""
@@ -127,12 +129,11 @@ def train(task: TrialTask, report: Report) -> None:
                     listener=mlflow_listener(log, listener, system=job.tracking.system_metrics),
                     should_stop=stop,
                     test=task.test,
+                    stored=task.stored,
                 )
                 assert outcome is not None
                 metrics = outcome.metrics
-            if not task.models:
-                keep_metrics_alone(folder)
-            log.artifacts(result_files(folder))
+            log.artifacts(result_files(folder, models=task.logged))
             values = [metrics[figure_name(name, metrics)] for name in task.scores]
     except Stopped:
         report({ENDED: State.STOPPED, REASON: ""})
@@ -190,6 +191,7 @@ def _group(
             lambda: bool(ended) or stop(),
             share=Share(task.cpus, task.gpus, wait=True),
             test=task.test,
+            stored=task.stored,
         )
     finally:
         if ended:

@@ -24,6 +24,7 @@ from mlcl.service.ray.health import FailureNotes
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Event, Listener, Stopped
+from mlcl.training.run_files import Stored
 
 MAX_RESTARTS = 3
 """The number of restarts after dead processes, between two new checkpoints, before a training fails."""
@@ -59,12 +60,14 @@ def run_group(
     *,
     share: Share = Share(),
     test: bool = True,
+    stored: Stored = "float32",
     announce: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
     """Trains with `job.train.workers` processes, and returns the final metrics.
 
     It may be called from inside of an actor. Workers exchange tensors on GPUs with NCCL, and tensors in the
-    host's memory with gloo. With `test=False` the test split is not evaluated. Rank 0 writes to `log`, if it
+    host's memory with gloo. With `test=False` the test split is not evaluated; `stored` says
+    what is written beside the figures. Rank 0 writes to `log`, if it
     is given; `listener` gets the events of rank 0. Raises Stopped after a request to stop, Diverged for a
     loss that is not finite, and UserError for bad input or a cluster that is too small.
     """
@@ -81,6 +84,7 @@ def run_group(
             "cwd": str(Path.cwd()),
             "log": None if log is None else log.id,
             "test": test,
+            "stored": stored,
             "gpu": use_gpu,
             "events": events,
         }

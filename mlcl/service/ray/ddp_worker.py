@@ -118,6 +118,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
                 listener=listener,
                 should_stop=(folder / STOP_FILE).exists if context.is_main else lambda: False,
                 test=config["test"],
+                stored=config["stored"],
             )
         if outcome is None:
             return {"ended": "elsewhere"}

@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from mlcl.config import dump_job, flatten, load_job
 from mlcl.markup import markdown, markdown_table
-from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.entries import Entry, scoped
+from mlcl.service.engine.ledger import Ledger
 from mlcl.service.process.signals import StopRequest
+from mlcl.service.search.arms import SearchPlan
+from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.race import race_pick, race_results
 from mlcl.service.search.sweep_plan import SweepPlan
-from mlcl.tracking import Tracker
+from mlcl.significance.roles import Role
+from mlcl.tracking import State, Tracker
 from mlcl.tracking.names import Tag
 from mlcl.tracking.registry import Score, move_best, register_version
 from mlcl.training.export import write_export
 from mlcl.training.job_data import JobData
+
+
+def model_training(
+    plan: SweepPlan,
+    ledger: Ledger,
+    plans: Sequence[SearchPlan],
+    raced: Mapping[str, Sequence[Candidate]],
+    chosen: Mapping[str, Sequence[Candidate]],
+) -> Entry | None:
+    """Returns the training whose model is registered: that of the best winner of a race; None without one.
+
+    If the winner is the job as written and no trial has its values, it is its first training in the race. If
+    races choose k, lambda and temperature, it is the first complete training on fresh seeds, since only these
+    trainings have the chosen values.
+
+    Args:
+        plan: The plan of the sweep.
+        ledger: The ledger with its trainings.
+        plans: The plans of its searches.
+        raced: The entrants of the races, by scope.
+        chosen: The settings that are confirmed, by scope.
+    """
+    picks = []
+    for each in plans:
+        race = race_results(each, raced.get(each.scope, []), ledger)
+        if each.role is Role.MODEL and race:
+            its = race_pick(race, plan.space.mode)
+            picks.append((its.mean, each.scope, raced[each.scope][race.index(its)]))
+    sign = 1 if plan.space.mode == "max" else -1
+    sound = [pick for pick in picks if math.isfinite(pick[0])]
+    if not sound:
+        return None
+    _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
+    confirmed = chosen.get(scope, []) if plan.knn_races else []
+    seeds = [seed for its in confirmed for seed in ledger.seeds_of(scoped(scope, its.key))]
+    if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
+        return fresh[0]
+    trials = [each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial]
+    return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
 
 
 def register_best(

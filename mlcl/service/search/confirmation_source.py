@@ -9,8 +9,9 @@ from mlcl.config import dump_job, load_job
 from mlcl.service.engine.entries import Confirmation, End, Entry, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.source import TrainingSource
+from mlcl.service.engine.source import Files, TrainingSource
 from mlcl.service.search.confirmation import Candidate
+from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.search_source import score_training
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.tracking import State
@@ -36,6 +37,7 @@ class ConfirmationSource(TrainingSource):
         plan: The plan of the searches.
         ledger: The ledger to which trainings and confirmations are written.
         store: The store of their folders and logs.
+        kept: Says which trainings keep their files.
         chosen: The settings of each search.
         seed_keys: The keys of a job that are set to the seed.
         race: Whether this is a race, in which the test split is not evaluated.
@@ -48,6 +50,7 @@ class ConfirmationSource(TrainingSource):
         plan: SweepPlan,
         ledger: Ledger,
         store: NestedTrials,
+        kept: KeptFiles,
         chosen: Sequence[ChosenSettings],
         seed_keys: Sequence[str] = ("train.seed",),
         *,
@@ -55,7 +58,7 @@ class ConfirmationSource(TrainingSource):
     ) -> None:
         self.stage, self.test, self._race = ("race" if race else "confirmation"), not race, race
         self.store, self.scores = store, plan.scores
-        self._plan, self._ledger, self._seed_keys = plan, ledger, seed_keys
+        self._plan, self._ledger, self._kept, self._seed_keys = plan, ledger, kept, seed_keys
         self._chosen = [
             replace(its, settings=[replace(each, key=scoped(its.scope, each.key)) for each in its.settings])
             for its in chosen
@@ -109,6 +112,10 @@ class ConfirmationSource(TrainingSource):
     def next(self) -> Entry | None:
         """Returns the training of the next seed; None if there are no more."""
         return self._waiting.pop(0) if self._waiting else None
+
+    def files(self, entry: Entry) -> Files:
+        """Returns what a training writes beside its figures."""
+        return self._kept.files(entry)
 
     def complete(self, entry: Entry, values: list[float]) -> End:
         """Returns the end of a training, scored like a trial.

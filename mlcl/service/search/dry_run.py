@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mlcl.files import bytes_on_disk
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan, search_plans
 from mlcl.service.search.confirmation import entrant_count
@@ -54,6 +56,7 @@ def plan_sweep(plan: SweepPlan, home: Path) -> dict[str, Any]:
             "rungs_at_epochs": rungs(space.search, job.train.epochs, job.evaluation.every),
             "most_epochs_each": epochs,
             "most_epochs": trained * epochs,
+            "disk": _disk(plan, plans, home),
             "time": _time(plan.name, home, trained * epochs),
             "budget": plan.resources.budget and plan.resources.budget.text,
             "searched": describe(space, plan.job),
@@ -77,6 +80,23 @@ def _fresh_trainings(search: SearchPlan) -> int:
         return search.plan.seeds * (1 + search.plan.confirm if search.is_searched else 1)
     entrants = 1 + (entrant_count(search.plan.confirm, search.plan.most) if search.is_searched else 0)
     return entrants * len(search.race_seeds) + search.plan.seeds
+
+
+def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
+    """Returns which trainings keep model and embeddings, the most that these are, and the bytes of one.
+
+    The bytes are the mean over trainings of the sweep of this name that have theirs; None if there are none.
+    """
+    keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
+    fresh = sum(each.plan.seeds for each in plans)
+    own = [each.plan for each in searches if each.role is Role.MODEL and not plan.knn_races]
+    raced = sum(entrant_count(its.confirm, its.most) for its in own)
+    every = sum(each.plan.most for each in searches) + sum(map(_fresh_trainings, plans)) * bool(plan.seeds)
+    most = {"best": raced + 1, "confirmed": raced + fresh, "all": every}[keep]
+    folder = RunFolders(home, "sweeps").named(plan.name)
+    kept = [] if folder is None else [file.parent for file in folder.path.glob(f"trials/*/{EMBEDDINGS}")]
+    each = round(bytes_on_disk(*kept) / len(kept)) if kept else None
+    return {"keep": keep, "most_trainings_kept": most, "bytes_each": each}
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:

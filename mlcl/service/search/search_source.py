@@ -15,9 +15,10 @@ from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
-from mlcl.service.engine.source import TrainingSource
+from mlcl.service.engine.source import Files, TrainingSource
 from mlcl.service.search.control import control_start
 from mlcl.service.search.evidence import stop_of, stop_reason
+from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.pruner import ReplayPruner
 from mlcl.service.search.sampling import prior_starts, start
 from mlcl.service.search.starts import Start, asked_starts
@@ -221,8 +222,8 @@ def _text(job: Mapping[str, Any]) -> str:
 class SearchSource(TrainingSource):
     """Hands out the trials of searches in turn, so that a used-up budget shortens all of them alike.
 
-    `notify` is called after each end of a trial. `later` are searches that run in a later stage; forecasts
-    include their trials.
+    `kept` says which trials keep their files. `notify` is called after each end of a trial. `later` are
+    searches that run in a later stage; forecasts include their trials.
     """
 
     stage = "search"
@@ -232,11 +233,12 @@ class SearchSource(TrainingSource):
         self,
         searches: Sequence[Search],
         store: NestedTrials,
+        kept: KeptFiles,
         notify: Callable[[], None] = lambda: None,
         later: Sequence[Search] = (),
     ) -> None:
         self._searches, self._notify = {search.scope: search for search in searches}, notify
-        self._later = later
+        self._kept, self._later = kept, later
         self.store, self.scores = store, searches[0].plan.scores
 
     def start(self) -> tuple[int, int]:
@@ -267,7 +269,12 @@ class SearchSource(TrainingSource):
         if entry.ended:
             self._searches[entry.scope].tell(entry)
             self._searches[entry.scope].stop_early()
+            self._kept.trim(entry.scope)
         self._notify()
+
+    def files(self, entry: Entry) -> Files:
+        """Returns what a trial writes beside its figures."""
+        return self._kept.files(entry)
 
     def left(self) -> int:
         """Returns the number of trials of these searches and of later ones that have not ended."""

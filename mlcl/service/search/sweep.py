@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from mlcl.config import job_hash
 from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.documents import write_result
+from mlcl.results.runs import HOW_TO_KEEP
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
@@ -20,11 +20,12 @@ from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
-from mlcl.service.search.best_model import register_best
+from mlcl.service.search.best_model import model_training, register_best
 from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants
 from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
+from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
-from mlcl.service.search.race import race_pick, race_results, race_winner, search_result
+from mlcl.service.search.race import race_winner, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk
@@ -79,6 +80,7 @@ def run_sweep(
             end.state, end.reason = sweep.outcome()
         sweep.attempt("the experiment is not described", sweep.describe)
         sweep.attempt(UNREGISTERED, sweep.register)
+        sweep.attempt("files of trainings that are not kept stay", sweep.clean)
         result = sweep.report(end.state, end.reason, end.undelivered)
         write_result(result)
         return result
@@ -138,7 +140,8 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     own.curve(ledger)
     engine = command.engine(reporter, plan.space.search.max_failed)
     write_result(reader.result(State.RUNNING, ""))
-    return Sweep(plan, command, engine, own, store, reader, plans, searches)
+    kept = KeptFiles(plan.job.tracking.keep, ledger, store, plans)
+    return Sweep(plan, command, engine, own, store, reader, plans, searches, kept)
 
 
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
@@ -166,6 +169,7 @@ class Sweep:
     reader: SweepReader
     plans: Sequence[SearchPlan]
     searches: Mapping[str, Search]
+    kept: KeptFiles
     raced: dict[str, list[Candidate]] = field(default_factory=dict)
     chosen: dict[str, list[Candidate]] = field(default_factory=dict)
     confirmed: Sequence[str] = ()
@@ -200,7 +204,7 @@ class Sweep:
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
             ledger = self.command.ledger
-            yield SearchSource(now, self.store, lambda: self.own.point(ledger, self.best), then)
+            yield SearchSource(now, self.store, self.kept, lambda: self.own.point(ledger, self.best), then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races of searches, if there are any, then sets the settings to confirm.
@@ -220,7 +224,7 @@ class Sweep:
             scoped(its.scope, each.key) in ledger.confirmations for its in fields for each in its.settings
         )
         if fields and (known or not self.engine.stop()):
-            yield ConfirmationSource(self.plan, ledger, self.store, fields, race=True)
+            yield ConfirmationSource(self.plan, ledger, self.store, self.kept, fields, race=True)
         self.raced |= raced
         for each in plans:
             if each.scope not in raced:
@@ -250,7 +254,7 @@ class Sweep:
             # A search was cut short: what is best so far need not be the best found.
             self.confirmed = known
             return
-        confirmation = ConfirmationSource(self.plan, ledger, self.store, settings)
+        confirmation = ConfirmationSource(self.plan, ledger, self.store, self.kept, settings)
         yield confirmation
         self.confirmed = keys
         self.finished = self.finished and confirmation.finished
@@ -274,6 +278,8 @@ class Sweep:
         if state is State.COMPLETE:
             self.own.log_intermediate(ledger, self.command.logs)
         its = self.report(state, reason)
+        if its.best_training is not None:
+            self.kept.log(its.best_training.key)
         said = "\n".join(each.sentence for each in its.verdicts)
         self.own.log.artifacts([write_result(its)])
         self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
@@ -296,30 +302,10 @@ class Sweep:
 
     @property
     def model(self) -> Entry | None:
-        """The training whose model is registered: that of the best winner of a race, else the best trial.
-
-        If the winner is the job as written and no trial has its values, it is its first training in the race.
-        If races choose k, lambda and temperature, it is the first complete training on fresh seeds, since
-        only these trainings have the chosen values.
-        """
-        ledger, mode = self.command.ledger, self.plan.space.mode
-        picks = []
-        for each in self.plans:
-            race = race_results(each, self.raced.get(each.scope, []), ledger)
-            if each.role is Role.MODEL and race:
-                its = race_pick(race, mode)
-                picks.append((its.mean, each.scope, self.raced[each.scope][race.index(its)]))
-        sign = 1 if mode == "max" else -1
-        sound = [pick for pick in picks if math.isfinite(pick[0])]
-        if not sound:
-            return self.best
-        _, scope, setting = max(sound, key=lambda pick: sign * pick[0])
-        chosen = self.chosen.get(scope, []) if self.plan.knn_races else []
-        seeds = [seed for its in chosen for seed in ledger.seeds_of(scoped(scope, its.key))]
-        if fresh := [seed for seed in seeds if seed.state is State.COMPLETE]:
-            return fresh[0]
-        trials = [each for each in ledger.counted(scope) if setting.trial and each.label == setting.trial]
-        return (trials or ledger.seeds_of(scoped(scope, setting.key)))[0]
+        """The training whose model is registered, see `model_training`."""
+        return (
+            model_training(self.plan, self.command.ledger, self.plans, self.raced, self.chosen) or self.best
+        )
 
     def register(self) -> None:
         """Registers the best model, unless that of its MLflow run was; notes if its log is not in MLflow."""
@@ -327,12 +313,23 @@ class Sweep:
         if best is None or best.score is None:
             return
         run_id = command.delivery.delivered_run(log := self.store.log(best))
-        if run_id is None:
+        if run_id not in command.ledger.registered_runs and not self.kept.has_model(best):
+            self.engine.reporter.note(f"{UNREGISTERED}: that of {best.label} was not kept; {HOW_TO_KEEP}")
+        elif run_id is None:
             self.engine.reporter.note(f"{UNREGISTERED}: the log {log} is not in MLflow; {AGAIN}")
         elif run_id not in command.ledger.registered_runs:
             folder = self.store.folder(best)
             text = register_best(command.tracker, self.plan, best, folder, run_id, command.stop)
             command.ledger.append("registered", key=best.key, text=text, run=run_id)
+
+    def clean(self) -> None:
+        """Removes the files that the job does not keep, if the sweep is complete."""
+        ledger, model = self.command.ledger, self.model
+        if ledger.state is not State.COMPLETE:
+            return
+        best = self.report(State.COMPLETE, "").best_training
+        waits = model is not None and model.key not in ledger.registered
+        self.kept.clean([each.key for each in (best, model if waits else None) if each is not None])
 
     def report(self, state: State, reason: str, undelivered: int = 0) -> SweepResult:
         """Returns the result of the sweep so far, with the ids of the runs that MLflow has."""

@@ -27,6 +27,7 @@ from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_search
 from mlcl.service.search.confirmation import Candidate
 from mlcl.service.search.confirmation_source import ConfirmationSource
+from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version
@@ -225,6 +226,8 @@ class TunedCell:
         for each in self._searches:
             open_version(each.plan, ledger, engine.home, engine.reporter.note, each.scope)
         store = NestedTrials(ledger, folder, command.logs, self.data, plan.free, self.scopes, parent)
+        keep = plan.job.tracking.keep
+        kept = KeptFiles("confirmed" if keep == "best" else keep, ledger, store)
         with command.stop.shielded():
             store.open_all()
             searches = [Search(each.plan, ledger, each.scope) for each in self._searches]
@@ -233,14 +236,14 @@ class TunedCell:
                     search.start_at({})  # the job as written has the control's values; then the least weights
             store.close_all()
         if sum(search.left() for search in searches):
-            yield SearchSource(searches, store)
+            yield SearchSource(searches, store, kept)
         for race in (True, False):
             found = self.searches(ledger)
             chosen = [each.race if race else each.confirmation for each in found]
             open_ = [its for each, its in zip(found, chosen, strict=True) if not each.is_closed(its)]
             if open_ and not engine.stop():
                 settings = [its for its in chosen if its.settings]
-                yield ConfirmationSource(plan, ledger, store, settings, self._seed_keys, race=race)
+                yield ConfirmationSource(plan, ledger, store, kept, settings, self._seed_keys, race=race)
 
 
 def _mean(scores: Sequence[float]) -> float | None:

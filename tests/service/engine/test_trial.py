@@ -35,12 +35,20 @@ def task(world, tiny, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("models", "kept"), [(True, {"embeddings.parquet", "model"}), (False, set())])
-def test_embeddings_and_model_are_kept_unless_figures_are_enough(task, models, kept):
-    values = json.loads(played(replace(task, models=models))[-1][VALUES])
+FILES = {"embeddings.parquet", "model"}
+
+
+@pytest.mark.parametrize(
+    ("how", "kept", "logged"),
+    [({}, FILES, FILES), ({"logged": False}, FILES, set()), ({"stored": "figures"}, set(), set())],
+)
+def test_embeddings_and_model_are_written_and_logged_as_asked(task, world, how, kept, logged):
+    values = json.loads(played(replace(task, **how))[-1][VALUES])
     files = {path.name for path in Path(task.folder).iterdir()}
-    assert files & {"result.json", "embeddings.parquet", "model"} == {"result.json"} | kept
-    assert played(replace(task, models=models))[-1][VALUES] == json.dumps(values)
+    assert files & {"result.json", *FILES} == {"result.json"} | kept
+    log = RunLog.attach(world.home, task.log)
+    assert {name for name in FILES if log.has_artifact(Path(task.folder) / name)} == logged
+    assert played(replace(task, **how))[-1][VALUES] == json.dumps(values)
 
 
 def test_a_share_of_a_gpu_that_is_not_there_fails_the_trial(task, tiny, monkeypatch):

@@ -1,0 +1,88 @@
+"""Which trainings of a sweep keep model and embeddings beside their figures, by the job's `tracking.keep`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from mlcl.config.job import Keep
+from mlcl.results.sweep_result import ranked
+from mlcl.service.engine.entries import Entry
+from mlcl.service.engine.ledger import Ledger
+from mlcl.service.engine.nested_trials import NestedTrials
+from mlcl.service.engine.source import Files
+from mlcl.service.search.arms import SearchPlan
+from mlcl.service.search.confirmation import entrant_count
+from mlcl.significance.roles import Role
+from mlcl.training.run_files import MODEL, keep_figures_alone
+
+FIGURES = Files("figures", logged=False)
+
+
+class KeptFiles:
+    """Tells what each training writes, and removes the files of those that turn out not to be the best.
+
+    Every method may be repeated after a kill. Files that were logged as artifacts are never removed.
+
+    Args:
+        keep: `all`; `confirmed`: trainings on fresh seeds, and the best; `best`: the best alone.
+        ledger: The ledger with the trainings.
+        store: The store of their folders and logs.
+        searches: The searches of which a trial may be the best; none in a table, which registers no model.
+    """
+
+    def __init__(
+        self, keep: Keep, ledger: Ledger, store: NestedTrials, searches: Iterable[SearchPlan] = ()
+    ) -> None:
+        self._keep, self._ledger, self._store = keep, ledger, store
+        self._searches = {its.scope: its for its in searches if its.role is Role.MODEL}
+
+    def files(self, entry: Entry) -> Files:
+        """Returns what a training writes beside its figures, and whether it logs that as artifacts."""
+        if self._keep == "all":
+            return Files("float16")
+        held = None if entry.confirmation is None else self._ledger.confirmations[entry.confirmation]
+        if held is not None and not held.race:
+            return Files("float16", logged=self._keep == "confirmed")
+        if entry.scope not in self._searches:
+            return FIGURES
+        # A race's training is registered where no trial has the values of its setting.
+        if held is not None and (held.trial or self._ledger.seeds_of(held.key)[0] is not entry):
+            return FIGURES
+        return Files("float16", logged=False)
+
+    def trim(self, scope: str) -> None:
+        """Removes the files of a search's trials that are not good enough to enter its race."""
+        search = self._searches.get(scope)
+        if self._keep == "all" or search is None:
+            return
+        trials = ranked(self._ledger.counted(scope), search.plan.space.mode)
+        self._remove(trials[entrant_count(search.plan.confirm, search.plan.most) :])
+
+    def log(self, best: str) -> None:
+        """Logs the files of the training with the key `best` as artifacts, unless it has none or did so."""
+        entry = self._ledger.entries[best]
+        if self.has_model(entry):
+            self._store.log_files(entry)
+
+    def clean(self, but: Collection[str]) -> None:
+        """Removes the files of a complete sweep's trainings that are not kept, except those in `but`.
+
+        Trials that a race may choose after the sweep has grown keep theirs.
+        """
+        if self._keep != "all":
+            ended = [each for each in self._ledger.entries.values() if each.ended and each.key not in but]
+            self._remove([each for each in ended if not self._enters_races(each)])
+
+    def has_model(self, entry: Entry) -> bool:
+        """Whether the training's folder has its model."""
+        return (self._store.folder(entry) / MODEL).exists()
+
+    def _enters_races(self, entry: Entry) -> bool:
+        """Whether a later race may choose a trial whose own model is then registered."""
+        search = self._searches.get(entry.scope)
+        return entry.number is not None and search is not None and not search.plan.knn_races
+
+    def _remove(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if self.has_model(entry) and not self._store.has_logged_files(entry):
+                keep_figures_alone(self._store.folder(entry))

@@ -1,0 +1,83 @@
+"""Which trainings of a sweep keep their model, also after a kill."""
+
+import json
+
+import pytest
+from builders import tiny_job
+
+from mlcl.store import State
+from mlcl.tracking import RunLog
+from mlcl.training.run_files import EMBEDDINGS, MODEL, RESULT
+
+LR = """
+space: {train.lr: {log_float: [1.0e-3, 1.0e-1]}}
+search: {scheduler: none, race_seeds: 2}
+"""
+KNN = LR.replace("space: {", "space: {evaluation.knn.k: {choice: [1, 3]}, ")
+HOW = {"trials": 6, "seeds": 2, "confirm": 2}
+
+
+def kept(world):
+    """The keys of the trainings that have a model, and of those that logged it; both have all or nothing."""
+    folders = [world.folder / "trials" / key for key in world.ledger.entries]
+    assert all((each / MODEL).exists() == (each / EMBEDDINGS).exists() for each in folders)
+    logged = {
+        each.name
+        for each in folders
+        if RunLog.attach(world.home, f"{world.folder.name}.{each.name}").has_artifact(each / MODEL)
+    }
+    return {each.name for each in folders if (each / MODEL).exists()}, logged
+
+
+def parts(world):
+    """The keys of trials, best first, of the race's trainings, and of those on fresh seeds, best first."""
+    entries = list(world.ledger.entries.values())
+    ordered = sorted(entries, key=lambda its: -its.score)
+    trials = [its.key for its in ordered if its.number is not None]
+    races = [its.key for its in entries if "race" in its.key]
+    return trials, races, [its.key for its in ordered if its.key not in {*trials, *races}]
+
+
+@pytest.mark.parametrize("keep", ["best", "confirmed", "all"])
+def test_the_best_keep_their_model(world, tiny, keep):
+    report = world.run(world.plan(tiny_job(tiny, f"tracking.keep={keep}"), LR, **HOW))
+    trials, races, fresh = parts(world)
+    assert (report.state, len(trials), len(races), len(fresh)) == (State.COMPLETE, 6, 4, 2)
+    best = report.best_training.key
+    entrants = set(trials[:2])
+    expected = {
+        "best": ({best, *entrants}, {best}),
+        "confirmed": ({*fresh, *entrants}, set(fresh)),
+        "all": ({*trials, *races, *fresh},) * 2,
+    }
+    assert best in fresh
+    assert kept(world) == expected[keep]
+    assert all((world.folder / "trials" / key / RESULT).exists() for key in world.ledger.entries)
+
+
+def test_where_races_choose_the_neighbours_no_trial_keeps_its_model(world, tiny):
+    job = tiny_job(tiny, "tracking.keep=best", "evaluation.knn={grid: {k: [1, 3]}}")
+    report = world.run(world.plan(job, KNN, **HOW))
+    # Nothing is registered, since nothing is delivered here: the model that would be is kept until then.
+    registered = next(key for key in world.ledger.entries if key.startswith("confirm"))
+    assert kept(world) == ({report.best_training.key, registered}, {report.best_training.key})
+
+
+def test_a_search_alone_logs_its_best_trial(world, tiny):
+    world.run(world.plan(tiny_job(tiny), LR, trials=6, confirm=2))
+    trials, _, _ = parts(world)
+    assert kept(world) == (set(trials[:2]), {trials[0]})
+    world.run(world.plan(tiny_job(tiny), LR, trials=9, confirm=2))
+    grown, _, _ = parts(world)
+    assert len(grown) == 9
+    assert kept(world)[0] == {*grown[:2], trials[0]}
+
+
+def test_a_killed_sweep_keeps_what_an_unbroken_one_keeps(world, tiny):
+    plan = world.plan(tiny_job(tiny, "tracking.keep=best"), LR, **HOW)
+    world.kill_when(lambda job, epoch: job.train.seed > 500 and epoch == 2)
+    assert world.killed(plan)
+    assert world.run(plan).state is State.COMPLETE
+    trials, _, fresh = parts(world)
+    assert kept(world)[0] == {fresh[0], *trials[:2]}
+    assert json.loads((world.folder / "sweep.json").read_text())["state"] == "COMPLETE"
