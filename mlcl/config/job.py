@@ -201,11 +201,11 @@ class EvaluationConfig(Section):
 
 
 Keep = Literal["best", "confirmed", "all"]
-"""Which trainings of a sweep keep model and embeddings."""
+"""The trainings of a sweep that keep model and embeddings."""
 
 
 class TrackingConfig(Section):
-    """What is logged and kept, which does not change a job's hash."""
+    """Entries of the log and files that stay, which do not change a job's hash."""
 
     system_metrics: bool = Field(False, description="load and memory of processor and GPU, in MLflow's pages")
     notify: Annotated[str, AfterValidator(check_url)] | Reference | None = Field(

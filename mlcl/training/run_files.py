@@ -42,11 +42,11 @@ WEIGHTS, PROBE = "weights.safetensors", "probe.safetensors"
 JOB, DATASET, TOKENIZER = "job.yaml", "dataset.json", "tokenizer.json"
 EMBEDDINGS = "embeddings.parquet"
 MODELS = (EMBEDDINGS, MODEL)
-"""What a run leaves beside its figures."""
+"""The files and folders of a run beside its figures."""
 PARTS = f".{EMBEDDINGS}.ranks.partial"
 """The folder that is renamed to `EMBEDDINGS` when every rank has written its part."""
 Stored = Literal["float32", "float16", "figures"]
-"""What a run writes: model, embeddings and probabilities of this type, or figures without all of these."""
+"""How a run is stored: model, embeddings and probabilities of this type, or figures without all of these."""
 ROW_GROUP = 65_536
 """The number of rows that the writer encodes at once; it copies as many."""
 

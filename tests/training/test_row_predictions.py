@@ -20,7 +20,7 @@ from mlcl.training.context import ONE_PROCESS
 from mlcl.training.experiment import run_experiment
 from mlcl.training.job_data import JobData
 from mlcl.training.row_predictions import PredictedRows, blocks_of
-from mlcl.training.run_files import keep_metrics_alone, result_files
+from mlcl.training.run_files import keep_figures_alone, result_files
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_predictions_without_targets_are_those_of_an_earlier_version(finished, t
 
 def test_they_stay_when_the_metrics_alone_are_kept(finished):
     _, folder = finished
-    keep_metrics_alone(folder)
+    keep_figures_alone(folder)
     kept = {path.name for path in result_files(folder)}
     assert kept == {"result.json", "test_blocks.json", "test_predictions.parquet"}
     assert json.loads((folder / "test_blocks.json").read_text()).keys() == blocks_of(folder).keys()

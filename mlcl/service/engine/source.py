@@ -14,7 +14,7 @@ from mlcl.training.run_files import Stored
 
 
 class Files(NamedTuple):
-    """What a training writes beside its figures, and whether it logs its model and embeddings as artifacts.
+    """Says how a training is stored, and whether it logs its model and embeddings as artifacts.
 
     What is not logged may be removed later.
     """

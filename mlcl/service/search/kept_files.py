@@ -1,4 +1,4 @@
-"""Which trainings of a sweep keep model and embeddings beside their figures, by the job's `tracking.keep`."""
+"""Chooses the trainings of a sweep that keep model and embeddings, by the job's `tracking.keep`."""
 
 from __future__ import annotations
 
