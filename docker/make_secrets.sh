@@ -2,12 +2,8 @@
 # Writes new secrets to docker/secrets, each in a file that you alone read, and docker/.env with your user id.
 # Those that are there stay as they are.
 set -eu
-umask 077
 cd "$(dirname "$0")"
-mkdir -p secrets
-
-word() { od -An -N24 -tx1 /dev/urandom | tr -d ' \n'; }
-write() { [ -s "secrets/$1" ] || printf '%s' "$2" > "secrets/$1"; }
+. ./secret_files.sh
 
 write ray_token "$(word)"
 write postgres_password "$(word)"

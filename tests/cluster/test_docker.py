@@ -120,9 +120,13 @@ def test_nothing_secret_gets_into_a_layer(root, dockerfile):
     assert not re.search("(ARG|ENV).*(PASSWORD|SECRET|CREDENTIAL)", dockerfile)
 
 
+def copied_script(root, folder):
+    shutil.copy(root / "docker" / "secret_files.sh", folder)
+    return shutil.copy(root / "docker" / "make_secrets.sh", folder)
+
+
 def test_secrets_are_made_once_and_for_oneself(root, tmp_path):
-    script = tmp_path / "make_secrets.sh"
-    shutil.copy(root / "docker" / "make_secrets.sh", script)
+    script = copied_script(root, tmp_path)
     subprocess.run([script], check=True)
     files = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
     subprocess.run([script], check=True)
@@ -138,8 +142,7 @@ def test_secrets_are_made_once_and_for_oneself(root, tmp_path):
 
 
 def test_every_secret_is_made(compose, root, tmp_path):
-    shutil.copy(root / "docker" / "make_secrets.sh", tmp_path)
-    subprocess.run([tmp_path / "make_secrets.sh"], check=True)
+    subprocess.run([copied_script(root, tmp_path)], check=True)
     assert {Path(secret["file"]).name for secret in compose["secrets"].values()} == {
         path.name for path in (tmp_path / "secrets").iterdir()
     }

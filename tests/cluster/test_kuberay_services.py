@@ -1,5 +1,6 @@
 """The manifests of MLflow, PostgreSQL, Redis and the storage have all that the Ray cluster refers to."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -71,16 +72,18 @@ def test_secrets_claims_and_configurations_that_are_referred_to_are_there(manife
 
 
 def test_the_script_makes_every_secret_once_and_for_oneself(root, kustomization, tmp_path):
-    script = tmp_path / "make_secrets.sh"
-    script.write_text((root / "docker" / "kuberay" / "make_secrets.sh").read_text())
+    folder = tmp_path / "kuberay"
+    folder.mkdir()
+    shutil.copy(root / "docker" / "secret_files.sh", tmp_path)
+    script = shutil.copy(root / "docker" / "kuberay" / "make_secrets.sh", folder)
     written = []
     for _ in range(2):
         subprocess.run(["sh", script], check=True)
-        written.append({file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()})
+        written.append({file.name: file.read_text() for file in (folder / "secrets").iterdir()})
     files = [file.rpartition("=")[2] for its in kustomization["secretGenerator"] for file in its["files"]]
     assert sorted(f"secrets/{name}" for name in written[0]) == sorted(files)
     assert written[0] == written[1]
-    assert all(file.stat().st_mode & 0o077 == 0 for file in (tmp_path / "secrets").iterdir())
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (folder / "secrets").iterdir())
     assert "kuberay/secrets/" in (root / "docker" / ".gitignore").read_text().splitlines()
 
 
