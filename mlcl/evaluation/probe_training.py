@@ -116,9 +116,8 @@ class GridTraining:
         self._rows, self._y, self._known_N, self._grid, self._outputs = rows, targets, known_N, grid, outputs
         self._score, self._scores = score, dict[int, list[float]]()
         x = rows.features
-        self._x, self._device = (x.detach(), rows.device) if isinstance(x, Tensor) else (x, x.device)
-        if isinstance(x, Tensor) and x.ndim == 3:
-            self._device = x.device
+        self._x = x.detach() if isinstance(x, Tensor) else x
+        self._device = rows.device if len(x.shape) == 2 else x.device
         self._mean, self._scale = self._standard(known_N[self._is_own(known_N)])
         large = len(grid.pairs()) * outputs * self._x.shape[-1] >= LARGE
         self._rungs = {math.ceil(grid.epochs * share) for share in RUNGS} - {grid.epochs} if large else set()

@@ -7,7 +7,6 @@ fine-tuned. What one of these costs is estimated from rows and tokens; a trainin
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from mlcl.data.description import Description
 from mlcl.data.format import DatasetInfo
 from mlcl.models.pretrained import load_pretrained, token_states
 from mlcl.service.engine.budget import Budget, check_budget, parse_budget
+from mlcl.service.process.limits import usable_cpus
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.starter import first_job
 from mlcl.service.starter.first_job import FirstJob
@@ -201,7 +201,7 @@ def _costs(
     step = _step_seconds(min(longest, SHORT)) / min(longest, SHORT) / BATCH  # of one token
     every, held = sum(rows.values()), rows["validation"]
     tuning = step * longest * (EPOCHS * rows["train"] + FORWARD * (EPOCHS * held + every))
-    processors = 1 if gpu else os.cpu_count() or 1
+    processors = 1 if gpu else usable_cpus()
     seconds = budget.amount * (processors if budget.unit == "clock" else 1)
     encoding = FORWARD * step * usual * every
     return _Costs(TRAINING + PER_ROW * rows["train"], tuning, encoding, budget.text, seconds, processors)

@@ -133,7 +133,7 @@ def test_the_budget_chooses_encoder_and_arms(
     monkeypatch.setattr(first_job, "has_words", lambda: words)
     monkeypatch.setattr(first_sweep, "_step_seconds", lambda tokens: step)
     monkeypatch.setattr(first_sweep, "FEWEST_TUNED", fewest)
-    monkeypatch.setattr(first_sweep.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(first_sweep, "usable_cpus", lambda: 2)
     rows = [[" ".join([text] * repeat), ";".join(its)] for _, text, its in ROWS]
     made, job = begun(["text", "tags"], rows, budget=budget)
     assert (job.encoder.name, options in made.next) == (encoder, True), made.next
