@@ -3,6 +3,7 @@
 # Those that are there stay as they are.
 set -eu
 cd "$(dirname "$0")"
+# shellcheck source=/dev/null
 . ./secret_files.sh
 
 write ray_token "$(word)"

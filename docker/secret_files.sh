@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # Sourced by the make_secrets.sh scripts, in the folder whose `secrets` they fill. Files that are there stay.
 umask 077
 mkdir -p secrets
