@@ -81,7 +81,9 @@ def service(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "flask_wtf", extra)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(ray_folder, "MAX_SOCKET", 4096)  # the stand-in has no sockets
-    monkeypatch.setattr("mlcl.tracking.tracker.make_tables", lambda *_: None)
+    monkeypatch.setattr("mlcl.service.local.servers.make_tables", lambda *_: None)
+    monkeypatch.setattr(local, "LOOK_EVERY", 0.05)
+    monkeypatch.setattr("mlcl.service.local.processes.LOOK_EVERY", 0.02)
 
     def start_stand_in(command, environment, log):
         words = [word for argument in command for word in argument.split("=")]
