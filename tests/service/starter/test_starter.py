@@ -143,6 +143,11 @@ def test_the_budget_chooses_encoder_and_arms(
     assert ("which is less" in made.rules[-1]) == (budget == "1s")
     heads = "objective.heads.*.weight" in read_yaml(made.files[1])["space"]
     assert heads == bool(job.objective.heads) == (encoder == "features")
+    if encoder == "features":
+        texts = ("tfidf", "characters") if repeat == 1 else ("tfidf",)
+        assert job.encoder.inputs == (*texts, "transformer")
+        on_words = [load_job(file) for file in made.files if file.name == "words.yaml"]
+        assert [each.encoder.inputs for each in on_words] == [(*texts, "words")] * len(others)
 
 
 def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):
