@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 LOWEST := .venv-lowest
 READY := $(VENV)/.ready
 SITE := $(BIN)/sphinx-build -q -W --keep-going -c docs/site -d .sphinx . site
-TWO_FILES_AT_ONCE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+FILES_AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # A command is many processes, each of which would compile mlcl again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,10 +29,10 @@ demo: setup
 	$(BIN)/mlcl report icd10cm_features-features_heads
 
 test-quick: setup
-	$(BIN)/python -m pytest -m quick --durations 10 --durations-min 2 $(TWO_FILES_AT_ONCE)
+	$(BIN)/python -m pytest -m quick --durations 10 --durations-min 2 $(FILES_AT_ONCE)
 
 test: setup
-	$(BIN)/python -m pytest $(TWO_FILES_AT_ONCE)
+	$(BIN)/python -m pytest $(FILES_AT_ONCE)
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +42,7 @@ test-lowest: setup
 	$(LOWEST_PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --no-cache-dir --constraint .lowest.txt --editable '.[all,minilm,words]' \
 	  pytest pytest-timeout pytest-xdist hypothesis
-	$(LOWEST)/bin/python -m pytest -m quick $(TWO_FILES_AT_ONCE)
+	$(LOWEST)/bin/python -m pytest -m quick $(FILES_AT_ONCE)
 
 soak: setup
 	$(BIN)/python tests/soak/soak.py --minutes 30

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine: it has repositories and receives their files."""
+"""A stand-in for the Hugging Face Hub on this machine: it has repositories, and receives and serves files."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 TOKEN, READER = "hf_writer", "hf_reader"
 USER = "ada"
+COMMIT = "a" * 40
 
 
 @dataclass
@@ -25,11 +26,15 @@ class Repository:
 
 @dataclass
 class Hub:
-    """`repositories` by name; `large` are the contents that came by git LFS, keyed by their SHA-256."""
+    """`repositories` by name; `large` are the contents that came by git LFS, keyed by their SHA-256.
+
+    `downloads` has the path of each file that was sent.
+    """
 
     address: str = ""
     repositories: dict[str, Repository] = field(default_factory=dict)
     large: dict[str, bytes] = field(default_factory=dict)
+    downloads: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -81,9 +86,31 @@ class Handler(BaseHTTPRequestHandler):
             return False
         return True
 
+    def do_HEAD(self):
+        self._send_file(head=True)
+
+    def _send_file(self, *, head: bool) -> None:
+        """Answers `/OWNER/NAME/resolve/REVISION/FILE`."""
+        owner, name, _, _, *path = self.path.partition("?")[0].strip("/").split("/")
+        content = self.hub.repositories[f"{owner}/{name}"].files["/".join(path)]
+        self.send_response(200)
+        for key, value in (
+            ("Content-Length", len(content)),
+            ("ETag", f'"{git_id(content)}"'),
+            ("X-Repo-Commit", COMMIT),
+        ):
+            self.send_header(key, str(value))
+        self.end_headers()
+        if not head:
+            self.hub.downloads.append("/".join(path))
+            self.wfile.write(content)
+
     def do_GET(self):
         parts = self.path.partition("?")[0].strip("/").split("/")
         if self._refused(writes=False):
+            return
+        if parts[2] == "resolve":
+            self._send_file(head=False)
             return
         name = "/".join(parts[2:4])
         repository = self.hub.repositories.get(name)
@@ -96,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
             )  # fmt: skip
         else:
             siblings = [{"rfilename": path} for path in repository.files]
-            self._answer({"id": name, "private": repository.private, "siblings": siblings, "sha": "a" * 40})
+            self._answer({"id": name, "private": repository.private, "siblings": siblings, "sha": COMMIT})
 
     def do_PUT(self):
         content = self._body()

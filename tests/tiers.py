@@ -56,6 +56,7 @@ FULL = (
     "losses/test_queue.py::test_two_processes_hold_the_rows_of_one",
     "losses/test_tiled_sum.py::test_a_compiled_model_around_the_loss",
     "losses/test_tiled_sum.py::test_float32_at_any_scale_of_the_logits",
+    "models/test_hub_download.py",
     "models/test_images.py",
     "models/test_ldgn.py::test_gradients_equal_differences",
     "models/test_plm_icd.py",
