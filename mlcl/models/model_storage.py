@@ -15,6 +15,8 @@ from mlcl.files import locked_folder, new_folder
 
 FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """The files of a model: configuration, weights and tokenizer, neither pickled files nor code."""
+CONFIG = "config.json"
+"""The file that makes a folder a model; it is written last, so half a copy is none."""
 
 
 def cache_folder() -> Path:
@@ -51,14 +53,21 @@ def stored_model(uri: str) -> Path:
 
 
 def store_model(folder: Path, uri: str) -> None:
-    """Copies a model's folder to a URI, where there must be nothing yet. Raises UserError if it fails."""
+    """Copies a model's folder to a URI.
+
+    Only files of a copy that was stopped may be there already. Raises UserError for others, and if it fails.
+    """
     system, path = _locate(uri)
     try:
-        if _listed(system, path):
+        names = [file for file in folder.iterdir() if any(fnmatch(file.name, each) for each in FILES)]
+        pairs = {file.name: (file.resolve(), f"{path}/{file.name}") for file in sorted(names)}
+        config, target = pairs.pop(CONFIG)
+        half = f"{target}.partial"
+        if {each.base_name for each in _listed(system, path)} - {*pairs, Path(half).name}:
             raise UserError("something is there already", key="--to", found=uri)
         system.create_dir(path, recursive=True)
-        names = [file for file in sorted(folder.iterdir()) if any(fnmatch(file.name, each) for each in FILES)]
-        _copy([(file.resolve(), f"{path}/{file.name}") for file in names], target=system)
+        _copy([*pairs.values(), (config, half)], target=system)
+        system.move(half, target)
     except OSError as error:
         raise UserError("cannot be written", key="--to", found=f"{uri} ({error})") from error
 
@@ -85,7 +94,7 @@ def _files(system: Any, path: str, uri: str) -> list[Any]:
     except OSError as error:
         raise UserError("cannot be read", key="encoder.model", found=f"{uri} ({error})") from error
     found = [each for each in listed if each.is_file and any(fnmatch(each.base_name, name) for name in FILES)]
-    if not found:
+    if not any(each.base_name == CONFIG for each in found):
         raise UserError("no model is there", key="encoder.model", found=uri)
     return sorted(found, key=lambda each: str(each.path))
 

@@ -47,6 +47,30 @@ def test_a_model_is_put_on_storage_and_copied_once_to_a_machine(tmp_path, cache,
     assert "changed" in (model_folder(uri) / "config.json").read_text()
 
 
+@pytest.mark.parametrize("done", range(len(FILES)))
+def test_a_copy_that_is_stopped_is_no_model_and_is_begun_again(tmp_path, monkeypatch, done):
+    own, target = with_files(tmp_path / "bert"), tmp_path / "storage"
+    with monkeypatch.context() as patch:
+        copies, copy = iter(range(done)), model_storage.shutil.copyfileobj
+
+        def copy_some(*arguments):
+            if next(copies, None) is None:
+                raise KeyboardInterrupt
+            copy(*arguments)
+
+        patch.setattr(model_storage.shutil, "copyfileobj", copy_some)
+        with pytest.raises(KeyboardInterrupt):
+            model_storage.store_model(own, target.as_uri())
+    with pytest.raises(UserError, match="no model is there"):
+        model_folder(target.as_uri())
+    model_storage.store_model(own, target.as_uri())
+    assert {file.name for file in model_folder(target.as_uri()).iterdir()} == set(FILES)
+    (target / "notes.txt").touch()
+    (target / "config.json").unlink()
+    with pytest.raises(UserError, match="something is there already"):
+        model_storage.store_model(own, target.as_uri())
+
+
 def test_no_model_and_no_filesystem_are_named(tmp_path):
     for uri, problem in (((tmp_path / "none").as_uri(), "no model"), ("hf2://a/b", "no filesystem")):
         with pytest.raises(UserError, match=problem):
