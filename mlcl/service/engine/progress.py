@@ -20,8 +20,8 @@ Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 class Row:
     """One training: its state, its last epoch and score, and the seconds that it has run.
 
-    `metric` is the name of the score. Once a training with post-hoc keys has ended, the score is the best
-    over the values of these keys. `settings` are the searched values, by job key.
+    `epochs` is 0 for a baseline, and `metric` is the name of the score. Once a training with post-hoc keys
+    has ended, the score is the best over their values. `settings` are the searched values, by job key.
     """
 
     label: str
@@ -147,17 +147,18 @@ class Reporter:
 
     def _row(self, entry: Entry) -> Row:
         train = entry.job["train"]
+        epochs = 0 if entry.job.get("baseline") else train["epochs"]
         epoch, score = entry.intermediate[-1] if entry.intermediate else (0, None)
         metric = entry.job["evaluation"]["metric"]
         if entry.metrics:
             score, metric = entry.score, self._score
         if entry.state is State.COMPLETE and (entry.metrics or train["patience"] is None):
-            epoch = train["epochs"]
+            epoch = epochs
         return Row(
             entry.label,
             entry.state,
             epoch,
-            train["epochs"],
+            epochs,
             score,
             entry.cost.used(at=now()),
             entry.reason,

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mlcl.api.progress import event_text
 from mlcl.service.engine.budget import Account, parse_budget
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
@@ -36,6 +37,14 @@ def reporter(tmp_path, clock, told):
     )
     made.found = best
     return made
+
+
+def test_a_baseline_has_no_epochs(reporter, told):
+    entry = Entry("b", "tfidf_svm", {**JOB, "baseline": "tfidf_svm"}, {}, state=State.COMPLETE)
+    entry.metrics, entry.score = {"val/accuracy": 0.5}, 0.5
+    reporter.stage("confirmation", 0, 1, 1)
+    reporter.tell("close", entry)
+    assert event_text(told[-1]) == "[1/1] tfidf_svm COMPLETE val/accuracy 0.5000  1.0 h left"
 
 
 def test_a_training_from_its_beginning_to_its_end(reporter, clock, told):
