@@ -23,6 +23,7 @@ from mlcl.service.engine.entries import (
     Training,
     Unit,
 )
+from mlcl.service.engine.shared_trees import share
 from mlcl.store import Database, RunFolder, State
 
 HEADS = ("sweep", "table")
@@ -60,6 +61,8 @@ class Ledger:
         """The code version of each command, without consecutive repetitions."""
         self.clock_seconds = 0.0
         self.state = State.RUNNING
+        self._jobs: dict[str, Any] = {}
+        """The last job of each scope, with which the next one shares its equal parts."""
         self._versions: dict[str, list[SpaceVersion]] = {}
         self._trials: dict[tuple[str, int | None], dict[str, Entry]] = {}
         self._session: tuple[float, float] | None = None
@@ -153,7 +156,7 @@ class Ledger:
         self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**its))
 
     def _on_open(self, event: dict[str, Any]) -> None:
-        entry = Entry(**_fields(Training, event))
+        entry = Entry(**_fields(Training, self._shared(event)))
         before = self.entries.get(entry.key)
         if before is not None:  # gone on with by this table after another command ended it
             entry.cost = before.cost
@@ -164,8 +167,16 @@ class Ledger:
         self.confirmation_states.pop(event["confirmation"], None)  # it has one seed more to wait for
 
     def _on_confirmation(self, event: dict[str, Any]) -> None:
-        its = _fields(Confirmation, event) | {name: tuple(event[name]) for name in ("labels", "roles")}
+        its = _fields(Confirmation, self._shared(event)) | {
+            name: tuple(event[name]) for name in ("labels", "roles")
+        }
         self.confirmations[event["key"]] = Confirmation(**its)
+
+    def _shared(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Lets the job of an event share its parts with the last job of the same scope."""
+        scope = event.get("scope", "")
+        self._jobs[scope] = share(event["job"], self._jobs.get(scope))
+        return {**event, "job": self._jobs[scope]}
 
     def _on_begin(self, event: dict[str, Any]) -> None:
         entry = self.entries[event["key"]]

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class Search:
         self._add_starts(Start(point, "prior") for point in prior_starts(plan.space, self._flat))
         self._asked = list(asked_starts(plan.space, self._job, plan.try_first))
         self._waiting: list[Entry] = []
-        self._keys_of: dict[str, list[str]] = {}
+        self._keys_of: dict[bytes, list[str]] = {}
         self.pruner = ReplayPruner(
             plan.space.search,
             plan.space.mode,
@@ -189,8 +190,8 @@ class Search:
         """Returns the first trial before `entry` that has the same job and has not failed; None for none."""
         trials = self._ledger.trials(scope=self.scope)
         for its in trials[sum(map(len, self._keys_of.values())) :]:
-            self._keys_of.setdefault(_text(its.job), []).append(its.key)
-        earlier = takewhile(lambda key: key != entry.key, self._keys_of[_text(entry.job)])
+            self._keys_of.setdefault(_digest(its.job), []).append(its.key)
+        earlier = takewhile(lambda key: key != entry.key, self._keys_of[_digest(entry.job)])
         known = (self._ledger.entries[key] for key in earlier)
         return next((its for its in known if its.state is not State.FAILED), None)
 
@@ -215,8 +216,8 @@ class Search:
         return max(left, len(self._queued))
 
 
-def _text(job: Mapping[str, Any]) -> str:
-    return json.dumps(job, sort_keys=True)
+def _digest(job: Mapping[str, Any]) -> bytes:
+    return sha256(json.dumps(job, sort_keys=True).encode()).digest()
 
 
 class SearchSource(TrainingSource):

@@ -158,7 +158,7 @@ def _why_no_transformer(rows: int, *, gpu: bool) -> str:
     try:
         model_folder(MODEL)
     except UserError:
-        return f"a sentence encoder: {INSTALL}"
+        return f"for a sentence encoder: {INSTALL}"
     return "" if gpu or rows <= MOST_ENCODED else f"as {rows:,} texts are many for a sentence encoder here"
 
 
