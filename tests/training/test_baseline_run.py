@@ -137,6 +137,16 @@ def test_every_baseline_that_fits_is_run(tmp_path, modality, names):
         assert run(baseline_job(job, name), tmp_path, tmp_path / name)[1]["test/micro_auc"] > 0.4
 
 
+@pytest.mark.parametrize(
+    ("inputs", "more"),
+    [(["tfidf"], []), (["tfidf", "characters"], ["text_logreg", "text_svm"]), (["characters"], [])],
+)
+def test_sweeps_fit_the_baselines_that_read_what_the_network_reads(texts, inputs, more):
+    tree = {**dataset_job(texts), "encoder": {"name": "features", "inputs": inputs}}
+    names, _ = fitting_baselines(load_job(tree), Dataset.open(texts).info, in_sweeps=True)
+    assert [name for name in names if name.startswith(("text", "words"))] == more
+
+
 def test_a_frozen_encoder_is_read(models, texts, tmp_path):
     tree = dataset_job(texts)
     model = {"model": str(models["bert"]), "max_length": 8}

@@ -153,14 +153,17 @@ def fitting_baselines(
 ) -> tuple[list[str], dict[str, str]]:
     """Finds the baselines that fit a job's data; with `in_sweeps` those that sweeps fit without being asked.
 
+    Sweeps fit those with `Baseline.in_sweeps`, and those that read nothing but inputs of the job's network.
     Returns their names, and the reason for each other baseline of this modality. A baseline with one model
     per class is left out if fitting all models would take too long, see `MOST_MODELS`.
     """
     names, reasons = list[str](), dict[str, str]()
+    of_network = set(getattr(job.encoder, "inputs", ()))
     classes = info.space(job.objective.classifier.labels).n_classes
     for name, baseline in BASELINES.items():
         modalities = {INPUTS[part][1].modality for part in baseline.reads if part in INPUTS}
-        if modalities - {info.modality} or (in_sweeps and not baseline.in_sweeps):
+        wanted = baseline.in_sweeps or bool(baseline.reads and of_network.issuperset(baseline.reads))
+        if modalities - {info.modality} or (in_sweeps and not wanted):
             continue
         reason = unfit(baseline, job, info)
         if not reason and baseline.each_class and info.rows["train"] * classes > _most_models(baseline):
