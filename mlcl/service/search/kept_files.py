@@ -35,6 +35,8 @@ class KeptFiles:
     ) -> None:
         self._keep, self._ledger, self._store = keep, ledger, store
         self._searches = {its.scope: its for its in searches if its.role is Role.MODEL}
+        self._trimmed: set[str] = set()
+        """The keys of trials that `trim` has handled; it does not look into their folders again."""
 
     def files(self, entry: Entry) -> Files:
         """Returns what a training writes beside its figures, and whether it logs that as artifacts."""
@@ -56,7 +58,9 @@ class KeptFiles:
         if self._keep == "all" or search is None:
             return
         trials = ranked(self._ledger.counted(scope), search.plan.space.mode)
-        self._remove(trials[entrant_count(search.plan.confirm, search.plan.most) :])
+        worse = trials[entrant_count(search.plan.confirm, search.plan.most) :]
+        self._remove([each for each in worse if each.key not in self._trimmed])
+        self._trimmed.update(each.key for each in worse)
 
     def log(self, best: str) -> None:
         """Logs the files of the training with the key `best` as artifacts, unless it has none or did so."""
