@@ -44,7 +44,7 @@ def test_a_dry_run_loads_neither_pandas_nor_what_a_training_needs(folder, comman
 
 
 def test_a_dry_run_that_reads_a_transformer_says_nothing_of_its_libraries(folder):
-    """Triton, which a model of transformers loads, would tell of each object that is kept to the end."""
+    """Triton, which transformers loads, prints each object of its own that is left at the end."""
     model = tiny_model(folder / "bert", "bert")
     encoder = (
         f"encoder={{name: features, inputs: [transformer], transformer: {{model: {model}, max_length: 8}}}}"
