@@ -23,6 +23,7 @@ FIGURES = {
     "knn/val/": "validation, job's kNN",
     "knn_best/val/": "validation + kNN",
     "test/": "test",
+    "ensemble/test/": "test, ensemble",
     "knn/test/": "test, job's kNN",
     "knn_best/test/": "test + kNN",
 }
@@ -91,7 +92,7 @@ def _counts(trials: Sequence[TrainingResult]) -> str:
 def _figures(report: SweepResult) -> dict[str, str]:
     """Returns the titles of the confirmation table's columns by metric, for metrics that a seed has."""
     known = {metric for group in report.confirmations for seed in group.seeds for metric in seed.metrics}
-    asked, raced = {goal.metric for goal in report.goals}, report.fresh_score != report.score
+    asked, raced = {goal.metric for goal in report.goals}, report.raced_neighbours
     names = list(dict.fromkeys(metric.rpartition("/")[2] for metric in sorted(asked)))
     columns: dict[str, str] = {}
     for name in names:

@@ -164,6 +164,12 @@ class EvaluationConfig(Section):
     probe: ProbeConfig | None = Field(
         None, description="also probe a jointly trained encoder; two-phase jobs always probe"
     )
+    ensemble: str | None = Field(
+        None,
+        exclude_if=lambda value: value is None,
+        description="a baseline whose logits are averaged with the classifier's; validation chooses its "
+        "weight, see [ensembles](concepts.md#ensembles)",
+    )
     transfer_to: TransferConfig | None = Field(
         None, description="also probe the frozen encoder on another data set"
     )

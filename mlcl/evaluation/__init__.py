@@ -1,7 +1,8 @@
-"""Evaluates encoders: metrics, nearest neighbours and the search over their settings, and linear probes."""
+"""Evaluates encoders: metrics, nearest neighbours and their settings, linear probes and ensembles."""
 
 from mlcl.evaluation.decision import Decision, Mode, choose
 from mlcl.evaluation.embedded_rows import EmbeddedRows
+from mlcl.evaluation.ensemble import Ensemble, choose_ensemble
 from mlcl.evaluation.few_shot import FEW_SHOT_METRICS, FewShot
 from mlcl.evaluation.knn import blend, knn_probabilities, neighbour_overlap
 from mlcl.evaluation.knn_search import PosthocResult, QueryRows, Setting, search
@@ -31,6 +32,7 @@ __all__ = [
     "Decision",
     "EmbeddedRows",
     "EmbeddingMetric",
+    "Ensemble",
     "Features",
     "FewShot",
     "LabelBlocks",
@@ -50,6 +52,7 @@ __all__ = [
     "Task",
     "blend",
     "choose",
+    "choose_ensemble",
     "embedding_metrics",
     "evaluate",
     "evaluate_embeddings",

@@ -162,12 +162,13 @@ def setting_to_use(data: SweepData) -> str | None:
 def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
     """Returns the columns with the score's metric on test, or on validation if no test metric was logged.
 
-    There may be four: with the grid's best k-NN parameters (`knn_best/`), with those of the job (`knn/`),
-    without neighbours, and of the linear probe (`probe/`). The column of the score itself comes first.
+    There may be five: with the grid's best k-NN parameters (`knn_best/`), with those of the job (`knn/`), of
+    the ensemble (`ensemble/`), of the classifier alone, and of the linear probe (`probe/`). The column of the
+    score itself comes first.
     """
     metric = score.rpartition("/")[2]
     for split in ("test", "val"):
-        found = [f"{prefix}{split}/{metric}" for prefix in ("knn_best/", "knn/", "", "probe/")]
+        found = [f"{prefix}{split}/{metric}" for prefix in ("knn_best/", "knn/", "ensemble/", "", "probe/")]
         there = [name for name in found if name in runs.columns]
         if there:
             own = score.replace("val/", f"{split}/")
@@ -187,7 +188,7 @@ def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, o
     )
     its = fresh if len(fresh) else searched
     found = {key: its[key].iloc[0] for key in data.varied if key in its and pd.notna(its[key].iloc[0])}
-    raced = data.fresh_score != data.score  # the race chose, once for all seeds
+    raced = data.result.raced_neighbours  # the race chose, once for all seeds
     answered = [key for key in (POSTHOC if raced else data.answered) if key in its]
     choices = Counter(its[answered].dropna().itertuples(index=False, name=None)) if answered else Counter()
     if knn and not raced:

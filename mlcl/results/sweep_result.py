@@ -61,8 +61,9 @@ class SweepResult:
         spent: The part of the budget that was used, in words.
         goals: The metrics whose final values each training has in its `values`, with their modes.
         score: The metric that ranks trials and prunes them; `mode` is max or min.
-        fresh_score: The validation metric that ranks settings on fresh seeds: `score`, or `knn/val/...`
-            if races chose the k-NN parameters. Verdicts compare the same metric on the test split.
+        fresh_score: The validation metric that ranks settings on fresh seeds: `score`, or `knn/val/...` if
+            races chose the k-NN parameters, or else `ensemble/val/...` for a job with an ensemble. Verdicts
+            compare the same metric on the test split.
         trials: The search trials that fit the latest space, ordered by number.
         dropped: Search trials that do not fit the latest space.
         baseline_trials: The search trials of the baselines that the last command named.
@@ -118,6 +119,11 @@ class SweepResult:
     def __post_init__(self) -> None:
         if not self.fresh_score:
             object.__setattr__(self, "fresh_score", self.score)
+
+    @property
+    def raced_neighbours(self) -> bool:
+        """Whether races, and not the single trials, chose k, lambda and temperature."""
+        return self.fresh_score.startswith("knn/") and self.fresh_score != self.score
 
     @computed_field
     @property

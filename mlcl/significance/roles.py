@@ -29,8 +29,8 @@ class Role(Flag):
 
 
 def figure_name(score: str, metrics: Container[str]) -> str:
-    """Returns the name of the score in a run's metrics: without the `knn` prefix if the run lacks it.
+    """Returns the name of the score in a run's metrics: without its predictor's prefix if the run lacks it.
 
-    A fitted baseline has no neighbours, so that its runs have the score only without the prefix.
+    A fitted baseline has no neighbours and no ensemble, so its runs have the score only without the prefix.
     """
-    return score if score in metrics else re.sub(r"^knn(_best)?/", "", score)
+    return score if score in metrics else re.sub(r"^(knn|knn_best|ensemble)/", "", score)

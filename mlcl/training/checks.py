@@ -43,6 +43,7 @@ def check_job(job: JobConfig, info: DatasetInfo) -> Task:
     """
     _check_modality(job, info)
     _check_baseline(job, info)
+    _check_ensemble(job, info)
     for name, head in job.objective.heads.items():
         _check_head(f"objective.heads.{name}", head, info)
     task = _check_classifier(job, info)
@@ -86,6 +87,24 @@ def _check_baseline(job: JobConfig, info: DatasetInfo) -> None:
     reason = "" if job.baseline is None else unfit(BASELINES[job.baseline], job, info)
     if reason:
         raise UserError(reason, key="baseline", found=job.baseline)
+
+
+def _check_ensemble(job: JobConfig, info: DatasetInfo) -> None:
+    name, key = job.evaluation.ensemble, "evaluation.ensemble"
+    if name is None:
+        return
+    allowed = [each.name for each in BASELINES.values() if each.restore is not None and each.reads]
+    if name not in allowed:
+        problem = f"no such baseline that a model can contain{did_you_mean(name, allowed)}"
+        raise UserError(problem, key=key, found=name, allowed=allowed)
+    if job.baseline is not None:
+        raise UserError("a baseline has no classifier beside it", key=key, found=name, allowed="null")
+    if job.evaluation.metric.startswith("knn/"):
+        problem = "an ensemble is chosen after the search, which the classifier's metric selects"
+        raise UserError(problem, key="evaluation.metric", found=job.evaluation.metric, allowed="val/...")
+    reason = unfit(BASELINES[name], job, info)
+    if reason:
+        raise UserError(reason, key=key, found=name)
 
 
 def _check_files(job: JobConfig) -> None:

@@ -40,6 +40,7 @@ from mlcl.models import WithOwnLogits
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
+from mlcl.training.ensembles import ENSEMBLE, Partner, WeighedPartner
 from mlcl.training.job_data import JobData
 from mlcl.training.label_vectors import LabelVectors, label_layer
 from mlcl.training.objective import ContrastiveModel
@@ -58,10 +59,11 @@ class Evaluation:
         train: The embeddings (n, D) of this rank's training rows.
         metrics: The value of each metric, keyed by the name that the run logs.
         embeddings: The embeddings (M, D) of validation and test, keyed by split.
-        probabilities: The probabilities of the classifier, or of the probe if there is none, keyed by split.
+        probabilities: The probabilities of the classifier, or of the probe if there is none, keyed by split;
+            with an ensemble, those of the ensemble.
         probe: The linear probe on the embedding; None if none was trained.
         decisions: The rule that says which labels are predicted, keyed by the prefix of the metrics computed
-            with it ("", `probe/`, `knn/` or `knn_best/`).
+            with it ("", `probe/`, `ensemble/`, `knn/` or `knn_best/`).
         tested: The probabilities of the test rows, keyed by the same prefixes; empty if test is not read.
         grid: The validation metric at every setting of the neighbours, as `search` returns it; None without a
             search.
@@ -84,11 +86,12 @@ class Selection:
     """The predictors and the settings of the neighbours that were selected on validation.
 
     Both are keyed by the prefix of their metrics. The neighbours' votes are blended with the predictor whose
-    prefix is the empty string.
+    prefix is the empty string, or with its ensemble with a baseline, `partner`, if there is one.
     """
 
     models: dict[str, Predictor]
     settings: dict[str, Setting] = field(default_factory=dict)
+    partner: WeighedPartner | None = None
 
 
 @dataclass(frozen=True)
@@ -139,11 +142,19 @@ class Evaluator:
             metrics |= self._metrics("knn/val", mixed, self._validation, self._decide(mixed))
         return metrics
 
-    def final(self, *, test: bool, tell: Callable[[str], None]) -> Evaluation:
+    def final(
+        self, *, test: bool, tell: Callable[[str], None], check_stop: Callable[[], None] = lambda: None
+    ) -> Evaluation:
         """Evaluates the trained model on validation, and on the test split if `test`.
 
-        `tell` is called with the name of each phase as it begins. The metrics are equal on all ranks. In two
-        phases the label layer of an encoder that has one is trained.
+        The metrics are equal on all ranks. In two phases the label layer of an encoder that has one is
+        trained. The job's ensemble is evaluated unless the run is a search trial, which neither reads the
+        test split nor has a grid of neighbours: its score is the classifier's.
+
+        Args:
+            test: Whether the test split is read.
+            tell: Called with the name of each phase as it begins.
+            check_stop: Called while a baseline is fitted; raises if a stop was requested.
         """
         tell("embedding")
         job_data = self._job_data
@@ -153,7 +164,12 @@ class Evaluator:
             self._layer = self._train_label_layer(result, layer)
         store = None if self._config.knn is None else job_data.datastore(result.train)
         validation = self._queries(self._validation, self._validation_rows, store)
-        selection = self._select(result, validation, store, tell)
+        partner = None
+        if self._config.ensemble is not None and (test or (self._config.knn and self._config.knn.grid)):
+            tell("baseline")
+            device = str(self._context.device)
+            partner = Partner.of(job_data, device, test=test, check_stop=check_stop)
+        selection = self._select(result, validation, store, tell, partner)
         for prefix, decision in result.decisions.items():
             result.metrics |= decision_metrics(prefix, decision)
         self._measure(result, selection, "val", validation, store)
@@ -182,9 +198,14 @@ class Evaluator:
         return Queries(split, output_MO, store.retrieve(output_MO, k_max))
 
     def _select(
-        self, result: Evaluation, validation: Queries, store: Datastore | None, tell: Callable[[str], None]
+        self,
+        result: Evaluation,
+        validation: Queries,
+        store: Datastore | None,
+        tell: Callable[[str], None],
+        partner: Partner | None,
     ) -> Selection:
-        """Chooses the probe, the thresholds and the best setting of the neighbours, all on validation."""
+        """Chooses probe, thresholds, ensemble and the best setting of the neighbours, all on validation."""
         models: dict[str, Predictor] = {}
         two_phases = self._model.objective.classifier is None
         if self._layer is not None:
@@ -195,16 +216,22 @@ class Evaluator:
         probabilities = {prefix: model(validation.output_MO) for prefix, model in models.items()}
         result.decisions |= {prefix: self._decide(p) for prefix, p in probabilities.items()}
         result.notes += self._notes(probabilities[""])
+        selection, first = Selection(models), probabilities[""]
+        if partner is not None:
+            weighed = partner.weigh(first)
+            selection, first = replace(selection, partner=weighed), weighed.combined(first, "validation")
+            result.metrics |= weighed.metrics
+            result.decisions[ENSEMBLE] = self._decide(first)
         knn, neighbours = self._config.knn, validation.neighbours
         if knn is None or store is None or neighbours is None:
-            return Selection(models)
+            return selection
         tell("neighbours")
-        settings = {"knn/": setting_of(knn)}
-        blended = store.blended(neighbours, probabilities[""], settings["knn/"])
-        result.decisions["knn/"] = self._decide(blended)
+        settings = selection.settings
+        settings["knn/"] = setting_of(knn)
+        result.decisions["knn/"] = self._decide(store.blended(neighbours, first, settings["knn/"]))
         if knn.grid is not None:
             found = search(
-                self._job_data.queries(self._validation, neighbours, probabilities[""]),
+                self._job_data.queries(self._validation, neighbours, first),
                 store.labels,
                 task=store.task,
                 ks=knn.grid.k,
@@ -217,7 +244,7 @@ class Evaluator:
             result.decisions["knn_best/"] = found.decision
             chosen = {"k": best.k, "lambda": best.lambda_, "temperature": best.temperature}
             result.metrics |= {f"knn_best/{name}": value for name, value in chosen.items()}
-        return Selection(models, settings)
+        return selection
 
     def _measure(
         self, result: Evaluation, selection: Selection, name: str, queries: Queries, store: Datastore | None
@@ -231,6 +258,12 @@ class Evaluator:
                 result.probabilities[split.name] = probabilities
             if name == "test":
                 result.tested[prefix] = probabilities
+        if selection.partner is not None:
+            first = selection.partner.combined(result.probabilities[split.name], split.name)
+            result.probabilities[split.name] = first
+            result.metrics |= self._metrics(f"{ENSEMBLE}{name}", first, split, result.decisions[ENSEMBLE])
+            if name == "test":
+                result.tested[ENSEMBLE] = first
         embeddings = result.embeddings[split.name] = self._embedding(queries.output_MO)
         result.metrics |= self._metrics.of_embeddings(name, embeddings, split)
         if store is None or neighbours is None:

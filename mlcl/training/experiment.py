@@ -123,7 +123,9 @@ class _Experiment:
             if self.context.any(self.should_stop()):
                 raise Stopped
 
-        result = evaluator.final(test=self.test, tell=phase)
+        # A rank that stopped alone would leave the others waiting for it.
+        check_stop = self._check_stop if self.context.world_size == 1 else _go_on
+        result = evaluator.final(test=self.test, tell=phase, check_stop=check_stop)
         for note in result.notes:
             loop.tell("note", note=note)
         write_results(self.folder, self.job_data, result, loop.model, self.stored)
@@ -170,6 +172,10 @@ class _Experiment:
 
 def _times(began: float, trained: float) -> dict[str, float]:
     return dict(zip(TIMES, (trained - began, time.perf_counter() - trained), strict=True))
+
+
+def _go_on() -> None:
+    """Requests no stop."""
 
 
 def _set_threads(threads: int) -> None:

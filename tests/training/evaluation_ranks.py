@@ -31,6 +31,12 @@ TASKS = {
         "evaluation.metric=val/micro_f1",
         "evaluation.metrics=[bands, ranking, retrieval]",
     ),
+    "ensemble": (
+        "objective.classifier={loss: bce, labels: tags}",
+        "objective.heads={}",
+        "evaluation.metric=val/micro_f1",
+        "evaluation.ensemble=tfidf_svm",
+    ),
     "unseen": ("data.hold_out={labels: path, share: 0.5}", "evaluation.batch_size=1"),
     "two_phases": (
         "objective.heads.detail.weight=1",

@@ -33,6 +33,12 @@ evaluation.metric=val/acuracy | evaluation.metric | did you mean accuracy
 evaluation.metric=val/micro_f1 | evaluation.metric | no such metric
 evaluation.metric=val/tail_accuracy | evaluation.metric | metrics does not name its group
 evaluation.metric=knn/val/accuracy ; evaluation.knn=null | evaluation.metric | needs evaluation.knn
+evaluation.ensemble=tfidf_smv | evaluation.ensemble | did you mean tfidf_svm
+evaluation.ensemble=majority | evaluation.ensemble | no such baseline that a model can contain
+evaluation.ensemble=pixels_logreg | evaluation.ensemble | reads images, the data set tiny holds texts
+evaluation.ensemble=encoder_knn | evaluation.ensemble | the job's encoder, cnn_text, is not a pretrained one
+evaluation.ensemble=tfidf_svm ; baseline=majority | evaluation.ensemble | allowed: null
+evaluation.ensemble=tfidf_svm ; evaluation.metric=knn/val/accuracy | evaluation.metric | allowed: val/...
 data.subset={n: 3, labels: nope} | data.subset.labels | no such label space
 train.views=1 ; @.detail={loss: simclr, weight: 0.2} | train.views | one view
 train.sampler={name: pk, labels: tag} | train.sampler.labels | did you mean tags

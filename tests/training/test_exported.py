@@ -80,6 +80,14 @@ CASES = {
     "unknown, two phases": (*UNKNOWN, "objective.classifier.weight=0", "evaluation.threshold=top_k"),
     "unknown, noise and subset": (*UNKNOWN, "objective.classifier.pos_weight=balanced",
         "data.label_noise.rate=0.2", "data.subset.n=30"),
+    "ensemble": ("evaluation.ensemble=tfidf_svm",),
+    "ensemble, labels": (*TAGS, *KNN, "evaluation.ensemble=text_logreg"),
+    "ensemble, aspects": (*RATINGS, "evaluation.ensemble=tfidf_logreg"),
+    "ensemble, two phases": (*TWO_PHASES, "evaluation.ensemble=tfidf_svm"),
+    "ensemble, no neighbours": (*TAGS, "evaluation.ensemble=tfidf_knn", "evaluation.knn=null"),
+    "ensemble, shared inputs": (*TAGS, FEATURES, "evaluation.ensemble=text_encoder_svm"),
+    "ensemble, other validation rows": ("data.validation_seed=3", "evaluation.ensemble=tfidf_svm"),
+    "unknown, ensemble": (*UNKNOWN, PROBE, "evaluation.ensemble=tfidf_logreg"),
     "unknown, groups": (*UNKNOWN, "evaluation.metrics=[ranking, retrieval, bands]", PROBE),
 }  # fmt: skip
 DATA = {"groups of metrics, labels": "tree"} | {name: "findings" for name in CASES if "unknown" in name}
@@ -131,7 +139,7 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
         alone = run.metrics(Setting(5, 0.0, 1.0))[f"knn/test/{model.index.metric}"]
         assert alone == metrics[f"test/{model.index.metric}"]
     left = pq.read_table(home / "run" / "embeddings.parquet")
-    base = next(iter(model.index.predictors))
+    base = "ensemble" if "ensemble" in model.index.predictors else next(iter(model.index.predictors))
     for split, name in (("validation", "val"), ("test", "test")):
         told = Labelling(model, data, split).run(lambda _: None)
         of_the_run = {key: value for key, value in metrics.items() if f"{name}/" in key}
@@ -152,13 +160,18 @@ def test_a_table_a_stored_run_and_an_exported_model_have_the_metrics_of_the_run(
     assert scores[model.index.best] == max(scores.values())
     expected = {"two phases": ["probe", "knn", "knn_best"], "no neighbours": ["classifier"]}
     expected["probed besides"] = ["classifier", *expected["two phases"]]
+    expected["ensemble, no neighbours"] = ["classifier", "ensemble"]
+    expected["ensemble, two phases"] = ["probe", "ensemble", "knn", "knn_best"]
     assert list(model.index.predictors) == expected.get(case, list(model.index.predictors))
+    assert ("ensemble" in model.index.predictors) == ("evaluation.ensemble" in str(CASES[case]))
     if FEATURES in CASES[case]:  # the frozen model and the training texts are not read
         for file in ("tfidf/terms.json", "tfidf/idf.npy", "transformer/weights.safetensors"):
             assert (folder / "features" / file).is_file()
 
 
-@pytest.mark.parametrize("case", ["classes", "labels", "aspects"])
+@pytest.mark.parametrize(
+    "case", ["classes", "labels", "aspects", "ensemble", "ensemble, shared inputs", "a linear path, labels"]
+)
 def test_a_row_is_predicted_alike_in_any_company(case, export, tiny):
     model, texts = load_model(export(case)[3], "cpu"), Dataset.open(tiny).split("test").texts()
     for predictor in model.index.predictors:

@@ -30,6 +30,7 @@ from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
+from mlcl.training.ensembles import ENSEMBLE
 from mlcl.training.job_data import JobData, open_dataset
 from mlcl.training.step_precision import in_precision
 
@@ -112,8 +113,13 @@ class SweepPlan:
         """The name of the metric that compares settings on fresh seeds.
 
         If races choose k, lambda and temperature, it is the metric of predictions with these neighbours.
+        Otherwise, if the job has an ensemble, it is the metric of the ensemble.
         """
-        return f"knn/val/{self.score.rpartition('/')[2]}" if self.knn_races else self.score
+        name = self.score.rpartition("/")[2]
+        if self.knn_races:
+            return f"knn/val/{name}"
+        averaged = self.job.evaluation.ensemble is not None and self.score.startswith("val/")
+        return f"{ENSEMBLE}val/{name}" if averaged else self.score
 
     @property
     def posthoc(self) -> tuple[str, ...]:

@@ -25,6 +25,8 @@ MOST_ENCODED = 20_000
 SHORT = 64
 """The number of tokens up to which a text is short: an encoder is fine-tuned for short texts alone, and
 characters within words help a network on frozen inputs."""
+MOST_MODELS = 500_000
+"""The largest product of training rows and classes for which a job has an ensemble: fits of some minutes."""
 FEWEST = {"train": 8, "validation": 2, "test": 2}
 PRIORS = {False: "features", True: "features_labels"}
 """The name of the prior of the encoder `features`, keyed by whether rows have several labels."""
@@ -69,6 +71,8 @@ def first_job(
     batch = max(8, min(256, 2 ** ((train // 8).bit_length() - 1)))
     metric = "val/micro_f1" if several else "val/accuracy"
     neighbours = [k for k in (3, 5, 10, 20, 50) if k < train]
+    knn = {"k": min(10, neighbours[-1]), "lambda": 0.3, "temperature": 0.1}
+    partner = _partner(chosen, train * info.space(target).n_classes)
     job: dict[str, Any] = {
         "experiment": re.sub(r"[^A-Za-z0-9.-]+", "_", info.name).strip("._-") or "first",
         "data": data,
@@ -79,11 +83,7 @@ def first_job(
             "batch_size": batch,
             **({"threads": 1} if small else {"lr": 1e-3}),  # several are slower for so small a network
         },
-        "evaluation": {
-            "metric": metric,
-            "every": 5,
-            "knn": {"k": min(10, neighbours[-1]), "lambda": 0.3, "temperature": 0.1},
-        },
+        "evaluation": {"metric": metric, "every": 5, "knn": knn, **partner},
     }
     space = _space(neighbours, several=several, small=small)
     if small:
@@ -95,6 +95,7 @@ def first_job(
         f"batch: {batch}, a power of two up to an eighth of {train:,} training rows and 256",
         "epochs: varied by the space; patience as the default: the best weights on validation are kept",
         *([f"optimiser, dropout, heads: what did well on other data sets (prior {PRIORS[several]})"] * small),
+        *(f"ensemble: with {name}, whose weight validation chooses" for name in partner.values()),
         f"metric: {metric}, of {'several labels' if several else 'one label'} a row",
     )
     return FirstJob(job, space, rules)
@@ -151,6 +152,14 @@ def _encoder(
     if has_words():
         encoder["inputs"], what = [*terms, "words"], f"{what}, and static vectors of words"
     return encoder, f"{what}; {missing}"
+
+
+def _partner(encoder: Mapping[str, Any], models: int) -> dict[str, str]:
+    """Returns the key `ensemble` with an SVM on texts; empty for other inputs, and for many `models`."""
+    inputs = encoder.get("inputs", ())
+    if "tfidf" not in inputs or models > MOST_MODELS:
+        return {}
+    return {"ensemble": "text_encoder_svm" if "transformer" in inputs else "text_svm"}
 
 
 def _why_no_transformer(rows: int, *, gpu: bool) -> str:

@@ -141,6 +141,7 @@ def _tuned_sweep(made: FirstJob, costs: _Costs) -> FirstSweep | None:
         f"encoder: MiniLM, fine-tuned, which reads {length} tokens, as texts are short and many",
         f"objective: a classifier of {target} alone; heads take twice as long",
         f"optimiser: encoder at {TUNED['encoder_lr']}, classifier at {TUNED['lr']}, {EPOCHS} epochs at most",
+        *(rule for rule in made.rules if rule.startswith("ensemble: ")),
         metric,
         f"beside it features.yaml: {encoder.removeprefix('encoder: ')}",
         costs.line(
@@ -181,7 +182,7 @@ def tuned_job(job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         "encoder": encoder,
         "objective": {"classifier": classifier},
         "train": dict(TUNED),
-        "evaluation": {"metric": job["evaluation"]["metric"]},
+        "evaluation": {k: v for k, v in job["evaluation"].items() if k in ("metric", "ensemble")},
     }
     return tuned, dict(read_yaml(packaged_files("space")["transformer"].path))
 
@@ -189,7 +190,11 @@ def tuned_job(job: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def _on_words(job: Mapping[str, Any]) -> dict[str, Any]:
     inputs = ["words" if name == "transformer" else name for name in job["encoder"]["inputs"]]
     encoder = {k: v for k, v in job["encoder"].items() if k != "transformer"} | {"inputs": inputs}
-    return {**job, "encoder": encoder, "objective": {"classifier": job["objective"]["classifier"]}}
+    evaluation = dict(job["evaluation"])
+    if "ensemble" in evaluation:
+        evaluation["ensemble"] = "text_svm"
+    objective = {"classifier": job["objective"]["classifier"]}
+    return {**job, "encoder": encoder, "objective": objective, "evaluation": evaluation}
 
 
 def _costs(

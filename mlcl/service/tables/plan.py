@@ -138,6 +138,8 @@ def run_metrics(job_data: JobData) -> list[str]:
     near = [*names, "neighbour_overlap"] if job_data.task == "multi_label" else names
     of_embeddings = [metric.name for metric in embedding_metrics(job.evaluation.metrics)]
     families = {"": [*names, *of_embeddings]}
+    if job.evaluation.ensemble is not None:
+        families["ensemble/"] = names
     if job.evaluation.knn is not None:
         families["knn/"] = near
         if job.evaluation.knn.grid is not None:

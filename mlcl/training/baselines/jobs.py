@@ -63,7 +63,8 @@ def baseline_job(job: JobConfig, name: str) -> JobConfig:
     evaluation = tree["evaluation"]
     metric = "val/" + evaluation["metric"].rpartition("/")[2]
     tree["objective"] = {"classifier": {**tree["objective"]["classifier"], "weight": "remainder"}}
-    tree["evaluation"] = {**evaluation, "metric": metric, "knn": None, "probe": None, "transfer_to": None}
+    unused = dict.fromkeys(("knn", "probe", "transfer_to", "ensemble"))
+    tree["evaluation"] = {**evaluation, "metric": metric, **unused}
     return load_job({**tree, "baseline": name})
 
 

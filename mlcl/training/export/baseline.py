@@ -6,7 +6,8 @@ Shapes: M rows, P probabilities of a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
+from mlcl.models.encoder import FeatureInput, InputName
 from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.baselines import BASELINES, Baseline
 from mlcl.training.baselines.jobs import inputs_of, joined
@@ -25,9 +27,14 @@ from mlcl.training.export.model import ExportedModel
 from mlcl.training.export.model_index import NETWORK, Index, KnnSetting, PredictorName
 from mlcl.training.export.network import read_weights
 from mlcl.training.features.cache import FeatureCache
+from mlcl.training.features.extractor import Matrix
 from mlcl.training.features.inputs import SavedFeatures, save_inputs
 from mlcl.training.input_reader import Content
 from mlcl.training.job_data import JobData
+
+Inputs = Mapping[InputName, FeatureInput]
+"""The sections of frozen inputs by their names."""
+NO_INPUTS: Inputs = {}
 
 
 @dataclass(frozen=True)
@@ -59,20 +66,27 @@ class BaselineContents:
         """The only predictor, which uses no neighbours of an embedding."""
         return {"classifier": None}
 
-    def write(self, work: Path) -> list[str]:
-        """Writes tensors and inputs into an exported model's folder; returns no section of its README."""
+    def write(self, work: Path, shared: Inputs = NO_INPUTS) -> list[str]:
+        """Writes tensors and inputs into an exported model's folder; returns no section of its README.
+
+        Inputs that are in `shared` are not written.
+        """
         save_file({name: tensor.contiguous() for name, tensor in self.tensors.items()}, work / NETWORK)
-        inputs = dict(inputs_of(self.baseline, self.job_data.job).values())
+        inputs = _own_inputs(self.baseline, self.job_data.job, shared)
         cache = FeatureCache(self.job_data.cache, self.job_data.train, self.device)
         save_inputs(inputs, cache, work)
         return []
 
 
-def load_baseline(folder: Path, index: Index, job: JobConfig, device: torch.device) -> BaselineModel:
-    """Loads the baseline of an exported model. Raises UserError for damaged files."""
+def load_baseline(
+    folder: Path, index: Index, job: JobConfig, device: torch.device, shared: Inputs = NO_INPUTS
+) -> BaselineModel:
+    """Loads the baseline of an exported model. Raises UserError for damaged files.
+
+    Inputs that are in `shared` are not loaded: `BaselineModel.beside` gets their rows.
+    """
     baseline = BASELINES[str(job.baseline)]
-    inputs = inputs_of(baseline, job)
-    reader = SavedFeatures.load(dict(inputs.values()), folder, device)
+    reader = SavedFeatures.load(_own_inputs(baseline, job, shared), folder, device)
     tensors = read_weights(folder / NETWORK)
     if baseline.restore is None:
         raise UserError("this baseline cannot be loaded", file=folder, key="baseline", found=job.baseline)
@@ -81,6 +95,11 @@ def load_baseline(folder: Path, index: Index, job: JobConfig, device: torch.devi
     except (KeyError, ValueError, RuntimeError) as error:
         raise UserError("tensors of another baseline", file=folder / NETWORK, found=error) from None
     return BaselineModel(index, job, baseline, reader, restored)
+
+
+def _own_inputs(baseline: Baseline, job: JobConfig, shared: Inputs) -> Inputs:
+    inputs = dict(inputs_of(baseline, job).values())
+    return {name: section for name, section in inputs.items() if shared.get(name) != section}
 
 
 class BaselineModel(ExportedModel):
@@ -100,10 +119,13 @@ class BaselineModel(ExportedModel):
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """Computes the probabilities (M, P) float32 of one batch."""
+        return self.beside(inputs, places or [f"row {row}" for row in range(len(inputs))], {})
+
+    def beside(self, inputs: Sequence[Content], places: Sequence[str], known: Mapping[str, Matrix]) -> Tensor:
+        """Computes the probabilities (M, P) as `outputs` does, with rows of inputs that are known already."""
         if not inputs:
             return torch.zeros(0, math.prod(self._shape))
-        places = places or [f"row {row}" for row in range(len(inputs))]
-        rows = self._reader.contents(inputs, places).inputs
+        rows = ChainMap(dict(self._reader.contents(inputs, places).inputs), dict(known))
         parts = {part: rows[name] for part, name in self._parts.items()}
         return self._restored(joined(parts, len(inputs))).flatten(1)
 

@@ -60,6 +60,7 @@ found.labels, found.probabilities
 | `job.yaml` | the job that was trained |
 | `tokenizer.json`, `config.json` | of text encoders, of pretrained ones |
 | `features/` | frozen inputs: the terms of TF-IDF, a copy of a frozen model |
+| `ensemble/` | of an ensemble, the values and the further inputs of its baseline |
 
 ## Data and licence
 
@@ -166,6 +167,8 @@ def _predictors(index: Index) -> str:
     rows = []
     for predictor, its in index.predictors.items():
         how = [] if its is None else [f"k {its.k}, lambda {its.lambda_:g}, temperature {its.temperature:g}"]
+        if predictor == "ensemble" and index.ensemble is not None:
+            how.append(f"weight of the baseline {index.ensemble.weight:g}")
         if index.task == "multi_label":
             how.append(_labels(index.decisions[predictor]))
         names = (f"{index.prefix(predictor)}{split}/{index.metric}" for split in ("val", "test"))

@@ -17,15 +17,24 @@ from mlcl.errors import UserError
 from mlcl.models.encoders import ENCODERS
 from mlcl.plugins import only_reading
 from mlcl.training.baselines import BASELINES
+from mlcl.training.baselines.jobs import baseline_job
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context, pick_device
 from mlcl.training.embeddings import Datastore, SplitEncoder
 from mlcl.training.evaluator import Predictor, classify
-from mlcl.training.export.baseline import load_baseline
+from mlcl.training.export.baseline import BaselineModel, load_baseline
 from mlcl.training.export.model import ExportedModel
-from mlcl.training.export.model_index import DATASTORE, INDEX, NETWORK, Index, PredictorName, read_index
+from mlcl.training.export.model_index import (
+    DATASTORE,
+    INDEX,
+    NETWORK,
+    PARTNER,
+    Index,
+    PredictorName,
+    read_index,
+)
 from mlcl.training.export.network import Network, read_datastore, read_weights, rebuild_network
-from mlcl.training.features.inputs import SavedFeatures, sections
+from mlcl.training.features.inputs import FeatureRows, SavedFeatures, sections
 from mlcl.training.input_reader import Content, InputReader
 from mlcl.training.run_files import JOB, TOKENIZER
 
@@ -80,11 +89,19 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     except RuntimeError as error:
         raise UserError("weights of another model", file=folder / NETWORK, found=error) from None
     store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
-    return NetworkModel(index, job, network.to(context.device).eval(), reader, store, context)
+    partner = None
+    if index.ensemble is not None:
+        its_job = baseline_job(job, str(job.evaluation.ensemble))
+        shared = sections(job.encoder)
+        partner = load_baseline(folder / PARTNER, index, its_job, context.device, shared)
+    return NetworkModel(index, job, network.to(context.device).eval(), reader, store, context, partner)
 
 
 class NetworkModel(ExportedModel):
-    """An exported network with its predictors and its neighbours."""
+    """An exported network with its predictors, its neighbours and, in an ensemble, its baseline.
+
+    With an ensemble the baseline's probabilities of a row follow the encoder's outputs.
+    """
 
     def __init__(
         self,
@@ -94,25 +111,38 @@ class NetworkModel(ExportedModel):
         reader: InputReader | SavedFeatures,
         store: Datastore,
         context: Context,
+        partner: BaselineModel | None,
     ) -> None:
         super().__init__(index, job, store)
         self._network, self._reader, self._store, self._context = network, reader, store, context
+        self._partner, self._encoded = partner, network.dim + network.label_logits
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """Computes the encoder's outputs (M, O) float32 of one batch."""
         places = places or [f"row {row}" for row in range(len(inputs))]
-        rows = Rows(self._reader.contents(inputs, places), {}, torch.arange(len(inputs)), AugmentConfig())
-        size, precision = max(1, len(inputs)), self.job.train.precision
-        return SplitEncoder(self._network.encoder, size, precision, self._context).outputs(rows)
+        contents = self._reader.contents(inputs, places) if inputs else FeatureRows({})
+        output_MO = torch.zeros(0, self._encoded)
+        if inputs:
+            rows = Rows(contents, {}, torch.arange(len(inputs)), AugmentConfig())
+            encoder, precision = self._network.encoder, self.job.train.precision
+            output_MO = SplitEncoder(encoder, len(inputs), precision, self._context).outputs(rows)
+        if self._partner is None:
+            return output_MO
+        known = contents.inputs if isinstance(contents, FeatureRows) else {}
+        return torch.cat([output_MO, self._partner.beside(inputs, places, known)], dim=1)
 
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
-        """Computes a predictor's probabilities from the encoder's outputs (M, O)."""
-        setting = self.index.predictors[predictor]
+        """Computes a predictor's probabilities from the outputs (M, O)."""
+        setting, encoded_MO = self.index.predictors[predictor], output_MO[:, : self._encoded]
+        if predictor in self._network.layers:
+            return self._layer(predictor)(encoded_MO)
+        model = self._layer(next(iter(self.index.predictors)))(encoded_MO)
+        if self._partner is not None and self.index.ensemble is not None:
+            other = self._partner.probabilities(output_MO[:, self._encoded :], predictor)
+            model = self.index.ensemble.ensemble(self.index.task, model, other)
         if setting is None:
-            return self._layer(predictor)(output_MO)
-        neighbours = self._store.retrieve(output_MO, setting.k)
-        model = self._layer(next(iter(self.index.predictors)))(output_MO)
-        return self._store.blended(neighbours, model, setting.setting)
+            return model
+        return self._store.blended(self._store.retrieve(encoded_MO, setting.k), model, setting.setting)
 
     def _layer(self, name: PredictorName) -> Predictor:
         layer = self._network.layers[name]

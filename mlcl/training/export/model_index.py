@@ -12,7 +12,7 @@ from typing_extensions import Self
 from mlcl.config.section import Section, validate
 from mlcl.data.format import LabelSpace, Modality
 from mlcl.errors import UserError
-from mlcl.evaluation import Decision, Setting, Task
+from mlcl.evaluation import Decision, Ensemble, Setting, Task
 from mlcl.files import sha256_of
 from mlcl.training.features.inputs import FEATURES
 from mlcl.training.run_files import JOB, TOKENIZER
@@ -21,10 +21,13 @@ INDEX = "model.json"
 VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
-PredictorName = Literal["classifier", "probe", "knn", "knn_best"]
-"""The names of predictors. `classifier` and `probe` are linear layers; a baseline is a `classifier`. `knn`
-and `knn_best` blend one of them with the neighbours' votes, at the setting of the job and at the setting that
-is best on validation."""
+PARTNER = "ensemble"
+"""The folder with the tensors and inputs of the baseline of an ensemble."""
+
+PredictorName = Literal["classifier", "probe", "ensemble", "knn", "knn_best"]
+"""The names of predictors. `classifier` and `probe` are linear layers; a baseline is a `classifier`.
+`ensemble` averages one of them with a baseline. `knn` and `knn_best` blend the neighbours' votes with the
+ensemble, or with the layer if there is none, at the setting of the job and at the best one on validation."""
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")]
 
 
@@ -43,6 +46,19 @@ class KnnSetting(Section):
         return Setting(self.k, self.lambda_, self.temperature)
 
 
+class EnsembleSetting(Section):
+    """The weight of an ensemble's baseline, and how its logits are rescaled, see `Ensemble`."""
+
+    weight: float = Field(ge=0, le=1)
+    scale: float
+    shift: float
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The setting in the form that `mlcl.evaluation` takes."""
+        return Ensemble(self.weight, self.scale, self.shift)
+
+
 class Level(Section):
     """A coarser level of a hierarchy.
 
@@ -58,11 +74,11 @@ class Index(Section):
     """The content of `model.json`: what an exported model predicts, its predictors, and its files.
 
     `levels` are the coarser levels of the label space's hierarchy. `baseline` is the name of a fitted
-    baseline, None for a network. `predictors` maps the name of a predictor
-    to its setting of the neighbours, None if it uses none; the first predictor uses none. `best` is the
-    predictor with the best validation value of the job's `metric`. `decisions` say for each predictor which
-    labels it predicts. `preprocessing` informs readers; predicting uses the job and the tokenizer instead.
-    `files` has the SHA-256 of every file but `model.json` and the README.
+    baseline, None for a network. `predictors` maps the name of a predictor to its setting of the neighbours,
+    None if it uses none; the first predictor uses none. `ensemble` is set if there is a predictor of this
+    name. `best` is the predictor with the best validation value of the job's `metric`. `decisions` say for
+    each predictor which labels it predicts. `preprocessing` informs readers; predicting uses the job and the
+    tokenizer instead. `files` has the SHA-256 of every file but `model.json` and the README.
     """
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
@@ -75,6 +91,7 @@ class Index(Section):
     levels: dict[str, Level]
     baseline: str | None = None
     predictors: dict[PredictorName, KnnSetting | None]
+    ensemble: EnsembleSetting | None = Field(None, exclude_if=lambda value: value is None)
     best: PredictorName
     metric: str
     decisions: dict[PredictorName, Decision]
@@ -88,10 +105,11 @@ class Index(Section):
         layers = [predictor for predictor in self.predictors if predictor in ("classifier", "probe")]
         if not layers or next(iter(self.predictors)) != layers[0]:
             raise ValueError("the first of the predictors must be classifier or probe")
-        if any(
-            (self.predictors[predictor] is None) != (predictor in layers) for predictor in self.predictors
-        ):
-            raise ValueError("knn and knn_best need a setting, classifier and probe have none")
+        alone = (*layers, "ensemble")
+        if any((self.predictors[predictor] is None) != (predictor in alone) for predictor in self.predictors):
+            raise ValueError("knn and knn_best need a setting, the other predictors have none")
+        if ("ensemble" in self.predictors) != (self.ensemble is not None):
+            raise ValueError("the predictor ensemble and the key ensemble need each other")
         if self.best not in self.predictors:
             raise ValueError(f"best is {self.best}, which is none of the predictors")
         sizes = {len(each.thresholds) for each in self.decisions.values() if each.k is None}
@@ -136,7 +154,7 @@ def read_index(folder: Path) -> Index:
             "written by a newer mlcl", file=file, key="version", found=version, allowed=f"up to {VERSION}"
         )
     index = validate(Index, tree, file)
-    preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*")]
+    preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*"), *(folder / PARTNER).rglob("*")]
     present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
     always = {JOB, NETWORK} if index.baseline is not None else {JOB, NETWORK, DATASTORE}
     missing = {*always, *present} - index.files.keys()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,15 @@ from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES, STRETCH
 from mlcl.training.builders import build_model
 from mlcl.training.embeddings import Datastore, setting_of
+from mlcl.training.ensembles import logged_ensemble, partner_data
 from mlcl.training.export.baseline import BaselineContents
 from mlcl.training.export.card import model_card
 from mlcl.training.export.formats import check_formats, write_formats
 from mlcl.training.export.model_index import (
     DATASTORE,
     NETWORK,
+    PARTNER,
+    EnsembleSetting,
     Index,
     KnnSetting,
     Level,
@@ -39,6 +42,7 @@ from mlcl.training.export.model_index import (
     write_index,
 )
 from mlcl.training.export.network import Network, load_trained_network, write_datastore
+from mlcl.training.features.inputs import sections
 from mlcl.training.job_data import JobData
 from mlcl.training.objective import ContrastiveModel
 from mlcl.training.run_files import DATASET, DECISIONS, JOB, MODEL, RESULT, TOKENIZER
@@ -131,6 +135,7 @@ class NetworkContents:
     store: Datastore
     formats: Sequence[str]
     predictors: dict[PredictorName, KnnSetting | None]
+    partner: BaselineContents | None
 
     @classmethod
     def of(
@@ -141,7 +146,8 @@ class NetworkContents:
         network = load_trained_network(run / MODEL, model, job_data.space)
         store = StoredRun.read(run, job_data, test=False).datastore()
         predictors = _predictor_settings(job_data.job, network, result)
-        return cls(run, job_data, model, network, store, formats, predictors)
+        partner = BaselineContents.of(partner_data(job_data)) if "ensemble" in predictors else None
+        return cls(run, job_data, model, network, store, formats, predictors, partner)
 
     def write(self, work: Path) -> list[str]:
         """Writes all files but job, index and README; returns sections of the README."""
@@ -153,6 +159,9 @@ class NetworkContents:
             shutil.copyfile(tokenizer, work / TOKENIZER)
         if self.job_data.features is not None:
             self.job_data.features.save(work)
+        if self.partner is not None:
+            (work / PARTNER).mkdir()
+            self.partner.write(work / PARTNER, sections(self.job_data.job.encoder))
         export = ENCODERS[self.job_data.job.encoder.name].export
         if export is not None:
             export(self.network.encoder, work)
@@ -164,12 +173,14 @@ def _predictor_settings(
 ) -> dict[PredictorName, KnnSetting | None]:
     """Returns the setting of the neighbours of each predictor, None for one that uses none.
 
-    The votes of neighbours are blended with the first predictor.
+    The votes of neighbours are blended with the ensemble, or with the first predictor if there is none.
     """
     layers: tuple[PredictorName, ...] = ("classifier", "probe")
     predictors: dict[PredictorName, KnnSetting | None] = {
         predictor: None for predictor in layers if predictor in network.layers
     }
+    if logged_ensemble(result) is not None:
+        predictors["ensemble"] = None
     if job.evaluation.knn is not None:
         own = setting_of(job.evaluation.knn)
         predictors["knn"] = KnnSetting(k=own.k, lambda_=own.lambda_, temperature=own.temperature)
@@ -192,6 +203,7 @@ def _index(
     job, info = job_data.job, job_data.dataset.info
     labels, metric = job.objective.classifier.labels, job.evaluation.metric.rpartition("/")[2]
     own = {"job_hash": job_hash(job), "data": info.name, "data_fingerprint": info.fingerprint}
+    ensemble = logged_ensemble(result)
     own |= {"data_source": info.source, "data_licence": info.licence}
     index = Index(
         modality=info.modality,
@@ -204,6 +216,7 @@ def _index(
         },
         baseline=job.baseline,
         predictors=predictors,
+        ensemble=None if ensemble is None else EnsembleSetting(**asdict(ensemble)),
         best=next(iter(predictors)),
         metric=metric,
         decisions={predictor: decisions[predictor] for predictor in predictors},

@@ -31,6 +31,20 @@ def test_what_scores_a_trial(tiny, tmp_path):
     assert score(job, several) == score(job, raceless) == "knn_best/val/accuracy"
 
 
+def test_what_compares_settings_on_fresh_seeds(tiny, tmp_path):
+    """Predictions with the neighbours that races choose, else the ensemble, else what scores a trial."""
+    free = "space: {evaluation.knn.k: {choice: [1, 3]}}"
+    plain, averaged = tiny_job(tiny), tiny_job(tiny, "evaluation.ensemble=tfidf_svm")
+
+    def score(job, *text, **how):
+        return with_scores(plan_of(tmp_path, job, *text, **how), tmp_path).fresh_score
+
+    assert score(plain) == "val/accuracy"
+    assert score(averaged) == "ensemble/val/accuracy"
+    assert score(plain, free) == score(averaged, free) == "knn/val/accuracy"
+    assert score(averaged, free, seeds=0) == "knn_best/val/accuracy"
+
+
 def test_what_is_refused(tiny, tmp_path):
     job = tiny_job(tiny)
     other = tiny_job(text_dataset(tmp_path / "other", seed=1))

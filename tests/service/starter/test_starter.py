@@ -148,6 +148,19 @@ def test_the_budget_chooses_encoder_and_arms(
         assert job.encoder.inputs == (*texts, "transformer")
         on_words = [load_job(file) for file in made.files if file.name == "words.yaml"]
         assert [each.encoder.inputs for each in on_words] == [(*texts, "words")] * len(others)
+        assert [each.evaluation.ensemble for each in on_words] == ["text_svm"] * len(others)
+    assert job.evaluation.ensemble == "text_encoder_svm"
+    assert made.rules.count("ensemble: with text_encoder_svm, whose weight validation chooses") == 1
+
+
+@pytest.mark.parametrize(("most", "ensemble"), [(500_000, "text_svm"), (20, None)])
+def test_a_network_on_terms_is_averaged_with_an_svm_where_that_takes_minutes(
+    begun, monkeypatch, most, ensemble
+):
+    monkeypatch.setattr(first_job, "MOST_MODELS", most)
+    made, job = begun(["text", "label"], [[text, its[0]] for _, text, its in ROWS])
+    assert job.evaluation.ensemble == ensemble
+    assert any(rule.startswith("ensemble: ") for rule in made.rules) == (ensemble is not None)
 
 
 def test_what_the_table_does_not_tell_is_asked_and_nothing_is_replaced(begun):

@@ -1,0 +1,138 @@
+"""Ensembles: the weighted mean of logits against a slow loop, and the weight that validation chooses."""
+
+import math
+
+import pytest
+import torch
+
+from mlcl.evaluation import Ensemble, Scoring, choose_ensemble, evaluate
+from mlcl.evaluation.ensemble import WEIGHTS
+from mlcl.labels import LabelRows
+
+TASKS = {"multi_label": "micro_f1", "single": "accuracy", "aspects": "accuracy"}
+SHAPES = {"multi_label": (40, 5), "single": (40, 5), "aspects": (40, 3, 4)}
+
+
+def drawn(task, seed, spread):
+    z = spread * torch.randn(*SHAPES[task], generator=torch.Generator().manual_seed(seed))
+    return z.sigmoid() if task == "multi_label" else z.softmax(-1)
+
+
+def targets_of(task):
+    generator = torch.Generator().manual_seed(9)
+    if task == "multi_label":
+        lists = [torch.randint(0, 5, (2,), generator=generator).unique().tolist() for _ in range(40)]
+        return LabelRows.from_lists(lists, 5)
+    return torch.randint(0, SHAPES[task][-1], SHAPES[task][:-1], generator=generator)
+
+
+def near(task, targets, spread, seed):
+    """Probabilities that are better than chance on the targets."""
+    if isinstance(targets, LabelRows):
+        true = targets.dense().double()
+    else:
+        true = torch.nn.functional.one_hot(targets, SHAPES[task][-1]).double()
+    noise = torch.randn(true.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    z = spread * (true + noise)
+    return (z.sigmoid() if task == "multi_label" else z.softmax(-1)).float()
+
+
+def slow_logits(task, row):
+    if task == "multi_label":
+        return [math.log(p / (1 - p)) for p in row]
+    logs = [math.log(p) for p in row]
+    return [z - sum(logs) / len(logs) for z in logs]
+
+
+def slow(task, first, second, weight, scale, shift):
+    """The ensemble of one list of probabilities, from the equation."""
+    pairs = zip(slow_logits(task, first), slow_logits(task, second), strict=True)
+    z = [(1 - weight) * a + weight * (scale * b + shift) for a, b in pairs]
+    if task == "multi_label":
+        return [1 / (1 + math.exp(-each)) for each in z]
+    return [math.exp(each) / sum(map(math.exp, z)) for each in z]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_probabilities_are_those_of_the_equation(task):
+    first, second = drawn(task, 0, 2.0), drawn(task, 1, 0.3)
+    found = Ensemble(0.3, 2.5, -0.4 if task == "multi_label" else 0.0)(task, first, second)
+    assert found.dtype == torch.float32
+    assert found.shape == first.shape
+    width = first.shape[-1]
+    rows = zip(first.reshape(-1, width).tolist(), second.reshape(-1, width).tolist(), strict=True)
+    shift = -0.4 if task == "multi_label" else 0.0
+    expected = torch.tensor([slow(task, *row, 0.3, 2.5, shift) for row in rows])
+    torch.testing.assert_close(found.reshape(-1, width), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_weight_0_is_the_first_model_and_weight_1_orders_as_the_second(task):
+    first, second = drawn(task, 0, 2.0), drawn(task, 1, 0.3)
+    assert Ensemble(0.0, 7.0, 1.0)(task, first, second) is first
+    alone = Ensemble(1.0, 3.0, 0.5)(task, first, second)
+    if task == "multi_label":
+        assert torch.equal(alone.flatten().argsort(), second.flatten().argsort())
+    assert torch.equal(alone.argmax(-1), second.argmax(-1))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_weight_is_the_smallest_of_the_best_ones_on_these_rows(task):
+    targets = targets_of(task)
+    first, second = near(task, targets, 2.0, 0), near(task, targets, 0.1, 1)
+    scoring = Scoring(TASKS[task], "max", "global")
+    chosen = choose_ensemble(task, first, second, targets, scoring)
+    scores = []
+    for weight in WEIGHTS:
+        mixed = Ensemble(weight, chosen.scale, chosen.shift)(task, first, second)
+        decision = scoring.decide(task, mixed, targets)
+        scores.append(evaluate(task, mixed, targets, decision)[TASKS[task]])
+    assert chosen.weight == WEIGHTS[scores.index(max(scores))]
+    assert 0 < chosen.weight < 1
+    assert max(scores) > max(scores[0], scores[-1])
+
+
+def test_the_second_models_logits_get_the_deviation_and_mean_of_the_firsts():
+    targets = targets_of("multi_label")
+    first, second = near("multi_label", targets, 2.0, 0), near("multi_label", targets, 0.1, 1)
+    chosen = choose_ensemble("multi_label", first, second, targets, Scoring("micro_f1", "max", "global"))
+    rescaled = chosen.scale * second.double().logit() + chosen.shift
+    assert float(rescaled.std()) == pytest.approx(float(first.double().logit().std()))
+    assert float(rescaled.mean()) == pytest.approx(float(first.double().logit().mean()))
+    classes, scoring = (drawn("single", 0, 2.0), drawn("single", 1, 0.1)), Scoring("accuracy", "max")
+    assert choose_ensemble("single", *classes, targets_of("single"), scoring).shift == 0
+
+
+def test_a_second_model_that_does_not_help_has_no_weight():
+    targets = targets_of("single")
+    right = torch.nn.functional.one_hot(targets, 5).float() * 0.8 + 0.04
+    scoring = Scoring("accuracy", "max")
+    assert choose_ensemble("single", right, drawn("single", 3, 1.0), targets, scoring).weight == 0
+    assert choose_ensemble("single", right, torch.full((40, 5), 0.2), targets, scoring) == Ensemble(0.0)
+    wrong = drawn("single", 3, 1.0)
+    assert choose_ensemble("single", torch.full((40, 5), 0.2), right, targets, scoring).weight == 0.1
+    assert choose_ensemble("single", wrong, right, targets, scoring).weight > 0
+
+
+def test_a_metric_of_which_less_is_better_and_one_without_a_value():
+    targets = targets_of("multi_label")
+    first, second = near("multi_label", targets, 2.0, 0), near("multi_label", targets, 0.1, 1)
+    scoring = Scoring("hamming_loss", "min", "global")
+    chosen = choose_ensemble("multi_label", first, second, targets, scoring)
+    alone = evaluate("multi_label", first, targets, scoring.decide("multi_label", first, targets))
+    mixed = chosen("multi_label", first, second)
+    both = evaluate("multi_label", mixed, targets, scoring.decide("multi_label", mixed, targets))
+    assert both["hamming_loss"] < alone["hamming_loss"]
+    none = LabelRows.from_lists([[]] * 40, 5)
+    assert math.isfinite(choose_ensemble("multi_label", first, second, none, Scoring("map", "max")).weight)
+
+
+def test_certain_probabilities_stay_finite_and_shapes_must_agree():
+    certain = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    for task in ("multi_label", "single"):
+        mixed = Ensemble(0.5)(task, certain, 1 - certain)
+        torch.testing.assert_close(mixed, torch.full((2, 2), 0.5))
+    with pytest.raises(ValueError, match=r"probabilities \(2, 2\) and \(2, 3\)"):
+        choose_ensemble(
+            "single", certain, torch.ones(2, 3) / 3, torch.tensor([0, 1]), Scoring("accuracy", "max")
+        )
