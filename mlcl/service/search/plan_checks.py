@@ -49,6 +49,9 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
         check_job(drawn, info)
         if "train.precision" in corner:
             refuse_auto(drawn, "a space")
+        if "evaluation.ensemble" in corner:
+            problem = "a search scores the classifier alone, so that no value would be better than another"
+            raise UserError(problem, file=plan.space.file, key="evaluation.ensemble", allowed="in the job")
 
 
 def _check_goals(plan: SweepPlan) -> None:

@@ -55,12 +55,20 @@ def test_what_is_refused(tiny, tmp_path):
             "text": "space: {evaluation.knn.k: {choice: [1, 3]}}\nsearch: {mode: min}"
         },
         "a space names a precision": {"text": "space: {train.precision: {choice: [bf16, auto]}}"},
+        r"evaluation\.ensemble: a search scores the classifier alone": {
+            "text": "space: {evaluation.ensemble: {choice: [tfidf_svm, text_svm]}}",
+            "job": tiny_job(tiny, "evaluation.ensemble=tfidf_svm"),
+        },
+        "an ensemble is chosen after the search": {
+            "text": "space: {evaluation.knn.k: {choice: [1, 3]}}\nsearch: {metric: knn/val/accuracy}",
+            "job": tiny_job(tiny, "evaluation.ensemble=tfidf_svm"),
+        },
         "a baseline needs the swept job's": {"baselines": [("b", other)]},
         r"objective\.classifier\.labels": {"baselines": [("b", topic)]},
     }
     for message, how in refused.items():
         with pytest.raises(UserError, match=message):
-            check_plan(plan_of(tmp_path, job, **how), tmp_path)
+            check_plan(plan_of(tmp_path, **{"job": job, **how}), tmp_path)
 
 
 def test_baselines_get_the_swept_jobs_experiment_metric_and_grid(tiny, tmp_path):
