@@ -158,7 +158,10 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
 
 
 def answer_to(question: str, option: str) -> str:
-    """Asks a question and returns the typed answer. Raises UserError, which names `option`, without input."""
+    """Asks a question and returns the typed answer.
+
+    Raises UserError, which names `option`, if there is no input.
+    """
     try:
         return input(f"{question}: ").strip()
     except EOFError:

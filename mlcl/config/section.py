@@ -72,7 +72,7 @@ class Section(BaseModel):
 
 
 def _is_counted(written: Any, read: Any) -> bool:
-    """Whether a truth value in what was written has become a number in what was read from it."""
+    """Whether a truth value in the written content was read as a number."""
     if isinstance(written, bool):
         return isinstance(read, (int, float)) and not isinstance(read, bool)
     if isinstance(written, (list, tuple)) and isinstance(read, (list, tuple)):

@@ -173,7 +173,7 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
 
 
 def _races(data: SweepData) -> list[Block]:
-    """Returns the table of races, with one row for each search that had a race; empty without any."""
+    """Returns a table with one row for each search that had a race; empty if no search had one."""
     rows = tuple(
         text_row(arm.name, str(search.number), search.sentence)
         for arm in data.result.arms

@@ -79,7 +79,7 @@ def axis(key: str) -> str:
 
 
 def short_name(key: str) -> str | None:
-    """Returns the short name of a key by `SHORT`; None for a key without one."""
+    """Returns the short name of a key by `SHORT`; None if the key has no short name."""
     found = (re.sub(pattern, name, key) for pattern, name in SHORT.items() if re.fullmatch(pattern, key))
     return next(found, None)
 

@@ -21,7 +21,7 @@ class Trashed:
     command: str
 
     def error(self, key: str, found: str) -> UserError:
-        """Returns the error of a command that needs it."""
+        """Returns the error for a command that needs the deleted run or experiment."""
         problem, allowed = f"the {self.what} was deleted in MLflow", f"`{self.command}` restores it"
         return UserError(problem, key=key, found=found, allowed=allowed)
 

@@ -5,7 +5,7 @@ Discharge summaries with ICD codes, from PhysioNet for credentialed users. Each 
 of the Similarity-Dissimilarity paper. The lists of admission ids of the splits are not part of this package.
 
 `mimic3` reads NOTEEVENTS, DIAGNOSES_ICD and PROCEDURES_ICD. Its splits are the lists of Mullenbach et al.
-(2018), which their project CAML publishes: `{train,dev,test}_{full,50}_hadm_ids.csv`, one id a line. CAML
+(2018), which their project CAML publishes: `{train,dev,test}_{full,50}_hadm_ids.csv`, one id per line. CAML
 counts 8,922 codes in all three splits together. It reads procedure codes as numbers, which loses leading
 zeros and makes some codes equal; 8,686 of its codes have a training row. Read as text, as here, a few more
 codes are distinct. By our reading the paper's 8,692 are therefore the codes with a training row. For CAML's

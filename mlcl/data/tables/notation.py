@@ -174,7 +174,7 @@ def _unquoted(token: str) -> str:
 
 
 def number_of(text: str) -> float | None:
-    """Parses a text as a finite number; None if it is none."""
+    """Parses a text as a finite number; None for any other text."""
     try:
         number = float(text)
     except ValueError:

@@ -57,7 +57,7 @@ def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
 
 
 class SingleColumn(_Label):
-    """A label space with one class a row, from one column; an empty cell means that the class is missing."""
+    """A label space with one class per row, from one column; an empty cell is a missing class."""
 
     kind: Literal["single"]
     column: str
@@ -68,7 +68,7 @@ Treatment = Literal["negative", "leave_out", "ignore"]
 
 
 class MultiLabelColumn(_Label):
-    """A label space with any number of classes a row.
+    """A label space with any number of classes per row.
 
     The labels are in one column of lists or of texts with separators, or in a column of 0 and 1 for each
     class.
@@ -105,7 +105,7 @@ class MultiLabelColumn(_Label):
 
 
 class AspectColumns(_Label):
-    """A label space of ratings, one column an aspect; an empty cell or 0 is a missing rating."""
+    """A label space of ratings, one column per aspect; an empty cell or 0 is a missing rating."""
 
     kind: Literal["aspects"]
     columns: Names = Field(description="the aspects")

@@ -118,7 +118,10 @@ def response_plots(data: SweepData) -> list[Plot]:
 
 
 def gamma_plot(data: SweepData) -> Plot:
-    """Returns a plot of the score over the heads' total weight. Raises PlotSkipped if that is constant."""
+    """Returns a plot of the score over the heads' total weight.
+
+    Raises PlotSkipped if this weight is constant.
+    """
     require_complete(data)
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:

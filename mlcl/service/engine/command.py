@@ -337,7 +337,10 @@ def _tidy(folder: Path) -> None:
 
 @contextmanager
 def _cluster(subject: Subject, most: int, home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
-    """Starts a Ray session and yields how trainings fit into it; no Ray if `most`, their number, is 0."""
+    """Starts a Ray session, and yields how trainings fit into it.
+
+    Ray is not started if `most`, the largest number of trainings, is 0.
+    """
     if most == 0:
         yield Packing(0, subject.resources.cpus, 0.0, subject.job.train.workers)
         return

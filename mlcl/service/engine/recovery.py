@@ -87,7 +87,7 @@ def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
 
 
 def _finish_run(home: Path, entry: Entry) -> None:
-    """Writes the end that the ledger has of a training to the record of its run, if a kill prevented that."""
+    """Copies the end of a training from the ledger to the record of its run, if a kill prevented that."""
     run = RunFolders(home).find(entry.key)
     if run is not None:
         with run.owned() as free:

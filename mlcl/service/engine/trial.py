@@ -201,9 +201,9 @@ def _group(
 def _reporter(metric: str, report: Report) -> Listener:
     """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
-    The final evaluation replaces the last one. At its start, a resumed training reports all validations up to
-    its checkpoint again, since a killed driver may not have received them, after the number of its steps.
-    Damaged checkpoints are reported, too.
+    The score of the last epoch comes from the final evaluation. A resumed training first reports the number
+    of its steps, and then all validations up to its checkpoint again, since a killed driver may not have
+    received them. Damaged checkpoints are reported, too.
     """
 
     def listen(event: Event) -> None:

@@ -41,8 +41,8 @@ SAME = ("python", "torch", "ray", "mlcl")
 def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns the measurements of each node of the Ray cluster that this process has joined, and problems.
 
-    `storage` is the folder that all nodes share. The network is measured between nodes with a GPU by NCCL, or
-    between those with CPUs for trainings by Gloo.
+    `storage` is the folder that all nodes share. The network is measured by NCCL between nodes with a GPU; if
+    no node has a GPU, it is measured by Gloo between nodes whose CPUs take trainings.
     """
     storage.mkdir(parents=True, exist_ok=True)
     nodes = sorted(
@@ -186,7 +186,7 @@ def _skew(actor: Any) -> float:
 
 
 def _network(actors: Sequence[Any], kind: str) -> list[float]:
-    """Returns the rate of all-reduce of each actor; none for fewer than two."""
+    """Returns the rate of all-reduce of each actor; an empty result for fewer than two actors."""
     if len(actors) < 2:
         return []
     address, size = _ask(actors[0].address.remote()), len(actors)

@@ -308,7 +308,10 @@ class Sweep:
         )
 
     def register(self) -> None:
-        """Registers the best model, unless that of its MLflow run was; notes if its log is not in MLflow."""
+        """Registers the best model, unless the model of its MLflow run is registered already.
+
+        The user is told if the model's files were not kept, or if its log is not in MLflow.
+        """
         command, best = self.command, self.model
         if best is None or best.score is None:
             return

@@ -178,10 +178,11 @@ def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
 
 
 def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
-    """Returns the plan, with `knn_races` set if it has post-hoc keys and its best trials enter a race.
+    """Returns the plan with `knn_races` set if the races of the sweep choose the k-NN parameters.
 
-    For a sweep that exists already, `knn_races` is set as in its first command. Raises UserError if it is set
-    then, and the plan has fresh seeds but no seeds for a race.
+    The races of a new sweep choose them if the space has post-hoc keys, and if the plan has fresh seeds and
+    race seeds. A later command of the sweep follows the first one. Raises UserError if the races of the sweep
+    choose them and the plan has fresh seeds, but no race seeds.
     """
     if plan.space.multi or not plan.posthoc:
         return plan
