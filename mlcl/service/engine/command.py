@@ -26,8 +26,8 @@ from mlcl.service.engine.notify import notify, resolve_target
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import backed_up, close_trainings, recover
-from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
-from mlcl.service.process.signals import StopRequest, stop_on_signal
+from mlcl.service.engine.stop_conditions import StopConditions
+from mlcl.service.process.signals import STOP_FILE, StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session
 from mlcl.store import RunFolder, RunRecord, State

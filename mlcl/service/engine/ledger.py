@@ -219,12 +219,7 @@ class Ledger:
 
     @property
     def searches(self) -> list[str]:
-        """The names (scopes) of all searches; the name of the first search of a swept job is empty."""
-        return list(self._versions)
-
-    @property
-    def scopes(self) -> list[str]:
-        """The names of the searches, see `SearchPlan.scope`."""
+        """The names of all searches, see `SearchPlan.scope`; the first of a swept job has an empty name."""
         return list(self._versions)
 
     def versions(self, scope: str = "") -> list[SpaceVersion]:

@@ -9,6 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+STOP_FILE = "STOP"
+"""The name of a file whose existence requests a stop.
+
+In the folder of a sweep or table it stops the trainings, in the folder of a run the workers of its group. All
+nodes see these folders.
+"""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME = 0.5
 """Seconds within which two signals count as one, since `timeout`, terminals and systemd send two."""

@@ -92,7 +92,7 @@ def _trials_of_same_search(other: Ledger, scope: str) -> list[Entry]:
     Scopes of searches with one number differ in the hash of the job alone, see `scope_of`.
     """
     number, _, _ = scope.rpartition("-")
-    scopes = [each for each in other.scopes if each.rpartition("-")[0] == number]
+    scopes = [each for each in other.searches if each.rpartition("-")[0] == number]
     return [entry for each in scopes for entry in other.trials(scope=each)]
 
 
