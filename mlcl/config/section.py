@@ -93,6 +93,11 @@ UserPath = Annotated[Path, AfterValidator(at_home)]
 """A path in a job or on the command line, which may begin with `~`."""
 
 
+def listed(value: Any) -> Any:
+    """Returns a tuple with the value if it is a text or a path; any other value is returned unchanged."""
+    return (value,) if isinstance(value, str | Path) else value
+
+
 @dataclass(frozen=True)
 class PluginName:
     """A check for `Annotated[str, ...]`: the string must be the name of a plugin of a kind, such as losses.

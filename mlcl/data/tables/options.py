@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,7 +17,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from mlcl.config.section import Section, UserPath
+from mlcl.config.section import Section, UserPath, listed
 from mlcl.data.format import RESERVED, Modality, SpaceName
 from mlcl.data.split_assignment import FRACTIONS
 
@@ -148,16 +147,12 @@ def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
 LabelColumns = Annotated[dict[SpaceName, LabelColumn], AfterValidator(_free)]
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str | Path) else value
-
-
 def _single(columns: tuple[str, ...]) -> Any:
     return columns[0] if len(columns) == 1 else columns
 
 
-Columns = Annotated[Names, BeforeValidator(_listed), PlainSerializer(_single)]
-Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_length=1)]
+Columns = Annotated[Names, BeforeValidator(listed), PlainSerializer(_single)]
+Paths = Annotated[tuple[UserPath, ...], BeforeValidator(listed), Field(min_length=1)]
 
 
 class TableOptions(Section):

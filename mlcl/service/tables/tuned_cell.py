@@ -169,7 +169,7 @@ class TunedCell:
             "race": sum(map(most_raced, self._searches)),
             "seeds": sum(each.plan.seeds for each in self._searches),
         }
-        epochs = sum(parts.values()) * self._plan.job.train.epochs
+        epochs = self.most * self._plan.job.train.epochs
         return {**{name: count for name, count in parts.items() if count}, "most_epochs": epochs}
 
     @property
