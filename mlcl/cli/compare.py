@@ -188,7 +188,10 @@ def effect(
 
 
 def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
-    """Returns a frame with a row for each trial that has a score: SCORE, and the numbers that vary."""
+    """Returns a frame with a row for each trial that has a score.
+
+    Its columns are SCORE and the numeric keys that differ between trials.
+    """
     import pandas as pd
 
     rows = [

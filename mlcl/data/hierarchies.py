@@ -224,7 +224,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Counts the rows with a coarse label of which the row has no child at the fine level.
+    """Counts the rows that have a coarse label and none of its children at the fine level.
 
     Raises UserError for the first row that lacks the parent of one of its fine labels.
     """

@@ -119,7 +119,7 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
     """Moves groups of rows with an equal key, in a seeded order, until validation has `wanted` rows.
 
-    It stops earlier if no group fits.
+    Fewer rows are moved if no further group fits.
     """
     members: dict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):

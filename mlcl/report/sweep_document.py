@@ -109,9 +109,9 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Returns a sentence with the name under which the best trial was confirmed, or that it was not.
+    """Returns a sentence that says under which name the best trial was confirmed, or that it was not.
 
-    Empty if it was confirmed under the trial's own name.
+    Empty if the trial was confirmed under its own name.
     """
     name = data.confirmed.get(best["setting"])
     if name is None:

@@ -124,8 +124,8 @@ class Delivery:
     def drain(self, patience: float = 10.0, stop: Callable[[], bool] = lambda: False) -> int:
         """Waits until all logs are sent; returns the number of logs that are not.
 
-        It gives up when MLflow has not answered for `patience` seconds. Once `stop` has returned True, it
-        gives up at the first failure, and in any case after `patience` seconds.
+        The wait ends when MLflow has not answered for `patience` seconds. Once `stop` has returned True, it
+        ends at the first failure, and in any case after `patience` seconds.
         """
         began, asked = time.monotonic(), None
         self._wake.set()

@@ -39,7 +39,7 @@ class Parameter:
         return all(term.holds(settings) for term in self.terms)
 
     def needs(self, others: Iterable[Parameter]) -> list[str]:
-        """Returns the names of those of `others` that must be drawn before this parameter.
+        """Returns the names of the parameters in `others` that must be drawn before this parameter.
 
         They set a key in its condition, or a whole section that contains its key.
         """

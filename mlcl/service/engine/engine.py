@@ -117,7 +117,7 @@ class Engine:
         return state, self.stop.reason
 
     def _end_source(self) -> None:
-        """Closes the entries that are RUNNING and ends the source. Errors are only noted to the user."""
+        """Closes the entries that are RUNNING, and ends the source. Errors are announced and not raised."""
         self.stop.clear()
         if self._source is None:
             return

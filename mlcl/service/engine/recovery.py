@@ -58,7 +58,10 @@ def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def close_ledger(home: Path, folder: RunFolder) -> None:
-    """Closes the trainings of a killed sweep or table in its ledger. The caller holds the folder's lock."""
+    """Writes the end of a killed sweep or table, and of its trainings, to its ledger.
+
+    The caller holds the folder's lock.
+    """
     ledger = Ledger(folder.path)
     if not ledger.head:
         return

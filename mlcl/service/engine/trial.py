@@ -111,7 +111,7 @@ def run_trial(config: dict[str, str]) -> None:
 
 
 def train(task: TrialTask, report: Report) -> None:
-    """Trains, from the last checkpoint on if there is one, and reports the final state and metrics."""
+    """Trains, starting from the last checkpoint if there is one, and reports the final state and metrics."""
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
         with _log(task) as log:

@@ -39,7 +39,7 @@ class StopRequest:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """A context that no signal interrupts, not even a second one; used to write states."""
+        """Returns a context that no signal interrupts, not even a second one; used to write states."""
         shielded, self._shielded = self._shielded, True
         try:
             yield
@@ -48,7 +48,7 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A context that the first signal interrupts, even inside of `shielded`; further signals do not."""
+        """Returns a context that the first signal interrupts, even inside of `shielded`; others do not."""
         shielded, self._shielded, self._at_once = self._shielded, False, True
         try:
             yield

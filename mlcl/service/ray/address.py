@@ -33,7 +33,7 @@ def is_dashboard(address: str) -> bool:
 
 
 def ask_cluster(address: str) -> tuple[str, str]:
-    """Returns the version of the Ray cluster at HOST:PORT, and why it gives none; one of them is empty.
+    """Returns the Ray version of the cluster at HOST:PORT and an empty text, or else "" and the reason.
 
     A child process asks, since Ray's client waits silently and ends its process if it cannot connect.
     """

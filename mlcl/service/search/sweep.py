@@ -203,7 +203,7 @@ class Sweep:
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races of searches, if there are any, then sets the settings to confirm.
 
-        A search whose race has not ended gets none.
+        No setting is set for a search whose race has not ended.
         """
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
@@ -279,7 +279,7 @@ class Sweep:
         return said
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
-        """Calls `act` and only notes an error to the user: the sweep's result does not depend on it."""
+        """Calls `act`, and announces an error instead of raising it: the sweep's result does not need it."""
         try:
             act()
         except KeyboardInterrupt:

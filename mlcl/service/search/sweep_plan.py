@@ -205,8 +205,8 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
 def decided(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     """Returns the plan with all that its options leave open: `with_scores`, `redraws`, and the precision.
 
-    The swept job's precision takes the place of `train.precision: auto` in all jobs. It is as in the sweep's
-    first command, else measured. `job_data` has the data of the swept job.
+    The swept job's precision takes the place of `train.precision: auto` in all jobs. The precision of the
+    sweep's first command is kept; a new sweep measures it. `job_data` has the data of the swept job.
     """
     precision = plan.job.train.precision
     if precision == "auto":

@@ -61,9 +61,9 @@ class SweepRun:
         self.log.set_state(State.RUNNING)
 
     def log_request(self) -> None:
-        """Logs the options of this command, its job, and its space, which the version of the space numbers.
+        """Logs the options of this command, its job and its space, in place of those of an earlier command.
 
-        They replace those of an earlier command.
+        The name of the space's artifact has the number of the space's version.
         """
         plan, budget, version = self._plan, self._plan.resources.budget, self._ledger.versions()[-1].number
         goals = zip(plan.scores, plan.space.goals, strict=True)

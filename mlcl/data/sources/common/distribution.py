@@ -231,7 +231,7 @@ class Distribution:
         return UserError(problem, file=file, found=found, allowed=allowed)
 
     def state(self, *more: str) -> list[Any]:
-        """Path, size and time of change of the expected files, and of the files in `more` that exist.
+        """Returns path, size and time of change of the expected files, and of files in `more` that exist.
 
         If a name in `more` is a folder, the folder and the folders directly in it are listed: their times
         change when a file is added, removed or renamed. If the distribution is an archive, only the archive
@@ -307,6 +307,6 @@ def hash_of_files(root: Path, files: Iterable[Path]) -> str:
 
 
 def file_state(file: Path) -> list[Any]:
-    """Path, size and time of change of a file, as plain data."""
+    """Returns path, size and time of change of a file, as plain data."""
     stat = file.stat()
     return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]
