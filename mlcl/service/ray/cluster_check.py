@@ -133,7 +133,7 @@ class _Node:
             file.unlink(missing_ok=True)
         if not same:
             raise RuntimeError(f"{folder} gave back other bytes than were written")
-        return {"write_mb_s": _rate(STORED, written - began), "read_mb_s": _rate(STORED, read - opened)}
+        return {"write_mb_s": _rate(written - began), "read_mb_s": _rate(read - opened)}
 
     def address(self) -> str:
         with socket.socket() as free:
@@ -195,5 +195,5 @@ def _network(actors: Sequence[Any], kind: str) -> list[float]:
     return rates
 
 
-def _rate(count: int, seconds: float) -> float:
-    return round(count / max(seconds, 1e-9) / 1e6, 1)
+def _rate(seconds: float) -> float:
+    return round(STORED / max(seconds, 1e-9) / 1e6, 1)
