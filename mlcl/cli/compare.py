@@ -76,7 +76,10 @@ def compare(
 
 
 def _blocks_of(folder: Path, names: Sequence[str]) -> Mapping[str, tuple[float, ...]]:
-    """Returns the test metrics of a training without each block of rows; empty without its folder."""
+    """Returns each test metric of a training with one block of test rows left out at a time.
+
+    Empty if `names` has no test metric, or if the folder of the training does not exist.
+    """
     tested = [name for name in names if "test/" in name]
     if not tested or not folder.is_dir():
         return {}
@@ -185,7 +188,10 @@ def effect(
 
 
 def _frame(trials: Sequence[TrainingResult]) -> pd.DataFrame:
-    """Returns a frame with a row for each trial that has a score: SCORE, and the numbers that vary."""
+    """Returns a frame with a row for each trial that has a score.
+
+    Its columns are SCORE and the numeric keys that differ between trials.
+    """
     import pandas as pd
 
     rows = [

@@ -113,4 +113,4 @@ def _names(given: str | None) -> tuple[str, ...]:
 
 def _ask(question: str, answers: Sequence[str], default: str) -> str:
     typer.echo(printable(f"{question} {', '.join(answers)}"))
-    return answer_to(f"Answer [{default}]", "--yes") or default
+    return answer_to(f"Answer [{default}]") or default

@@ -136,11 +136,11 @@ def _options(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """Takes the options of `mlcl` itself."""
+    """Declares the options of `mlcl` itself, which typer passes here."""
 
 
 def _check_folders() -> None:
-    """Raises MachineError without a current folder or a home folder of the user: libraries need both."""
+    """Raises MachineError if the current folder or the user's home folder is missing: libraries need both."""
     try:
         Path.cwd()
     except FileNotFoundError:

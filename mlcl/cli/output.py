@@ -157,13 +157,16 @@ def print_job(job: JobConfig, file: Path, overrides: Sequence[str], *, as_json: 
         typer.echo(yaml_with_origins(job, written), nl=False)
 
 
-def answer_to(question: str, option: str) -> str:
-    """Asks a question and returns the typed answer. Raises UserError, which names `option`, without input."""
+def answer_to(question: str) -> str:
+    """Asks a question and returns the typed answer.
+
+    Raises UserError, which names the option `--yes`, if there is no input.
+    """
     try:
         return input(f"{question}: ").strip()
     except EOFError:
         problem = "the input ended before an answer"
-        raise UserError(problem, key=option, allowed=f"an answer, or {option}") from None
+        raise UserError(problem, key="--yes", allowed="an answer, or --yes") from None
 
 
 def tell(text: str) -> None:

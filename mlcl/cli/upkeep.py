@@ -70,7 +70,7 @@ def remove(found: Sequence[CacheEntry], *, dry_run: bool, ask: bool, as_json: bo
         for entry in found:
             typer.echo(printable(f"{entry.bytes / 1e6:10,.1f} MB  {entry.path}  {entry.about}".rstrip()))
         asks = ask and found and not dry_run and sys.stdin.isatty()
-        if asks and answer_to(f"remove {_size(found)}? [y/N]", "--yes").lower() not in ("y", "yes"):
+        if asks and answer_to(f"remove {_size(found)}? [y/N]").lower() not in ("y", "yes"):
             return
     removed = [entry for entry in found if dry_run or remove_entry(entry)]
     if as_json:

@@ -24,7 +24,10 @@ PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 
 
 def check_url(text: str) -> str:
-    """Returns a URL. Raises ValueError, which does not show it, if it is none or has a user or a password."""
+    """Returns the URL. Raises ValueError for a value that is no URL, or has a user or a password.
+
+    The error does not show the value.
+    """
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

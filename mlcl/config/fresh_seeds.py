@@ -22,7 +22,7 @@ def fresh_seeds(seed: int, search: int, count: int) -> range:
     return range(first, first + count)
 
 
-def fresh_seeds_of(seed: int, searches: int, count: int) -> list[int]:
-    """Returns the fresh seeds of all searches of an arm. Each has an equal share of `count`, rounded up."""
+def fresh_seeds_of(searches: int, count: int) -> list[int]:
+    """Returns the fresh seeds of a cell's searches. Each has an equal share of `count`, rounded up."""
     each = math.ceil(count / searches)
-    return [its for number in range(1, searches + 1) for its in fresh_seeds(seed, number, each)]
+    return [its for number in range(1, searches + 1) for its in fresh_seeds(0, number, each)]

@@ -263,7 +263,7 @@ class JobConfig(Section):
 
     @model_validator(mode="after")
     def _metric(self) -> Self:
-        """Sets the default metric of a classifier that predicts several labels a row."""
+        """Sets the default metric of a classifier that predicts several labels per row."""
         if "metric" not in self.evaluation.model_fields_set and self.objective.classifier.of_labels:
             evaluation = self.evaluation.model_copy(update={"metric": "val/micro_f1"})
             object.__setattr__(self, "evaluation", evaluation)  # the section is frozen
@@ -297,7 +297,11 @@ LATER = {"products": "exact", "compile": False, "deterministic": False, "channel
 
 
 def dump_job(job: JobConfig) -> dict[str, Any]:
-    """Returns the resolved job as a nested dict with the keys of a job file. Plugin files have their text."""
+    """Returns the resolved job as a nested dict with the keys of a job file.
+
+    Each plugin file in it has its text. Keys that were added to the schema later are left out while they have
+    their default, so that the hashes of older jobs stay valid.
+    """
     tree = job.model_dump(mode="json", by_alias=True)
     for key in ("baseline", "plugins"):
         if not tree[key]:

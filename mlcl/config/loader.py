@@ -66,7 +66,7 @@ class WrittenJob:
         return found if nearest == key or (found and found.file is None) else None
 
     def file_of(self, key: str | None = None) -> Path | None:
-        """Returns the file that sets a dotted key, or the job file if no file does; None without files."""
+        """Returns the file that sets a dotted key, or else the job file; None for a job from a mapping."""
         origin = self.origin_of(key)
         if origin is not None and origin.file is not None:
             return origin.file
@@ -197,7 +197,11 @@ def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
 
 
 def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """Returns the layers of a job: the file, content and lines of keys of the job, of its base, and so on."""
+    """Returns the layers of a job: the job itself, its base, the base of its base, and so on.
+
+    Each layer has a file (None for a mapping), its content, and the line of each key. Raises UserError for a
+    file that cannot be read and for bases that form a circle.
+    """
     layers: list[_Layer] = []
     if isinstance(source, Mapping):
         layers.append((None, source, {}))

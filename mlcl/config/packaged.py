@@ -92,7 +92,11 @@ def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
 
 
 def is_packaged(given: str | Path) -> bool:
-    """Whether a cluster has a file with its package; in a clone, files below the current folder are sent."""
+    """Whether a file need not be sent to a cluster, because the mlcl installed there has it.
+
+    In a clone, packaged files below the current folder are sent nevertheless, since they may have been
+    changed.
+    """
     path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
     if installed.is_dir():
         return path.is_relative_to(installed)

@@ -72,7 +72,7 @@ class Section(BaseModel):
 
 
 def _is_counted(written: Any, read: Any) -> bool:
-    """Whether a truth value in what was written has become a number in what was read from it."""
+    """Whether a truth value in the written content was read as a number."""
     if isinstance(written, bool):
         return isinstance(read, (int, float)) and not isinstance(read, bool)
     if isinstance(written, (list, tuple)) and isinstance(read, (list, tuple)):
@@ -91,6 +91,11 @@ def at_home(path: Path) -> Path:
 
 UserPath = Annotated[Path, AfterValidator(at_home)]
 """A path in a job or on the command line, which may begin with `~`."""
+
+
+def listed(value: Any) -> Any:
+    """Returns a tuple with the value if it is a text or a path; any other value is returned unchanged."""
+    return (value,) if isinstance(value, str | Path) else value
 
 
 @dataclass(frozen=True)

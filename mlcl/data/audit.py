@@ -138,7 +138,7 @@ def find_longer_names(table: LabelTable) -> list[str]:
     if table.in_tree or all(name.replace(".", "", 1).isdecimal() for name in classes):
         return []
     index = {name: label for label, name in enumerate(classes)}
-    above_L = np.array([_shorter(name, index) for name in classes])
+    above_L = np.array([_extended_class(name, index) for name in classes])
     longer = np.flatnonzero(above_L >= 0)
     if not len(longer):
         return []
@@ -158,8 +158,8 @@ def find_longer_names(table: LabelTable) -> list[str]:
     return [f"{table.name}: {counted}: {what}; {without:,} of {such:,} such rows do not"]
 
 
-def _shorter(name: str, index: dict[str, int]) -> int:
-    """Returns the index of the longest class name that the name extends; -1 if there is none."""
+def _extended_class(name: str, index: dict[str, int]) -> int:
+    """Returns the index of the longest class name that `name` extends, as cs.ir extends cs; -1 for none."""
     found = [index[name[: mark.start()]] for mark in BOUNDARY.finditer(name) if name[: mark.start()] in index]
     return found[-1] if found else -1
 

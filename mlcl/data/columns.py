@@ -55,7 +55,10 @@ class ShardReader:
         return self.shard_file(number), row - int(self.firsts[number])
 
     def by_shard(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-        """Divides ascending row numbers by shard, and numbers them within it; omits shards without any."""
+        """Returns for each shard with rows its number, and the row numbers within it.
+
+        `rows` are row numbers of the data set, ascending.
+        """
         cuts = np.searchsorted(rows, self.firsts)
         parts = [(shard, rows[a:b] - self.firsts[shard]) for shard, (a, b) in enumerate(pairwise(cuts))]
         return [(shard, own) for shard, own in parts if len(own)]

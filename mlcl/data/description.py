@@ -29,7 +29,7 @@ IMAGES_MEASURED = 1_000
 class LabelDescription:
     """Statistics of one label space over the training rows.
 
-    `cardinality` is the average number of labels a row, and `density` is cardinality divided by `classes`.
+    `cardinality` is the average number of labels per row, and `density` is cardinality divided by `classes`.
     `imbalance` is the number of rows of the most frequent class divided by that of the least frequent class
     that occurs. `missing` counts the rows without a label, and `unused` the classes without a training row.
     `unknown` counts the pairs of row and class for which it is unknown whether the row has the class;
@@ -157,7 +157,7 @@ def _describe_labels(split: Split, name: str, space: LabelSpace) -> LabelDescrip
 
 
 def _describe_content(split: Split) -> dict[str, float]:
-    """Quantiles of the sizes of a split's texts, images or vectors."""
+    """Returns quantiles of the sizes of a split's texts, images or vectors."""
     if split.info.modality == "text":
         sizes = {"words": [len(text.split()) for text in split.texts()]}
     elif split.info.modality == "vectors":

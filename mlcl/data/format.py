@@ -1,8 +1,8 @@
 """The data set format: the schema of `dataset.json`, and the columns of a shard.
 
 A data set is a folder with `dataset.json` and Parquet shards. Every row has `id`, `split`, its content, which
-is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column a label space (a
-hierarchy names other columns and has none). A multi-label space with `unknown` has a second column. With
+is `text`, `image` (encoded bytes) or `vectors` (`dim` float32 numbers), and one column per label space
+(a hierarchy names other columns and has none). A multi-label space with `unknown` has a second column. With
 `grouped`, rows have `row.group`, the name of their common origin, such as a patient.
 """
 

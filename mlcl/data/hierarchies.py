@@ -96,9 +96,10 @@ PARENT_SPLITS = ("train", "validation")
 def class_parents(data: Dataset, labels: str) -> dict[str, Tensor]:
     """Maps each level above `labels`, coarsest first, to the parent (C,) int64 of each class at that level.
 
-    A parent is read from training and validation rows that have both classes, or through a level between
-    them; -1 means that no row defines it. The result is empty unless `labels` is a level of a hierarchy of
-    single-label spaces. Raises UserError for a class with two parents.
+    The parent of a class is read from the training and validation rows that have a class at both levels. If
+    no row has both, the parent of its parent at a level between them is taken; -1 means that there is none
+    either. The result is empty unless `labels` is a level of a hierarchy of single-label spaces. Raises
+    UserError for a class with two parents.
     """
     rows, found = _SplitClasses.of(data, PARENT_SPLITS), dict[str, Tensor]()
     for space in data.info.label_spaces.values():
@@ -223,7 +224,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Counts the rows with a coarse label of which the row has no child at the fine level.
+    """Counts the rows that have a coarse label and none of its children at the fine level.
 
     Raises UserError for the first row that lacks the parent of one of its fine labels.
     """

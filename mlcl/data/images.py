@@ -274,9 +274,9 @@ def _standardise(image: Tensor) -> Tensor:
 
 
 def _per_channel(values: Sequence[float], image: Tensor) -> Tensor:
-    """Returns a tensor (1, 3, 1, 1) of one number a channel.
+    """Returns a tensor (1, 3, 1, 1) of one number per channel.
 
-    It is filled on the device, since a GPU would wait for numbers of the host.
+    The tensor is filled on the device, since a GPU would wait for numbers from the host.
     """
     return torch.stack([image.new_full((), value) for value in values]).view(1, 3, 1, 1)
 

@@ -27,7 +27,7 @@ def row_groups(split: Split) -> NDArray[np.int64]:
 
 
 def content_keys(split: Split) -> Iterable[Hashable]:
-    """Returns a key for each row. Rows of equal content share it; see `row_groups`."""
+    """Returns a key for each row; rows of equal content have equal keys, see `row_groups`."""
     if split.info.modality == "text":
         return map(twin_form, split.texts())
     if split.info.modality == "image":

@@ -110,7 +110,10 @@ def indices(rows: Names, space: LabelSpace) -> list[list[int]]:
 
 
 def count(splits: Sequence[str], rows: Sequence[Collection[Hashable]]) -> dict[str, float]:
-    """Counts rows by split, classes that occur, and average labels a row: the input of `compare_counts`."""
+    """Counts the rows of each split, the classes that occur, and the mean number of labels per row.
+
+    The result is the input of `compare_counts`.
+    """
     labels = sum(len(set(row)) for row in rows)
     classes = len(set(chain.from_iterable(rows)))
     return Counter(splits) | {"classes": classes, "labels a row": labels / max(1, len(rows))}

@@ -42,7 +42,7 @@ class SplitRows:
         self._kept: dict[str, Tensor | LabelRows] = {}
 
     def chunks(self, column: str) -> list[Any]:
-        """Returns the values of a column in these rows, as one Arrow array a shard."""
+        """Returns the values of a column in these rows, as one Arrow array per shard."""
         read = [(self.reader.column(shard, column), here) for shard, here in self._shards]
         return [chunk if len(here) == len(chunk) else chunk.take(here) for chunk, here in read]
 

@@ -87,8 +87,8 @@ def assign_validation(key: str, seed: int, share: float) -> str:
 def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], seed: int) -> None:
     """Moves rows to train, in place, until every class of every label space has a training row.
 
-    For a class without one, the row whose key comes first in a seeded order is moved, so that the outcome
-    depends on keys and seed alone.
+    For each class that has no training row, the row whose key comes first in a seeded order is moved, so that
+    the outcome depends on keys and seed alone.
     """
     order = sorted(range(len(keys)), key=lambda row: position(keys[row], seed))
     for space in classes:
@@ -214,9 +214,9 @@ class RowKeys:
 
 
 def split_of_name(name: str) -> str | None:
-    """Returns the split that a name such as `reviews_train` or `Val2017` contains; None for none or several.
+    """Returns the split that a name such as `reviews_train` or `Val2017` contains.
 
-    Train and validation together count as train.
+    None if the name contains no split, or several; train and validation together count as train.
     """
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]

@@ -80,7 +80,7 @@ def hugging_face_tokenizer(name_or_folder: str) -> Tokenizer:
 
 
 def padded_tokenizer(loaded: Any) -> Tokenizer:
-    """Returns the tokenizer in a fast one of Hugging Face, with its padding id."""
+    """Returns the tokenizer that a fast tokenizer of Hugging Face wraps, with padding enabled."""
     tokenizer: Tokenizer = loaded.backend_tokenizer
     # Decoders such as Llama have no padding token; the mask hides whichever id stands there.
     known = (loaded.pad_token_id, loaded.eos_token_id, 0)

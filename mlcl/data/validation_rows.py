@@ -37,7 +37,7 @@ SMALL = 1_000
 def redraws_validation(data: Dataset) -> bool:
     """Whether each search draws its own validation rows.
 
-    It does if there are fewer than `SMALL`, and at least as many training rows.
+    It does so if there are fewer than `SMALL` validation rows, and at least as many training rows.
     """
     train, validation = (data.info.rows.get(name, 0) for name in ("train", "validation"))
     return 0 < validation < SMALL and train >= validation
@@ -79,7 +79,10 @@ def _read(file: Path) -> dict[str, NDArray[np.int64]]:
 
 
 def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
-    """Draws the row numbers of train and validation."""
+    """Draws new train and validation rows from the rows of both, and returns the row numbers of each split.
+
+    Raises UserError if no row is left for validation.
+    """
     splits = [data.split(name) for name in ("train", "validation")]
     numbers_N = np.concatenate([split.rows.numpy() for split in splits])
     names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
@@ -116,7 +119,7 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
     """Moves groups of rows with an equal key, in a seeded order, until validation has `wanted` rows.
 
-    It stops earlier if no group fits.
+    Fewer rows are moved if no further group fits.
     """
     members: dict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):

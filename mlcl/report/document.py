@@ -135,7 +135,10 @@ def number_cell(
     *,
     form: str = f".{DIGITS}f",
 ) -> ReportCell:
-    """Returns a cell with a metric's value, linked to its run if it has only one; an empty cell for None."""
+    """Returns a cell with a metric's value, linked to its run if it has only one; an empty cell for None.
+
+    `statistic` says what the value is of several runs, such as their mean.
+    """
     if value is None:
         return ReportCell("")
     link = runs[0] if len(runs) == 1 else ""

@@ -70,7 +70,7 @@ class SweepData:
 
     @property
     def mode(self) -> str:
-        """max or min, for the score."""
+        """Whether the score is maximised or minimised: `max` or `min`."""
         return self.result.mode
 
     @property
@@ -179,8 +179,8 @@ def headline_metrics(runs: pd.DataFrame, score: str) -> list[str]:
 def chosen_settings(data: SweepData, setting: str, knn: str = "") -> dict[str, object]:
     """Returns the values of a setting's varied keys, and its k-NN parameters.
 
-    The k-NN parameters are those that the race chose, else `knn` (in words, those with the best mean over
-    fresh seeds), else those that most seeds chose.
+    If a race chose the k-NN parameters, they are the chosen ones. Otherwise they are `knn`, a text with the
+    parameters of the best mean over fresh seeds, or without it the parameters that most seeds chose.
     """
     fresh, searched = (
         runs[(runs["setting"] == setting) & (runs["state"] == State.COMPLETE)]

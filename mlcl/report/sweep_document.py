@@ -109,9 +109,9 @@ def _front(data: SweepData) -> list[Block]:
 
 
 def _called(data: SweepData, best: pd.Series) -> list[Block]:
-    """Returns a sentence with the name under which the best trial was confirmed, or that it was not.
+    """Returns a sentence that says under which name the best trial was confirmed, or that it was not.
 
-    Empty if it was confirmed under the trial's own name.
+    Empty if the trial was confirmed under its own name.
     """
     name = data.confirmed.get(best["setting"])
     if name is None:
@@ -173,7 +173,7 @@ def _fresh(data: SweepData) -> tuple[Block, ...]:
 
 
 def _races(data: SweepData) -> list[Block]:
-    """Returns the table of races, with one row for each search that had a race; empty without any."""
+    """Returns a table with one row for each search that had a race; empty if no search had one."""
     rows = tuple(
         text_row(arm.name, str(search.number), search.sentence)
         for arm in data.result.arms

@@ -195,7 +195,7 @@ def _verdict_row(shared: str, its: Verdict) -> tuple[ReportCell, ...]:
 
 
 def rank_sections(ranks: Sequence[Mapping[str, Any]]) -> list[ReportSection]:
-    """Returns a section for each figure with its rank tests, and a diagram if it could be ranked."""
+    """Returns a section with the rank tests of each figure, and a diagram if its methods could be ranked."""
     return [ReportSection(f"{its['metric']} over data sets", _rank_blocks(its)) for its in ranks]
 
 

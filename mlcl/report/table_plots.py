@@ -174,7 +174,10 @@ def _draw(points: Sequence[CellPoint], label: str) -> Figure:
 
 
 def _draw_row(groups: Sequence[Sequence[CellPoint]], cells: Sequence[str], panels: Sequence[Axes]) -> None:
-    """Draws groups into the panels of one row, with `cells` as common lines; hides surplus panels."""
+    """Draws one group of cells into each panel of a row, and hides the panels that are left over.
+
+    The panels share the vertical axis, on which each name in `cells` has a line.
+    """
     lines = {name: place for place, name in enumerate(cells)}
     for axes, points in zip(panels, groups, strict=False):
         _draw_panel(axes, points, lines)

@@ -42,7 +42,8 @@ TAGS = {
 class ExportResult:
     """An exported model and its run.
 
-    `folder` is None if the model was only registered or pushed, `registered` and `pushed` if it was not.
+    `folder` is the folder of the export, `registered` and `pushed` say where else the model went. Each of
+    them is None if the model did not go there.
     """
 
     folder: Path | None
@@ -171,7 +172,7 @@ def _provenance(runs: Runs, run: Run) -> dict[str, str]:
 
 
 def _evidence(runs: Runs, run: Run) -> str:
-    """Returns what the run's sweep or table found on fresh seeds, as Markdown; empty for a run of its own."""
+    """Returns the results on fresh seeds of the run's sweep or table, as Markdown; empty for other runs."""
     group: Run | None = run
     while group is not None and kind(group) not in GROUPS:
         group = runs.get(group.data.tags.get(Tag.PARENT, ""))

@@ -119,7 +119,7 @@ def pending_entries(folder: Path, offset: int) -> int:
 def is_usable(home: Path, id: str, uri: str) -> bool:
     """Whether a log can be started or continued for the store `uri`.
 
-    It cannot if it exists for another store, or MLflow has refused the rest of it.
+    A log cannot be used if it exists for another store, or if MLflow has refused the rest of it.
     """
     folder, present = log_folder(home, id), stored_uri(uri, home)
     cursor = Cursor.read(folder)

@@ -124,8 +124,8 @@ class Delivery:
     def drain(self, patience: float = 10.0, stop: Callable[[], bool] = lambda: False) -> int:
         """Waits until all logs are sent; returns the number of logs that are not.
 
-        It gives up when MLflow has not answered for `patience` seconds. Once `stop` has returned True, it
-        gives up at the first failure, and in any case after `patience` seconds.
+        The wait ends when MLflow has not answered for `patience` seconds. Once `stop` has returned True, it
+        ends at the first failure, and in any case after `patience` seconds.
         """
         began, asked = time.monotonic(), None
         self._wake.set()
@@ -140,7 +140,7 @@ class Delivery:
         return self.pending()
 
     def pending(self) -> int:
-        """Returns the number of logs with entries that are not sent, without those other processes send."""
+        """Returns the number of logs with unsent entries; logs that other processes send are not counted."""
         waiting = [log for log in list(self._logs.values()) if not log.elsewhere and not log.is_delivered]
         return sum(log.pending() > 0 for log in waiting)
 
@@ -166,8 +166,8 @@ class Delivery:
     def deliver(self) -> None:
         """Sends the new entries of each log in turn, until the context ends.
 
-        An outage ends the round with MLflow's exception, and its log comes later in the next round. A log
-        MLflow refuses for good is marked and left out.
+        An outage ends the round with MLflow's exception, and the log that met it comes later in the next
+        round. A log that MLflow will never accept is marked and left out.
         """
         while self._scans:
             self._forget_lost_runs()
@@ -239,7 +239,7 @@ class Delivery:
         self._logs.pop(log.id)
 
     def _tell(self, log: _QueuedLog, cursor: Cursor, what: str) -> None:
-        """Announces a refusal, unless one of another log for the same reason was announced before."""
+        """Announces a refusal, unless a refusal for the same reason was announced before."""
         reason = cursor.undeliverable
         if (same := reason.replace(str(cursor.run_id), "")) not in self._refusals:
             self._refusals.add(same)

@@ -40,9 +40,10 @@ HOME_TABLE = "mlcl_home"
 
 
 def store_lock(uri: str, home: Path) -> FileLock:
-    """Returns the lock to hold while a store is opened: that of the home, for a new file of its folder.
+    """Returns the lock to hold while a store is opened, so that only one command makes its tables.
 
-    Several homes may share a file outside of them, of which only one may make the tables.
+    The lock lies in the home. For a new SQLite file it lies in the folder of the file, since several homes
+    may share a file outside of them.
     """
     file = sqlite_file(uri)
     return FileLock((home if file is None or not _is_new(file) else file.parent) / LOCK)
@@ -73,7 +74,7 @@ def make_tables(file: Path | None, artifacts: str) -> None:
 def relocate_artifacts(uri: str, home: Path) -> None:
     """Corrects the artifact addresses, which are absolute, in the store of a home that was moved.
 
-    It changes only a store that is an SQLite file in this home, and only addresses below the home's earlier
+    Only a store that is an SQLite file in this home is changed, and only addresses below the home's earlier
     path. The caller must hold `store_lock`.
     """
     file, here = sqlite_file(uri), home.as_uri()

@@ -88,7 +88,8 @@ def connection_error(host: str, port: int) -> str:
 def check_reachable(uri: str, home: Path) -> None:
     """Raises UserError where `home` cannot be written, or the store at `uri` does not answer.
 
-    It also raises for a kind of store that is not supported, such as a folder of files. Creates `home`.
+    Raises UserError also for a kind of store that is not supported, such as a folder of files. Creates
+    `home`.
     """
     if "://" not in uri or uri.startswith("file:"):
         # A file store would keep a point twice that was sent twice.

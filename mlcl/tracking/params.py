@@ -38,8 +38,9 @@ def _settings(job: JobConfig, free: Collection[str]) -> dict[str, Any]:
 def log_parameters(settings: Mapping[str, Any]) -> dict[str, str]:
     """Returns dotted keys as MLflow parameters: the keys of `plain_parameters`, and derived ones.
 
-    Derived are a short alias (see `SHORT`) and, for temperatures and learning rates, the logarithm as
-    `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes only.
+    The derived parameters of a key are its short name (see `SHORT`) and, for temperatures and learning rates,
+    its logarithm as `log10.NAME`, since MLflow's parallel coordinates and contour plots have linear axes
+    only.
     """
     params: dict[str, str] = {}
     for name, value in plain_parameters(settings).items():
@@ -79,7 +80,7 @@ def axis(key: str) -> str:
 
 
 def short_name(key: str) -> str | None:
-    """Returns the short name of a key by `SHORT`; None for a key without one."""
+    """Returns the short name of a key by `SHORT`; None if the key has no short name."""
     found = (re.sub(pattern, name, key) for pattern, name in SHORT.items() if re.fullmatch(pattern, key))
     return next(found, None)
 

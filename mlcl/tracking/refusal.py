@@ -1,4 +1,4 @@
-"""Tells a refusal, a request that can never succeed, from an outage, after which it may."""
+"""Distinguishes a refusal (the request can never succeed) from an outage (it may succeed later)."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class Sender:
     def deliver(self) -> Iterator[None]:
         """Sends the entries after the cursor, and yields after each; consecutive metrics are sent together.
 
-        An entry of an unknown kind is skipped. So is one that MLflow refuses, such as a file, if the run is
-        there: the cursor keeps its offset, and the rest of the log is sent. Raises any other error.
+        Entries of an unknown kind are skipped. If MLflow refuses an entry, such as a file, of a run that
+        exists, the cursor keeps the entry's offset and the rest of the log is sent. Raises any other error.
         """
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
             entry, kind = entries[0], entries[0].get("kind")
@@ -88,7 +88,10 @@ class Sender:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Records in the cursor what MLflow refuses within, if the run is there. Raises any other error."""
+        """Records a refusal that is raised in the context in the cursor, if the run exists.
+
+        Raises any other error.
+        """
         try:
             yield
         except Exception as error:
@@ -135,7 +138,10 @@ class Sender:
         cursor.write(self.folder)
 
     def _experiment(self, entry: Mapping[str, Any]) -> str:
-        """The id of the parent's experiment, which may be renamed; without a parent that of the name."""
+        """Returns the id of the run's experiment, which is that of its parent, even if it was renamed.
+
+        The experiment of a run without a parent is found by its name, or created.
+        """
         home, parent = self._tracker.home, entry["parent"]
         kept = None if parent is None else experiment_id_of(home, parent)
         return self._tracker.experiment(entry["experiment"]) if kept is None else kept

@@ -113,12 +113,13 @@ class Tracker:
         *,
         whole: bool = True,
     ) -> Experiment:
-        """Returns an experiment after a file was written to its location.
+        """Returns the experiment to log to, after a file was written to its location.
 
-        It is that of the run `run_id`, if MLflow has this run, and a name other than `name` is announced;
-        else that of the name, which is created if it does not exist. Raises UserError where the location
-        refuses the file or the experiment was deleted, or, with `whole`, the run; the location's own error in
-        an outage.
+        If MLflow has the run `run_id`, the experiment is that of this run, and a name other than `name` is
+        announced. Otherwise it is the experiment `name`, which is created if it does not exist.
+
+        Raises UserError where the location refuses the file, the experiment was deleted or, with `whole`, the
+        run was deleted. In an outage the error of the location is raised.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
         gone = None if run is None else trashed(self.client, self.uri, run.info.run_id)

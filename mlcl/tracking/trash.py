@@ -21,7 +21,7 @@ class Trashed:
     command: str
 
     def error(self, key: str, found: str) -> UserError:
-        """Returns the error of a command that needs it."""
+        """Returns the error for a command that needs the deleted run or experiment."""
         problem, allowed = f"the {self.what} was deleted in MLflow", f"`{self.command}` restores it"
         return UserError(problem, key=key, found=found, allowed=allowed)
 
@@ -55,6 +55,9 @@ def trashed_experiment(uri: str, id: str) -> Trashed:
 
 
 def _command(uri: str, *words: str) -> str:
-    """The command line; the URI of a server, which may contain a password, is in the environment anyway."""
+    """Returns the command line of a `mlflow` command on this store.
+
+    The URI of a server, which may contain a password, is left out: MLflow reads it from the environment.
+    """
     store = f"{KEY}={shlex.quote(uri)} " if uri.startswith("sqlite:") else ""
     return f"{store}mlflow {shlex.join(words)}"

@@ -31,7 +31,7 @@ def sqlite_file(uri: str) -> Path | None:
 def shown(uri: str) -> str:
     """Returns the URI with its password hidden, to be printed and stored; a plain path is not changed.
 
-    It also finds a database's password that contains an `@` or a slash.
+    The password of a database may contain an `@` or a slash.
     """
     scheme, mark, rest = uri.partition("://")
     user, at, host = rest.rpartition("@")

@@ -95,7 +95,7 @@ class _Range(Domain):
         return {name: point[name]}
 
     def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the job's number as a point."""
+        """Returns a point with the job's number. Raises Misfit for a value that is no number in the range."""
         value = job.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high:
             number = self.number(value)

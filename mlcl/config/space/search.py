@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from mlcl.config.section import Section, validation_metric
+from mlcl.config.section import Section, listed, validation_metric
 from mlcl.errors import UserError, did_you_mean
 from mlcl.plugins import registry
 
@@ -61,13 +61,9 @@ SamplerName = Literal["tpe", "gp", "cmaes", "random", "brute_force"]
 Mode = Literal["max", "min"]
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 def _metrics(value: Any) -> Any:
-    listed = _listed(value)
-    return tuple(map(validation_metric, listed)) if isinstance(listed, list | tuple) else listed
+    found = listed(value)
+    return tuple(map(validation_metric, found)) if isinstance(found, list | tuple) else found
 
 
 class SearchConfig(Section):
@@ -80,7 +76,7 @@ class SearchConfig(Section):
     metric: Annotated[tuple[str, ...], BeforeValidator(_metrics), Field(min_length=1)] | None = Field(
         None, description="one, or several for a Pareto front; default: the job's evaluation.metric"
     )
-    mode: Annotated[tuple[Mode, ...], BeforeValidator(_listed), Field(min_length=1)] | None = Field(
+    mode: Annotated[tuple[Mode, ...], BeforeValidator(listed), Field(min_length=1)] | None = Field(
         None, description="one for all or one a metric; default: by the metric's name"
     )
     prune_by: Annotated[str | None, BeforeValidator(validation_metric)] = Field(

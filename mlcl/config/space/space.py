@@ -31,7 +31,7 @@ class Parameter:
 
     @property
     def condition(self) -> str | None:
-        """The terms as text; None without terms."""
+        """The terms as text; None if there are no terms."""
         return ", ".join(map(str, self.terms)) or None
 
     def exists(self, settings: Mapping[str, Any]) -> bool:
@@ -39,7 +39,7 @@ class Parameter:
         return all(term.holds(settings) for term in self.terms)
 
     def needs(self, others: Iterable[Parameter]) -> list[str]:
-        """Returns the names of those of `others` that must be drawn before this parameter.
+        """Returns the names of the parameters in `others` that must be drawn before this parameter.
 
         They set a key in its condition, or a whole section that contains its key.
         """
@@ -114,7 +114,10 @@ def branches(
 
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
-    """Returns settings for which `target` exists, of parameters that it needs; None if there are none."""
+    """Returns settings under which `target` is drawn; None if there are no such settings.
+
+    They are settings of the parameters that `target` needs.
+    """
     wanted = {target.name}
     for parameter in reversed(parameters):
         if parameter.name in wanted:

@@ -133,7 +133,7 @@ def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int
         count: The number of seeds of the table.
     """
     if tune is None and beside is not None:
-        return fresh_seeds_of(0, beside.searches, asked or beside.seeds or count)
+        return fresh_seeds_of(beside.searches, asked or beside.seeds or count)
     return range(asked or (tune and tune.seeds) or count)
 
 

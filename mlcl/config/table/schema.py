@@ -68,7 +68,7 @@ class Tune(Section):
         keys = (*self.hold, *self.start)
         if bool(keys) != (self.control is not None):
             raise ValueError("control goes with hold or start")
-        _in("hold and start", "key", keys, set(keys))
+        _check_names("hold and start", "key", keys, set(keys))
         return self
 
     @model_validator(mode="after")
@@ -185,29 +185,29 @@ class Table(Section):
     @model_validator(mode="after")
     def _known(self) -> Self:
         for row, line in self.rows.items():
-            _in(f"rows.{row}.columns", "column", line.columns or (), self.columns)
+            _check_names(f"rows.{row}.columns", "column", line.columns or (), self.columns)
         for row, figures in self.paper.items():
-            _in("paper", "row", [row], self.rows)
-            _in(f"paper.{row}", "column", figures, self.rows[row].columns or self.columns)
+            _check_names("paper", "row", [row], self.rows)
+            _check_names(f"paper.{row}", "column", figures, self.rows[row].columns or self.columns)
         if self.gains is not None:
-            _in("gains", "row", [self.gains], self.rows)
+            _check_names("gains", "row", [self.gains], self.rows)
         if self.ranks is not None:
-            _in("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
+            _check_names("ranks.leave_out", "row", self.ranks.leave_out, self.rows)
             ranked = [row for row in self.rows if row not in self.ranks.leave_out]
             if self.ranks.control is not None:
-                _in("ranks.control", "ranked row", [self.ranks.control], ranked)
+                _check_names("ranks.control", "ranked row", [self.ranks.control], ranked)
         changes: list[Change] = [*self.rows.values(), *self.columns.values(), *self.scales.values()]
         for tune in (self.tune, *(change.tune for change in changes)):
             if tune and tune.control is not None:
-                _in("tune.control", "row", [tune.control], self.rows)
+                _check_names("tune.control", "row", [tune.control], self.rows)
         for name, scale in self.scales.items():
-            _in(f"scales.{name}", "row", scale.rows or (), self.rows)
-            _in(f"scales.{name}", "column", scale.columns or (), self.columns)
+            _check_names(f"scales.{name}", "row", scale.rows or (), self.rows)
+            _check_names(f"scales.{name}", "column", scale.columns or (), self.columns)
         by_name: dict[str, Any] = {"better": self.better, "digits": self.digits, "tolerance": self.tolerance}
         by_name |= {f"scales.{name}.tolerance": scale.tolerance for name, scale in self.scales.items()}
         for key, value in by_name.items():
             if isinstance(value, dict):
-                _in(key, "figure", value, self._metric_of())
+                _check_names(key, "figure", value, self._metric_of())
         return self
 
     @model_validator(mode="after")
@@ -261,13 +261,13 @@ class Table(Section):
         return self.digits if isinstance(self.digits, int) else self.digits.get(figure, 2)
 
     def tolerance_of(self, figure: str, scale: str | None = None) -> float | None:
-        """Returns the largest accepted distance of a mean from the paper's figure; None without one."""
+        """Returns the largest accepted distance of a mean from the paper's figure; None for no limit."""
         limit = self.tolerance if scale is None else self.scales[scale].tolerance
         return limit.get(figure) if isinstance(limit, dict) else limit
 
 
-def _in(key: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
-    """Raises ValueError if a name is unknown or occurs twice."""
+def _check_names(key: str, what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Raises ValueError if one of `names` is not in `known`, or occurs more often than there."""
     left = list(known)
     for name in names:
         if name not in known:

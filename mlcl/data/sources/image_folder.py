@@ -1,8 +1,9 @@
-"""Image files in a folder a class: `class/*`, `coarse/fine/*`, with folders such as `train` above or below.
+"""Image files in one folder per class: `class/*`, `coarse/fine/*`; folders such as `train` give splits.
 
-One folder deep gives the label space `class`; two give `coarse`, `fine` and the hierarchy `path`; deeper ones
-give `level1`, `level2` and so on, and `path`. A class is named by its whole path, so `other` may occur twice.
-Hidden folders and files are left out; files of other kinds are read where Pillow can, else counted in a note.
+Folders of splits lie above or below those of classes. One folder deep gives the label space `class`; two give
+`coarse`, `fine` and the hierarchy `path`; deeper ones give `level1`, `level2` and so on, and `path`. A class
+is named by its whole path, so `other` may occur twice. Hidden folders and files are left out; files of other
+kinds are read where Pillow can, else counted in a note.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Discharge summaries with ICD codes, from PhysioNet for credentialed users. Each 
 of the Similarity-Dissimilarity paper. The lists of admission ids of the splits are not part of this package.
 
 `mimic3` reads NOTEEVENTS, DIAGNOSES_ICD and PROCEDURES_ICD. Its splits are the lists of Mullenbach et al.
-(2018), which their project CAML publishes: `{train,dev,test}_{full,50}_hadm_ids.csv`, one id a line. CAML
+(2018), which their project CAML publishes: `{train,dev,test}_{full,50}_hadm_ids.csv`, one id per line. CAML
 counts 8,922 codes in all three splits together. It reads procedure codes as numbers, which loses leading
 zeros and makes some codes equal; 8,686 of its codes have a training row. Read as text, as here, a few more
 codes are distinct. By our reading the paper's 8,692 are therefore the codes with a training row. For CAML's
@@ -134,7 +134,11 @@ def state_3(options: clinical.ClinicalOptions) -> list[Any]:
 
 
 def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-III. Raises UserError with file and line, and if the counts are not the published ones."""
+    """Reads MIMIC-III.
+
+    Raises UserError, which names file and line, for wrong lines, and if the counts are not the published
+    ones.
+    """
     files, notes = work.enter_context(RELEASE_3.open(options.path)), clinical.NoteStore(work)
     codes = clinical.Codes()
     for table in TABLES_3:
@@ -208,7 +212,11 @@ def state_4(options: Mimic4Options) -> list[Any]:
 
 
 def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-IV. Raises UserError with file and line, and if the counts are not the published ones."""
+    """Reads MIMIC-IV.
+
+    Raises UserError, which names file and line, for wrong lines, and if the counts are not the published
+    ones.
+    """
     tables = work.enter_context(RELEASE_4.open(options.path))
     files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
     notes, codes = clinical.NoteStore(work), clinical.Codes()

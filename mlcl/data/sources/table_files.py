@@ -197,7 +197,7 @@ def _left_out(rows: TableRows, problems: dict[int, Unreadable], options: TableOp
 
 
 def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], content: _Contents) -> RowKeys:
-    """Ids, groups and splits of rows. Raises UserError for an empty value and for an id that occurs twice."""
+    """Returns ids, groups and splits of rows. Raises UserError for an empty value and for a repeated id."""
     places = [rows.place(row) for row in range(len(rows))]
     ids = list(map(str, kept)) if options.id is None else _filled(rows, options.id)
     first: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """TripAdvisor hotel reviews with ratings of seven aspects (Wang, Lu and Zhai 2010), for research.
 
-The distribution of the authors' LARA project: a folder with a file a hotel, `hotel_<number>.dat` (2010) with
-lines of `<Author>`, `<Content>`, `<Date>`, `<Check in / front desk>` and so on and a blank line between
+The distribution of the authors' LARA project: a folder with one file per hotel, `hotel_<number>.dat` (2010)
+with lines of `<Author>`, `<Content>`, `<Date>`, `<Check in / front desk>` and so on and a blank line between
 reviews, or `<number>.json` (2011), an object with `Reviews`. -1 and 0 stand for a rating that was not given.
 A call of the site's script (`showReview(16661788, 'full');`) ends some texts and is cut off; markup of the
 page stands on lines between the tags and is skipped; reviews repeat; letters outside ASCII were partly
@@ -59,7 +59,7 @@ def state(options: reviews.ReviewOptions) -> str:
 def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
     """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
 
-    Raises UserError with file and review.
+    Raises UserError, which names file and review, for missing files and wrong reviews.
     """
     return reviews.draw_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 

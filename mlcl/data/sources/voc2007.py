@@ -49,7 +49,10 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set. Raises UserError with file and line for missing files and wrong lines."""
+    """Returns the data set.
+
+    Raises UserError, which names file and line, for missing files and wrong lines.
+    """
     files = work.enter_context(RELEASE.open(options.path))
     sets = _sets(files)
     labels = _labels(files, sets, options.difficult)

@@ -193,7 +193,8 @@ def _delimiter(path: Path, encoding: str) -> str:
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Raises UserError if the first line looks like data.
 
-    It does if it has a number, a sentence, or a text that also occurs in its column below.
+    A first line looks like data if it has a number, a sentence, or a text that also occurs in its column
+    below.
     """
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
@@ -223,7 +224,7 @@ def _records(path: Path, encoding: str, delimiter: str) -> Generator[tuple[int, 
 def _unquoted(path: Path, encoding: str) -> bool:
     """Whether quotes in a file with tabs are plain characters, which do not enclose fields.
 
-    They are if all lines have the same number of tabs and some field begins with a quote that it does not
+    This is so if all lines have the same number of tabs, and some field begins with a quote that it does not
     close.
     """
     with open_text(path, encoding) as file:

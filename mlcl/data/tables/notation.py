@@ -174,7 +174,7 @@ def _unquoted(token: str) -> str:
 
 
 def number_of(text: str) -> float | None:
-    """Parses a text as a finite number; None if it is none."""
+    """Parses a text as a finite number; None for any other text."""
     try:
         number = float(text)
     except ValueError:
@@ -277,7 +277,11 @@ def alone(cell: Cell) -> str | None:
 
 
 def form_of(label: str) -> str:
-    """Returns a key that spellings of a label share: small letters, single spaces, no quotes or brackets."""
+    """Returns a key that all spellings of a label share.
+
+    The key of a number is its shortest form. Any other key has small letters and single spaces, and neither
+    quotes nor brackets at its ends.
+    """
     if (number := number_of(label)) is not None:
         return f"{number:g}" if float(f"{number:g}") == number else repr(number)
     return " ".join(label.casefold().split()).strip("'\"[]{}() ")

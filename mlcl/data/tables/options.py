@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -18,7 +17,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from mlcl.config.section import Section, UserPath
+from mlcl.config.section import Section, UserPath, listed
 from mlcl.data.format import RESERVED, Modality, SpaceName
 from mlcl.data.split_assignment import FRACTIONS
 
@@ -57,7 +56,7 @@ def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
 
 
 class SingleColumn(_Label):
-    """A label space with one class a row, from one column; an empty cell means that the class is missing."""
+    """A label space with one class per row, from one column; an empty cell is a missing class."""
 
     kind: Literal["single"]
     column: str
@@ -68,7 +67,7 @@ Treatment = Literal["negative", "leave_out", "ignore"]
 
 
 class MultiLabelColumn(_Label):
-    """A label space with any number of classes a row.
+    """A label space with any number of classes per row.
 
     The labels are in one column of lists or of texts with separators, or in a column of 0 and 1 for each
     class.
@@ -105,7 +104,7 @@ class MultiLabelColumn(_Label):
 
 
 class AspectColumns(_Label):
-    """A label space of ratings, one column an aspect; an empty cell or 0 is a missing rating."""
+    """A label space of ratings, one column per aspect; an empty cell or 0 is a missing rating."""
 
     kind: Literal["aspects"]
     columns: Names = Field(description="the aspects")
@@ -148,16 +147,12 @@ def _free(labels: dict[str, LabelColumn]) -> dict[str, LabelColumn]:
 LabelColumns = Annotated[dict[SpaceName, LabelColumn], AfterValidator(_free)]
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str | Path) else value
-
-
 def _single(columns: tuple[str, ...]) -> Any:
     return columns[0] if len(columns) == 1 else columns
 
 
-Columns = Annotated[Names, BeforeValidator(_listed), PlainSerializer(_single)]
-Paths = Annotated[tuple[UserPath, ...], BeforeValidator(_listed), Field(min_length=1)]
+Columns = Annotated[Names, BeforeValidator(listed), PlainSerializer(_single)]
+Paths = Annotated[tuple[UserPath, ...], BeforeValidator(listed), Field(min_length=1)]
 
 
 class TableOptions(Section):

@@ -101,7 +101,7 @@ class ColumnRoles:
     def levels(self, columns: Sequence[ColumnRole]) -> list[str]:
         """Orders columns as levels, coarse to fine; empty if a class has several at the level above."""
         ordered = sorted(columns, key=lambda column: column.distinct)
-        chain = all(_tells(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
+        chain = all(_determines(_codes(fine), _codes(coarse)) for coarse, fine in pairwise(ordered))
         return [column.name for column in ordered] if len(ordered) > 1 and chain else []
 
     def sign_in(self, name: str) -> str | None:
@@ -252,8 +252,11 @@ def _codes(role: ColumnRole) -> Any:
     return pd.Series([number[cell] for cell in column.of_row])
 
 
-def _tells(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
-    """Whether each fine value occurs with only one coarse value, in the rows that have both."""
+def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
+    """Whether each fine value occurs with only one coarse value in the rows that have both.
+
+    False if no row has both.
+    """
     pairs = pd.DataFrame({"fine": fine, "coarse": coarse})[(fine >= 0) & (coarse >= 0)].drop_duplicates()
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
 
@@ -268,7 +271,7 @@ def _repeats(rows: TableRows, labels: Sequence[ColumnRole]) -> dict[str, str]:
         for other in ordered[:at]:
             one, two = codes[role.name], codes[other.name]
             both = role.distinct == other.distinct and not role.kind == other.kind == "flag"
-            if both and other.name not in found and (one < 0).equals(two < 0) and _tells(one, two):
+            if both and other.name not in found and (one < 0).equals(two < 0) and _determines(one, two):
                 found[role.name] = other.name
                 break
     flags = [role.name for role in labels if role.kind == "flag"]

@@ -60,7 +60,7 @@ class TableRows:
         )
 
     def place(self, row: int) -> str:
-        """Where a row is in its file, for messages: "line 7", or of several files "line 7 of more.csv"."""
+        """Returns the place of a row for messages: "line 7", or with several files "line 7 of more.csv"."""
         table, number = self.keys[row]
         more = f" of {self.tables[table].path.name}" if len(self.tables) > 1 else ""
         return f"{self.tables[table].unit} {number}{more}"

@@ -75,7 +75,10 @@ def row_groups(job_data: JobData, split: Split, classes: Sequence[str] = ()) -> 
 
 
 def picture_labels(job_data: JobData) -> str:
-    """Returns the name of the label space that groups the rows: the classifier's, or one aspect of it."""
+    """Returns the name of the label space that groups the rows, which is that of the classifier.
+
+    For an aspects space it is the aspect `overall`, or else the first aspect.
+    """
     name = job_data.job.objective.classifier.labels
     aspects = job_data.dataset.info.space(name).aspects
     if not aspects:

@@ -59,7 +59,7 @@ def temperature_plot(data: SweepData) -> Plot:
 def positives_plot(data: SweepData) -> Plot:
     """Returns a plot of each head's positives per anchor over steps, for one setting.
 
-    Raises PlotSkipped where they were not logged or are constant.
+    Raises PlotSkipped where the positives were not logged or are constant.
     """
     # One setting is enough: the number depends on the batches, hardly on the settings.
     *_, (setting, run_ids) = curve_runs(data).items()

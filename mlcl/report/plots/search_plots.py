@@ -118,7 +118,10 @@ def response_plots(data: SweepData) -> list[Plot]:
 
 
 def gamma_plot(data: SweepData) -> Plot:
-    """Returns a plot of the score over the heads' total weight. Raises PlotSkipped if that is constant."""
+    """Returns a plot of the score over the heads' total weight.
+
+    Raises PlotSkipped if this weight is constant.
+    """
     require_complete(data)
     gamma = heads_weight(data.search)
     if gamma.nunique() < 2:
@@ -253,7 +256,7 @@ def score_stages(data: SweepData) -> dict[str, pd.Series[float]]:
 
 
 def _spread(lengths: set[int]) -> list[int]:
-    """At most `MOST` of the lengths, evenly spread and ascending, with the smallest and the largest."""
+    """Returns at most `MOST` of the lengths, evenly spread, with the smallest and the largest; ascending."""
     ordered = sorted(lengths)
     places = np.linspace(0, len(ordered) - 1, min(MOST, len(ordered))).round().astype(int)
     return [ordered[place] for place in places]

@@ -40,7 +40,8 @@ Check = Callable[[Scope], Iterable[Finding]]
 class Status(StrEnum):
     """The state of a finding.
 
-    FOUND: found without `--fix`. MENDED and LEFT: repaired, or still there after `--fix`. NOTE: no problem.
+    FOUND: found without `--fix`. MENDED: repaired by `--fix`. LEFT: still there after `--fix`. NOTE: no
+    problem.
     """
 
     FOUND = "FOUND"

@@ -128,9 +128,11 @@ def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
-    """Returns state and reason for an MLflow run that no delivered log refers to.
+    """Returns the state and reason to set for an MLflow run that no delivered log refers to.
 
-    Returns None if a delivery was interrupted while it created the run, since the next one may use it.
+    If the record of the run's folder has this log, its state is taken, else the run was killed. Returns None
+    if a delivery was interrupted while it created an MLflow run for the log: the next delivery may use this
+    run.
     """
     if log and Cursor.read(log_folder(owner.home, log)).creating:
         return None

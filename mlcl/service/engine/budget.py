@@ -70,7 +70,7 @@ class Account:
         return self._ledger.spent(self._unit, running=True)
 
     def left(self) -> float | None:
-        """Returns the rest of the budget in seconds of its unit, never below 0; None without a budget."""
+        """Returns the rest of the budget in seconds of its unit, never below 0; None if no budget is set."""
         return None if self.budget is None else max(0.0, self.budget.amount - self.used())
 
     def over(self) -> bool:
@@ -78,7 +78,7 @@ class Account:
         return self.left() == 0.0
 
     def left_text(self) -> str | None:
-        """Returns the rest of the budget as a text such as `1.2 gpu-h`; None without a budget."""
+        """Returns the rest of the budget as a text such as `1.2 gpu-h`; None if there is no budget."""
         left = self.left()
         return None if left is None else amount_text(left, self._unit)
 

@@ -26,8 +26,8 @@ from mlcl.service.engine.notify import notify, resolve_target
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
 from mlcl.service.engine.recovery import backed_up, close_trainings, recover
-from mlcl.service.engine.stop_conditions import STOP_FILE, StopConditions
-from mlcl.service.process.signals import StopRequest, stop_on_signal
+from mlcl.service.engine.stop_conditions import StopConditions
+from mlcl.service.process.signals import STOP_FILE, StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session
 from mlcl.store import RunFolder, RunRecord, State
@@ -337,7 +337,10 @@ def _tidy(folder: Path) -> None:
 
 @contextmanager
 def _cluster(subject: Subject, most: int, home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
-    """Starts a Ray session and yields how trainings fit into it; no Ray if `most`, their number, is 0."""
+    """Starts a Ray session, and yields how trainings fit into it.
+
+    Ray is not started if `most`, the largest number of trainings, is 0.
+    """
     if most == 0:
         yield Packing(0, subject.resources.cpus, 0.0, subject.job.train.workers)
         return

@@ -1,7 +1,7 @@
-"""The engine: runs the trainings of any source on Ray Tune, whose callbacks it answers.
+"""Runs the trainings of any source on Ray Tune, which calls the engine's methods.
 
-An event is written to the ledger first, then to the training's log; then the source is called, and last Tune
-gets its answer.
+An event is written to the ledger first, then to the training's log; then the source is called, and last the
+method returns to Tune.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Engine:
         return state, self.stop.reason
 
     def _end_source(self) -> None:
-        """Closes the entries that are RUNNING and ends the source. Errors are only noted to the user."""
+        """Closes the entries that are RUNNING, and ends the source. Errors are announced and not raised."""
         self.stop.clear()
         if self._source is None:
             return
@@ -156,7 +156,10 @@ class Engine:
         return None
 
     def _takes_results(self, source: TrainingSource, entry: Entry) -> bool:
-        """Whether a training takes the results of an earlier one with the same job, now or when that ends."""
+        """Whether a training takes the results of an earlier training with the same job.
+
+        If the earlier training still runs, the results are taken when it ends.
+        """
         twin = source.twin(entry)
         if twin is None:
             return False
@@ -235,7 +238,7 @@ class Engine:
             self._close(source, entry, _unfinished(entry, ended, result.get(REASON, "")))
 
     def died(self, key: str, reason: str) -> None:
-        """Closes a training that Tune gave up on. One that never began is queued again a few times."""
+        """Closes a training that Tune gave up on; a training that never began is queued again a few times."""
         entry, source = self._ledger.entries[key], self._current
         if key in self._running or self._unbegun[key] >= MAX_RESTARTS:
             elsewhere = source.store.owner_changed(entry)
@@ -249,7 +252,8 @@ class Engine:
     def abort(self) -> bool:
         """Whether running trainings have missed the time limit after a request to stop.
 
-        Every BEAT_EVERY seconds writes a `beat` event to the ledger, and notes where no training begins.
+        Every BEAT_EVERY seconds the method also writes a `beat` event to the ledger, and tells the user if no
+        training begins.
         """
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:

@@ -153,7 +153,7 @@ class Entry(Training):
 
     @property
     def results(self) -> End:
-        """The end of another training with this one's job, which takes its results and is not trained."""
+        """The end to write for a later training with the same job, which takes these results untrained."""
         reason = f"has the values of {self.label}, whose results it takes"
         taken = {each.name: getattr(self, each.name) for each in fields(End)}
         return End(**{**taken, "reason": reason, "same_as": self.key})

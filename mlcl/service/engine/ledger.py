@@ -95,7 +95,7 @@ class Ledger:
         return self.entries[training.key]
 
     def open_confirmation(self, confirmation: Confirmation) -> None:
-        """Writes a setting that is to be confirmed, or new labels and roles of one that is known."""
+        """Writes a setting that is to be confirmed, or the new labels and roles of a known setting."""
         self.append("confirmation", **_unscoped(confirmation))
 
     def open_version(self, version: SpaceVersion, scope: str = "") -> None:
@@ -173,7 +173,7 @@ class Ledger:
         self.confirmations[event["key"]] = Confirmation(**its)
 
     def _shared(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Lets the job of an event share its parts with the last job of the same scope."""
+        """Returns the event, whose job shares equal parts in memory with the last job of its search."""
         scope = event.get("scope", "")
         self._jobs[scope] = share(event["job"], self._jobs.get(scope))
         return {**event, "job": self._jobs[scope]}
@@ -219,12 +219,7 @@ class Ledger:
 
     @property
     def searches(self) -> list[str]:
-        """The names (scopes) of all searches; the name of the first search of a swept job is empty."""
-        return list(self._versions)
-
-    @property
-    def scopes(self) -> list[str]:
-        """The names of the searches, see `SearchPlan.scope`."""
+        """The names of all searches, see `SearchPlan.scope`; the first of a swept job has an empty name."""
         return list(self._versions)
 
     def versions(self, scope: str = "") -> list[SpaceVersion]:
@@ -232,7 +227,7 @@ class Ledger:
         return self._versions.get(scope, [])
 
     def trials(self, version: int | None = None, scope: str = "") -> list[Entry]:
-        """Returns the trials of a search in order: those of one space version, or of all for None."""
+        """Returns the trials of a search in order: those of one version of its space, or of all versions."""
         return list(self._trials.get((scope, version), {}).values())
 
     def counted(self, scope: str = "") -> list[Entry]:
@@ -250,8 +245,8 @@ class Ledger:
     def spent(self, unit: Unit, *, running: bool = False) -> float:
         """Returns the time that all commands have used: wall-clock seconds, CPU-seconds or GPU-seconds.
 
-        Wall-clock time is counted up to the last event and CPU and GPU time without running trainings; with
-        `running`, everything is counted up to now.
+        With `running`, time is counted up to now. By default, wall-clock time is counted up to the last
+        event, and CPU and GPU time without the trainings that run now.
         """
         at = now() if running else None
         if unit != "clock":

@@ -151,7 +151,7 @@ class NestedTrials(TrainingStore):
             self.close(entry, entry.last_end)
 
     def log_files(self, entry: Entry) -> None:
-        """Logs model and embeddings of a training that has ended as artifacts, unless it did so itself."""
+        """Logs model and embeddings of a training that has ended as artifacts, unless its log has them."""
         log, folder = self.attach(entry.key), self.folder(entry)
         new = [path for name in MODELS if (path := folder / name).exists() and not log.has_artifact(path)]
         if new:

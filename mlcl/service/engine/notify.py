@@ -18,7 +18,7 @@ TIMEOUT = 10.0
 
 
 def resolve_target(target: str | Reference | None) -> str | None:
-    """Returns the URL to post to, None without one.
+    """Returns the URL to post to; None if there is no target.
 
     Raises UserError if a reference has no value, or its value is no URL; the error does not show the value.
     """
@@ -38,7 +38,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 def notify(url: str | None, content: Mapping[str, Any], announce: Callable[[str], None]) -> None:
-    """Posts `content` as JSON. A failure is announced, with the host and not the URL, which may be secret."""
+    """Posts `content` as JSON. Announces a failure with the host alone, since the URL may be secret."""
     if url is None:
         return
     body = json.dumps(content).encode()

@@ -92,8 +92,9 @@ def _too_large(
 class Resources:
     """The resources that a command asks for.
 
-    `cpus` and `gpus` are those of each worker; by default a worker gets one GPU if the cluster has any.
-    `parallel` trainings run at once, by default as many as fit.
+    `cpus` and `gpus` are the numbers for each worker; by default a worker gets one GPU if the cluster has
+    any. `parallel` is the number of trainings that run at once; by default it is the largest number that
+    fits.
     """
 
     cpus: float = 1
@@ -102,9 +103,9 @@ class Resources:
     budget: Budget | None = None
 
     def check(self, job: JobConfig) -> None:
-        """Raises UserError if this machine lacks the device or the budget is one of GPU time without GPUs.
+        """Raises UserError if this machine lacks the device, or for a budget of GPU time without GPUs.
 
-        Called before Ray is started.
+        The method is called before Ray is started.
         """
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
@@ -113,7 +114,10 @@ class Resources:
             check_budget(self.budget, self._may_have_gpus(device))
 
     def _may_have_gpus(self, device: str) -> float:
-        """Returns the GPUs that a worker gets, as far as this is known before the cluster is asked."""
+        """Returns the number of GPUs of a worker, estimated before Ray is started.
+
+        On a cluster, a worker without a given number is assumed to get one GPU.
+        """
         if self.gpus is not None:
             return self.gpus
         if device == "cpu":

@@ -18,12 +18,12 @@ def decided_precision(job_data: JobData, gpus: float | None, known: Callable[[Pr
 
     Args:
         job_data: The job with its data.
-        gpus: The GPUs that a training is given; None if Ray decides.
-        known: Whether an earlier command has begun the trainings in this precision, which is kept then, on
-            another machine too. Otherwise it is measured.
+        gpus: The number of GPUs of a training; None if Ray decides.
+        known: Whether an earlier command has begun the trainings in this precision. If so, the precision is
+            kept, even on another machine; if not, the precision is measured.
 
     Raises:
-        UserError: It must be measured, and the trainings may get a GPU while this process has none.
+        UserError: The precision must be measured, and this process lacks the GPU that trainings may get.
     """
     begun = next((precision for precision in PRECISIONS if known(precision)), None)
     if begun is not None:

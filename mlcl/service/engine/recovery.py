@@ -58,7 +58,10 @@ def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def close_ledger(home: Path, folder: RunFolder) -> None:
-    """Closes the trainings of a killed sweep or table in its ledger. The caller holds the folder's lock."""
+    """Writes the end of a killed sweep or table, and of its trainings, to its ledger.
+
+    The caller holds the folder's lock.
+    """
     ledger = Ledger(folder.path)
     if not ledger.head:
         return
@@ -87,7 +90,7 @@ def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
 
 
 def _finish_run(home: Path, entry: Entry) -> None:
-    """Writes the end that the ledger has of a training to the record of its run, if a kill prevented that."""
+    """Copies the end of a training from the ledger to the record of its run, if a kill prevented that."""
     run = RunFolders(home).find(entry.key)
     if run is not None:
         with run.owned() as free:

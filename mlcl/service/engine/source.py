@@ -14,9 +14,9 @@ from mlcl.training.run_files import Stored
 
 
 class Files(NamedTuple):
-    """Says how a training is stored, and whether it logs its model and embeddings as artifacts.
+    """The files that a training writes besides its metrics, and whether it logs them as artifacts.
 
-    What is not logged may be removed later.
+    Files that a training does not log may be removed later.
     """
 
     stored: Stored = "float32"
@@ -76,11 +76,11 @@ class TrainingSource(ABC):
         """Returns the end of a training with these final values of `scores`: FAILED if one is not finite."""
 
     def twin(self, entry: Entry) -> Entry | None:  # noqa: ARG002
-        """Returns an earlier training with the same job, whose results this one may take; None for none."""
+        """Returns an earlier training with the same job, whose results this one may take; None by default."""
         return None
 
     def files(self, entry: Entry) -> Files:  # noqa: ARG002
-        """Returns what a training writes beside its figures."""
+        """Returns which files a training writes besides its metrics, and whether it logs them."""
         return Files()
 
     def prune(self, entry: Entry, epoch: int, score: float) -> bool:  # noqa: ARG002
@@ -91,7 +91,7 @@ class TrainingSource(ABC):
         """Called after the end or the interruption of a training was written."""
 
     def left(self) -> int | None:
-        """Returns the number of trainings that have not ended, for forecasts; None for no forecasts."""
+        """Returns the number of trainings that have not ended; None if the source needs no forecasts."""
         return None
 
     def end(self, state: State, reason: str) -> None:  # noqa: B027

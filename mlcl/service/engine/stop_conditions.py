@@ -7,11 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from mlcl.service.engine.budget import Account
-from mlcl.service.process.signals import StopRequest
+from mlcl.service.process.signals import STOP_FILE, StopRequest
 from mlcl.tracking import State
 
-STOP_FILE = "STOP"
-"""The name of a file in the folder of a sweep or table, which all nodes see: trainings that find it stop."""
 GRACE = 30.0
 """Seconds that running trainings have to write a checkpoint before their processes are ended."""
 

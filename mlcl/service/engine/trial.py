@@ -111,7 +111,7 @@ def run_trial(config: dict[str, str]) -> None:
 
 
 def train(task: TrialTask, report: Report) -> None:
-    """Trains, from the last checkpoint on if there is one, and reports the final state and metrics."""
+    """Trains, starting from the last checkpoint if there is one, and reports the final state and metrics."""
     folder, home, stop = Path(task.folder), Path(task.home), _StopFile(Path(task.stop_file))
     try:
         with _log(task) as log:
@@ -201,9 +201,9 @@ def _group(
 def _reporter(metric: str, report: Report) -> Listener:
     """Returns a listener that reports `metric` at every validation except that of the last epoch.
 
-    The final evaluation replaces the last one. At its start, a resumed training reports all validations up to
-    its checkpoint again, since a killed driver may not have received them, after the number of its steps.
-    Damaged checkpoints are reported, too.
+    The score of the last epoch comes from the final evaluation. A resumed training first reports the number
+    of its steps, and then all validations up to its checkpoint again, since a killed driver may not have
+    received them. Damaged checkpoints are reported, too.
     """
 
     def listen(event: Event) -> None:

@@ -71,7 +71,7 @@ class _Guard:
         self.callbacks, self._shield = callbacks, shield
 
     def ask(self, question: Callable[P, T], otherwise: T, *args: P.args, **options: P.kwargs) -> T:
-        """Returns the result of a callback; `otherwise` if it, or an earlier callback, has failed."""
+        """Returns the result of a callback; `otherwise` if this callback or an earlier one has failed."""
         if self.error is not None:
             return otherwise
         try:
@@ -114,7 +114,7 @@ class _Feed(_DriverOnly, Searcher):
         Path(checkpoint_path).write_text("{}")
 
     def restore(self, checkpoint_path: str) -> None:
-        """Does nothing."""
+        """Does nothing, since a command resumes from the ledger and not from Tune's files."""
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
@@ -230,7 +230,7 @@ def _why(error: Exception | None, log: str | None) -> str:
 
 
 def _resources(packing: Packing) -> dict[str, float]:
-    """Returns the resources of a Tune trial, which are none if it has several workers that hold their own."""
+    """Returns the resources of a Tune trial: none for a trial of several workers, which hold their own."""
     if packing.workers > 1:
         return {"cpu": 0, "memory": 1}  # a byte: no resources at all are refused
     return {"cpu": packing.cpus, "gpu": packing.gpus}

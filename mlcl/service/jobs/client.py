@@ -204,9 +204,10 @@ def present_user() -> str:
 
 
 def check_owner(id: str, owner: str, *, force: bool) -> None:
-    """Raises UserError for the job of another user, unless `force` is set. An empty `owner` is unknown.
+    """Raises UserError for the job of another user, unless `force` is set.
 
-    This protects only against mistakes, since the cluster's token allows everything.
+    An empty `owner` is unknown and passes. The check protects only against mistakes, since the cluster's
+    token allows everything.
     """
     if owner not in ("", present_user()) and not force:
         found = f"{id} of {owner}"

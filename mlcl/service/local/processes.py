@@ -55,9 +55,10 @@ class Process:
 
 
 def inherited_environment(*prefixes: str) -> dict[str, str]:
-    """Returns those environment variables of this process that are in `INHERITED` or have a known prefix.
+    """Returns the environment variables of this process that a server may inherit.
 
-    Others may contain secrets of the caller. `prefixes` are added to PREFIXES.
+    A variable is inherited if INHERITED has its name, or if its name begins with one of PREFIXES or of
+    `prefixes`. Other variables may contain secrets of the caller.
     """
     wanted = (*PREFIXES, *prefixes)
     return {name: value for name, value in os.environ.items() if name in INHERITED or name.startswith(wanted)}
@@ -79,7 +80,7 @@ def start_process(command: Sequence[str], environment: Mapping[str, str], log: P
 
 
 def process_tree(processes: Iterable[Process]) -> list[psutil.Process]:
-    """Returns those of the processes that run, and all their descendants."""
+    """Returns the given processes that still run, and all their descendants."""
     members: dict[int, psutil.Process] = {}
     for found in filter(None, (process.find() for process in processes)):
         members[found.pid] = found

@@ -113,7 +113,7 @@ class Server:
         return None
 
     def version(self) -> str:
-        """Returns the version of the server; empty without an answer."""
+        """Returns the version of the server; empty if the server does not answer."""
         if self.name == RAY:
             return str(_json(self, "api/version", {}).get("ray_version", ""))
         answer = self.get("version")

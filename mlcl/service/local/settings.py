@@ -77,7 +77,7 @@ class ServiceFolder:
 
 
 def read_secret(path: Path) -> str:
-    """Returns the first line of a file; empty if there is none or the file cannot be read."""
+    """Returns the first line of a file; empty if the file is missing or cannot be read."""
     try:
         return path.read_text(encoding="utf-8").partition("\n")[0].strip()
     except (OSError, ValueError):
@@ -162,9 +162,10 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
 def resolve_settings(
     options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
 ) -> Settings:
-    """Returns the settings with the given options, and others as in the running service or by default.
+    """Returns the settings with the given options.
 
-    Raises UserError for an invalid option, and for one that differs from the running service.
+    The other settings are those of the running service, or else the defaults. Raises UserError for an invalid
+    option, and for an option that differs from the running service.
     """
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
     given = dict(options)

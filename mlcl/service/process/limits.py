@@ -43,7 +43,7 @@ OWN_GROUP, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 def narrow_limits() -> list[str]:
     """Returns a message for each limit that is too low for Ray, with the command that shows the limit.
 
-    Before, raises the limit of open files as far as allowed.
+    The limit of open files is first raised as far as the system allows.
     """
     addresses = max(ADDRESSES, _ray_addresses())
     found = (_files(), _addresses(addresses), _shared(), _memory("a training", TRAINING))
@@ -74,7 +74,7 @@ def free_memory() -> int:
 
 
 def usable_cpus() -> int:
-    """Returns how many CPUs this process may use, of which a container's host may have many more.
+    """Returns the number of CPUs that this process may use; the host of a container may have many more.
 
     These are the CPUs of its affinity, within the quotas of control groups (version 2); at least one.
     """

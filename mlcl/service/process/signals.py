@@ -9,6 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+STOP_FILE = "STOP"
+"""The name of a file whose existence requests a stop.
+
+In the folder of a sweep or table it stops the trainings, in the folder of a run the workers of its group. All
+nodes see these folders.
+"""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME = 0.5
 """Seconds within which two signals count as one, since `timeout`, terminals and systemd send two."""
@@ -33,7 +39,7 @@ class StopRequest:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """A context that no signal interrupts, not even a second one; used to write states."""
+        """Returns a context that no signal interrupts, not even a second one; used to write states."""
         shielded, self._shielded = self._shielded, True
         try:
             yield
@@ -42,7 +48,7 @@ class StopRequest:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """A context that the first signal interrupts, even inside of `shielded`; further signals do not."""
+        """Returns a context that the first signal interrupts, even inside of `shielded`; others do not."""
         shielded, self._shielded, self._at_once = self._shielded, False, True
         try:
             yield

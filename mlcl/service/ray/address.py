@@ -33,7 +33,7 @@ def is_dashboard(address: str) -> bool:
 
 
 def ask_cluster(address: str) -> tuple[str, str]:
-    """Returns the version of the Ray cluster at HOST:PORT, and why it gives none; one of them is empty.
+    """Returns the Ray version of the cluster at HOST:PORT and an empty text, or else "" and the reason.
 
     A child process asks, since Ray's client waits silently and ends its process if it cannot connect.
     """
@@ -54,7 +54,7 @@ def is_refused(reason: str) -> bool:
 def placed_by_ray(job: JobConfig) -> bool:
     """Whether Ray chooses the node of a job's training: for several workers, and for all jobs on a cluster.
 
-    The process of a submitted command itself runs on the head. A fitted baseline is an exception, which is
-    fitted in the command's process.
+    The process of a submitted command runs on the head of the cluster. A fitted baseline is an exception: it
+    is fitted in the command's process.
     """
     return job.train.workers > 1 or (on_cluster() and job.baseline is None)

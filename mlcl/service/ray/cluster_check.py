@@ -41,8 +41,8 @@ SAME = ("python", "torch", "ray", "mlcl")
 def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Returns the measurements of each node of the Ray cluster that this process has joined, and problems.
 
-    `storage` is the folder that all nodes share. The network is measured between nodes with a GPU by NCCL, or
-    between those with CPUs for trainings by Gloo.
+    `storage` is the folder that all nodes share. The network is measured by NCCL between nodes with a GPU; if
+    no node has a GPU, it is measured by Gloo between nodes whose CPUs take trainings.
     """
     storage.mkdir(parents=True, exist_ok=True)
     nodes = sorted(
@@ -133,7 +133,7 @@ class _Node:
             file.unlink(missing_ok=True)
         if not same:
             raise RuntimeError(f"{folder} gave back other bytes than were written")
-        return {"write_mb_s": _rate(STORED, written - began), "read_mb_s": _rate(STORED, read - opened)}
+        return {"write_mb_s": _rate(written - began), "read_mb_s": _rate(read - opened)}
 
     def address(self) -> str:
         with socket.socket() as free:
@@ -186,7 +186,7 @@ def _skew(actor: Any) -> float:
 
 
 def _network(actors: Sequence[Any], kind: str) -> list[float]:
-    """Returns the rate of all-reduce of each actor; none for fewer than two."""
+    """Returns the rate of all-reduce of each actor; an empty result for fewer than two actors."""
     if len(actors) < 2:
         return []
     address, size = _ask(actors[0].address.remote()), len(actors)
@@ -195,5 +195,5 @@ def _network(actors: Sequence[Any], kind: str) -> list[float]:
     return rates
 
 
-def _rate(count: int, seconds: float) -> float:
-    return round(count / max(seconds, 1e-9) / 1e6, 1)
+def _rate(seconds: float) -> float:
+    return round(STORED / max(seconds, 1e-9) / 1e6, 1)

@@ -18,8 +18,9 @@ from ray.util.queue import Empty, Queue
 
 from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
+from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.address import on_cluster
-from mlcl.service.ray.ddp_worker import STOP_FILE, GroupConfig, work
+from mlcl.service.ray.ddp_worker import GroupConfig, work
 from mlcl.service.ray.health import FailureNotes
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog

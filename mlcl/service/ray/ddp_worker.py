@@ -18,6 +18,7 @@ from ray.util.queue import Queue
 from mlcl.config import load_job
 from mlcl.errors import UserError
 from mlcl.files import locked
+from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.folder import enter_workdir
 from mlcl.service.ray.health import NODES, slow_rank_notes
 from mlcl.service.ray.references import resolve_references
@@ -29,8 +30,6 @@ from mlcl.training.job_data import JobData
 
 MAX_FAILURES = 3
 """The number of failed starts of the group that are repeated before the error ends the run."""
-STOP_FILE = "STOP"
-"""The name of the file in the run's folder that asks the workers to stop; all nodes see this folder."""
 WRITER = ".writer.lock"
 """The name of the lock file in the run's folder, which the rank that writes there holds."""
 PATIENCE = 60.0

@@ -70,11 +70,11 @@ def slow_notes(nodes: Sequence[str], seconds: Sequence[float]) -> list[str]:
     ]
 
 
-def _seconds_of_a_product(device: torch.device, repeats: int = 5) -> float:
+def _seconds_of_a_product(device: torch.device) -> float:
     """Returns the shortest time of a product of two matrices, which other processes disturb least."""
     size = 4096 if device.type == "cuda" else 256
     matrix, times = torch.ones(size, size, device=device), []
-    for _ in range(repeats + 1):
+    for _ in range(6):  # the first one warms up and does not count
         began = time.perf_counter()
         float((matrix @ matrix)[0, 0])  # waits for the device
         times.append(time.perf_counter() - began)

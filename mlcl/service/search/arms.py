@@ -67,14 +67,14 @@ class SearchPlan:
 
 
 def own_arm(plan: SweepPlan) -> str:
-    """Returns the name of the swept job's arm: `heads`, or `job` for one without heads."""
+    """Returns the name of the swept job's arm: `heads`, or `job` if the job has no contrastive heads."""
     return "job" if control_job(plan.job) is None else "heads"
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:
-    """Returns the searches of a sweep: those of control and baselines, then those of the swept job.
+    """Returns the searches of a sweep: of control and baselines, then of the swept job.
 
-    Without fresh seeds there is only one search, that of the swept job.
+    Without fresh seeds there is only one search, which is of the swept job.
     """
     if not plan.seeds:
         return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
@@ -92,9 +92,9 @@ def search_plans(plan: SweepPlan) -> list[SearchPlan]:
 def _searches_of(plan: SweepPlan, name: str, job: JobConfig, role: Role) -> list[SearchPlan]:
     """Returns the searches of a control or baseline.
 
-    A fitted baseline, a job without a key of the space, and a job that equals the swept one are not searched:
-    they have one search without trials. A fitted baseline gets one fresh seed, since its result does not
-    depend on the seed.
+    An arm that is not searched gets a single search without trials. These arms are fitted baselines, jobs
+    without a key of the space, and jobs that equal the swept job. A fitted baseline gets one fresh seed,
+    since its result does not depend on the seed.
     """
     own = plan.with_grid(job)
     space, text = plan.spaces.get(name) or (shared_space(plan.space, job), plan.space_text)
@@ -140,7 +140,7 @@ def arm_search(plan: SweepPlan, arm: str, role: Role, number: int, own: SweepPla
 
 
 def shared_space(space: Space, job: JobConfig) -> Space:
-    """Returns the space without parameters of keys that a job lacks and without those that depend on them."""
+    """Returns the space without the parameters of keys that a job lacks, and without those that need them."""
     known, kept = set(nodes(dump_job(job))), list[Parameter]()
     for parameter in space.parameters:
         drawn = all(any(covers(other.name, term.key) for other in kept) for term in parameter.terms)

@@ -31,11 +31,11 @@ def model_training(
     raced: Mapping[str, Sequence[Candidate]],
     chosen: Mapping[str, Sequence[Candidate]],
 ) -> Entry | None:
-    """Returns the training whose model is registered: that of the best winner of a race; None without one.
+    """Returns the training whose model is registered: that of the best winner of a race.
 
-    If the winner is the job as written and no trial has its values, it is its first training in the race. If
-    races choose k, lambda and temperature, it is the first complete training on fresh seeds, since only these
-    trainings have the chosen values.
+    The result is None if no race has a winner. If the winner is the job as written and no trial has its
+    values, its first training in the race is returned. If races choose k, lambda and temperature, the first
+    complete training on fresh seeds is returned, since only these trainings have the chosen values.
 
     Args:
         plan: The plan of the sweep.

@@ -114,7 +114,7 @@ class ConfirmationSource(TrainingSource):
         return self._waiting.pop(0) if self._waiting else None
 
     def files(self, entry: Entry) -> Files:
-        """Returns what a training writes beside its figures."""
+        """Returns which files a training writes besides its metrics, and whether it logs them."""
         return self._kept.files(entry)
 
     def complete(self, entry: Entry, values: list[float]) -> End:

@@ -83,9 +83,10 @@ def _fresh_trainings(search: SearchPlan) -> int:
 
 
 def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
-    """Returns which trainings keep model and embeddings, the most that these are, and the bytes of one.
+    """Returns which trainings keep model and embeddings, their largest number, and the bytes of one.
 
-    The bytes are the mean over trainings of the sweep of this name that have theirs; None if there are none.
+    The bytes are the mean over the trainings on the disk of an earlier sweep with this name; None if there
+    are none.
     """
     keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
     fresh = sum(each.plan.seeds for each in plans)

@@ -39,7 +39,7 @@ class KeptFiles:
         """The keys of trials that `trim` has handled; it does not look into their folders again."""
 
     def files(self, entry: Entry) -> Files:
-        """Returns what a training writes beside its figures, and whether it logs that as artifacts."""
+        """Returns which files a training writes besides its metrics, and whether it logs them."""
         if self._keep == "all":
             return Files("float16")
         held = None if entry.confirmation is None else self._ledger.confirmations[entry.confirmation]
@@ -63,7 +63,10 @@ class KeptFiles:
         self._trimmed.update(each.key for each in worse)
 
     def log(self, best: str) -> None:
-        """Logs the files of the training with the key `best` as artifacts, unless it has none or did so."""
+        """Logs the files of the training with the key `best` as artifacts.
+
+        Does nothing if the training has no model. Files that were logged before are not logged again.
+        """
         entry = self._ledger.entries[best]
         if self.has_model(entry):
             self._store.log_files(entry)
@@ -82,7 +85,7 @@ class KeptFiles:
         return (self._store.folder(entry) / MODEL).exists()
 
     def _enters_races(self, entry: Entry) -> bool:
-        """Whether a later race may choose a trial whose own model is then registered."""
+        """Whether a later race may choose the trial, in which case the trial's own model is registered."""
         search = self._searches.get(entry.scope)
         return entry.number is not None and search is not None and not search.plan.knn_races
 

@@ -154,7 +154,10 @@ def agree(job: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def exact(settings: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings with the flat job's values in place of values that equal them up to rounding."""
+    """Replaces each setting by the job's value at its key if both are equal up to rounding.
+
+    `job` is flat, that is, it has dotted keys.
+    """
     return {key: job[key] if _is_close(job.get(key), value) else value for key, value in settings.items()}
 
 
@@ -195,7 +198,7 @@ def _described(parameter: Parameter) -> dict[str, Any]:
 
 
 def _described_posthoc(space: Space, job: JobConfig) -> dict[str, Any] | None:
-    """Describes the grid of post-hoc keys at which every trial is scored after training; None without any."""
+    """Describes the grid of post-hoc keys at which every trial is scored; None if the space has none."""
     if not space.posthoc:
         return None
     knn = load_job(dump_job(job), space.posthoc).evaluation.knn

@@ -187,7 +187,7 @@ class Search:
         )
 
     def twin(self, entry: Entry) -> Entry | None:
-        """Returns the first trial before `entry` that has the same job and has not failed; None for none."""
+        """Returns the first earlier trial with the same job that has not failed; None if there is none."""
         trials = self._ledger.trials(scope=self.scope)
         for its in trials[sum(map(len, self._keys_of.values())) :]:
             self._keys_of.setdefault(_digest(its.job), []).append(its.key)
@@ -204,9 +204,9 @@ class Search:
         return next(iter(ranked(self._ledger.counted(self.scope), self.plan.space.mode)), None)
 
     def _room(self) -> int:
-        """Returns the number of trials still to draw; of a grid, at most the points not tried yet.
+        """Returns the number of trials still to draw; for a grid, at most the number of points not tried yet.
 
-        Settings that the user asked for are trained also where there is no trial left.
+        Settings that the user asked for are trained even if the search has no trials left.
         """
         left = self.plan.trials - len(self.trials)
         if self.plan.points is not None:
@@ -274,7 +274,7 @@ class SearchSource(TrainingSource):
         self._notify()
 
     def files(self, entry: Entry) -> Files:
-        """Returns what a trial writes beside its figures."""
+        """Returns which files a trial writes besides its metrics, and whether it logs them."""
         return self._kept.files(entry)
 
     def left(self) -> int:

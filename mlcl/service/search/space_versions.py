@@ -66,7 +66,8 @@ def _keep(
 ) -> tuple[dict[str, EarlierTrial], dict[str, str]]:
     """Returns the earlier trials that fit the space, and the reasons why others do not, both by key.
 
-    They are the trials of this search, and those of the search with its number in each sweep in `warm`.
+    Earlier trials are those of this search and, for each sweep in `warm`, those of the search with the same
+    number.
     """
     kept: dict[str, EarlierTrial] = {}
     dropped: dict[str, str] = {}
@@ -87,12 +88,12 @@ def _keep(
 
 
 def _trials_of_same_search(other: Ledger, scope: str) -> list[Entry]:
-    """Returns the trials of the search in another sweep that has the number of the search `scope` in its own.
+    """Returns the trials of another sweep's search that has the same number as the search `scope`.
 
     Scopes of searches with one number differ in the hash of the job alone, see `scope_of`.
     """
     number, _, _ = scope.rpartition("-")
-    scopes = [each for each in other.scopes if each.rpartition("-")[0] == number]
+    scopes = [each for each in other.searches if each.rpartition("-")[0] == number]
     return [entry for each in scopes for entry in other.trials(scope=each)]
 
 

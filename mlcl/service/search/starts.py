@@ -18,8 +18,8 @@ from mlcl.service.search.sampling import exact, fit
 class Start:
     """A setting that a search tries first.
 
-    `job` is the job with exactly the setting's values, which a point may have lost the last digits of; None
-    if the job is made from the point.
+    A point may lose the last digits of a value. `job` therefore has the exact values; it is None if the job
+    is made from the point.
     """
 
     point: dict[str, Any]
@@ -27,7 +27,7 @@ class Start:
     job: JobConfig | None = None
 
     def exact(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns settings at the point, with the digits of `job` if there is one."""
+        """Returns the settings of the point, with values of `job` where both are equal up to rounding."""
         return dict(settings) if self.job is None else exact(settings, flatten(dump_job(self.job)))
 
 

@@ -105,10 +105,11 @@ def _frozen(
 
 
 def trials_to_learn(trials: Sequence[Entry], space: Space, version: SpaceVersion) -> Sequence[Entry]:
-    """Returns the trials that a draw learns from, in order: of many, the BEST best and the latest.
+    """Returns the trials that a draw learns from, in the order in which they were drawn.
 
-    So a draw takes as long after 100,000 trials as after LEARNT. Searches for several goals, and samplers
-    that need every trial, get all.
+    Of more than LEARNT trials, the best BEST and the latest are taken, LEARNT in all, so that a draw does not
+    take longer as trials accumulate. A search with several goals, or with a sampler that needs every trial,
+    takes all of them.
     """
     if len(trials) <= LEARNT or len(version.modes) > 1 or space.search.sampler not in FORGETFUL:
         return trials

@@ -66,10 +66,10 @@ class SweepReader:
         spent: str = "",
         undelivered: int = 0,
     ) -> SweepResult:
-        """Returns the result of the sweep so far.
+        """Returns the result of the sweep so far; arguments that are not explained become its fields.
 
-        `confirmed` are the keys of the settings that this command confirmed, `model` is the key of the
-        training whose model is registered, empty for none. All other arguments become fields of the result.
+        `confirmed` are the keys of the settings that this command confirmed, and `model` is the key of the
+        training whose model is registered, empty if there is none.
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)

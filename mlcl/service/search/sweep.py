@@ -11,7 +11,7 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.documents import write_result
 from mlcl.results.runs import HOW_TO_KEEP
-from mlcl.results.sweep_result import SweepResult, ranked
+from mlcl.results.sweep_result import SweepResult
 from mlcl.service.engine.command import Command, Subject, open_command
 from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
@@ -107,7 +107,7 @@ def _most(plan: SweepPlan) -> int:
 def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
     """Opens the searches of a sweep, and brings the logs to the state of the ledger."""
     ledger, home = command.ledger, command.logs.home
-    own = SweepRun(plan, command.record, command.logs)
+    own = SweepRun(plan, command.record, ledger, command.logs)
     command.logs.deliver(command.folder.path.name)
     reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
     reporter = Reporter(
@@ -116,7 +116,7 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
         kept_on_disk(reader, command.watch),
         metric=plan.space.metric,
         score=plan.score,
-        best=lambda: next(iter(ranked(own.counted(ledger), plan.space.mode)), None),
+        best=lambda: own.best,
     )
     late = "; races choose k, lambda and temperature" if plan.knn_races else ""
     reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
@@ -136,8 +136,8 @@ def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
                 _tag_dropped(ledger, version, store, each.scope)
             searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
     store.close_all()
-    own.log_request(ledger.versions()[-1].number)
-    own.curve(ledger)
+    own.log_request()
+    own.curve()
     engine = command.engine(reporter, plan.space.search.max_failed)
     write_result(reader.result(State.RUNNING, ""))
     kept = KeptFiles(plan.job.tracking.keep, ledger, store, plans)
@@ -175,11 +175,6 @@ class Sweep:
     confirmed: Sequence[str] = ()
     finished: bool = False
 
-    @property
-    def best(self) -> Entry | None:
-        """The best complete trial of the swept job so far."""
-        return next(iter(ranked(self.own.counted(self.command.ledger), self.plan.space.mode)), None)
-
     def stages(self) -> Iterator[TrainingSource]:
         """Yields the sources to run: searches and races of control and baselines, then of the swept job.
 
@@ -193,7 +188,7 @@ class Sweep:
         self._start_at_control(own)
         yield from self._search(own)
         self.finished = sum(search.left() for search in self.searches.values()) == 0
-        if self.plan.seeds and self.best is not None:
+        if self.plan.seeds and self.own.best is not None:
             yield from self._choose(own)
             yield from self._confirm()
 
@@ -203,13 +198,12 @@ class Sweep:
         """Yields the source of searches, if one of them has trials; `later` are the searches after them."""
         now, then = ([self.searches[e.scope] for e in its if e.is_searched] for its in (plans, later))
         if now:
-            ledger = self.command.ledger
-            yield SearchSource(now, self.store, self.kept, lambda: self.own.point(ledger, self.best), then)
+            yield SearchSource(now, self.store, self.kept, self.own.point, then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
         """Yields the source of the races of searches, if there are any, then sets the settings to confirm.
 
-        A search whose race has not ended gets none.
+        No setting is set for a search whose race has not ended.
         """
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
@@ -264,29 +258,28 @@ class Sweep:
         stop = self.engine.stop
         if stop.cause is not None and not self.finished:
             return stop.cause, stop.reason
-        if self.best is None:
+        if self.own.best is None:
             return State.FAILED, "no trial is complete"
         return State.COMPLETE, ""
 
     def conclude(self, state: State, reason: str) -> str:
         """Logs best metrics, result and verdict to the sweep's own run; returns the verdict."""
-        best, ledger = self.best, self.command.ledger
-        run_id = None
+        best, run_id = self.own.best, None
         if best is not None:  # delivery may be some moments behind
             patience = 0.0 if self.command.stop() else RUN_PATIENCE
             run_id = self.command.delivery.wait_run_id(self.store.log(best), patience)
         if state is State.COMPLETE:
-            self.own.log_intermediate(ledger, self.command.logs)
+            self.own.log_intermediate()
         its = self.report(state, reason)
         if its.best_training is not None:
             self.kept.log(its.best_training.key)
         said = "\n".join(each.sentence for each in its.verdicts)
         self.own.log.artifacts([write_result(its)])
-        self.own.conclude(ledger, best, run_id=run_id, spent=its.spent, verdict=said)
+        self.own.conclude(run_id=run_id, spent=its.spent, verdict=said)
         return said
 
     def attempt(self, problem: str, act: Callable[[], None]) -> None:
-        """Calls `act` and only notes an error to the user: the sweep's result does not depend on it."""
+        """Calls `act`, and announces an error instead of raising it: the sweep's result does not need it."""
         try:
             act()
         except KeyboardInterrupt:
@@ -303,12 +296,14 @@ class Sweep:
     @property
     def model(self) -> Entry | None:
         """The training whose model is registered, see `model_training`."""
-        return (
-            model_training(self.plan, self.command.ledger, self.plans, self.raced, self.chosen) or self.best
-        )
+        found = model_training(self.plan, self.command.ledger, self.plans, self.raced, self.chosen)
+        return found or self.own.best
 
     def register(self) -> None:
-        """Registers the best model, unless that of its MLflow run was; notes if its log is not in MLflow."""
+        """Registers the best model, unless the model of its MLflow run is registered already.
+
+        The user is told if the model's files were not kept, or if its log is not in MLflow.
+        """
         command, best = self.command, self.model
         if best is None or best.score is None:
             return

@@ -184,10 +184,11 @@ def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
 
 
 def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
-    """Returns the plan, with `knn_races` set if it has post-hoc keys and its best trials enter a race.
+    """Returns the plan with `knn_races` set if the races of the sweep choose the k-NN parameters.
 
-    For a sweep that exists already, `knn_races` is set as in its first command. Raises UserError if it is set
-    then, and the plan has fresh seeds but no seeds for a race.
+    The races of a new sweep choose them if the space has post-hoc keys, and if the plan has fresh seeds and
+    race seeds. A later command of the sweep follows the first one. Raises UserError if the races of the sweep
+    choose them and the plan has fresh seeds, but no race seeds.
     """
     if plan.space.multi or not plan.posthoc:
         return plan
@@ -210,8 +211,8 @@ def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:
 def decided(plan: SweepPlan, job_data: JobData, home: Path) -> SweepPlan:
     """Returns the plan with all that its options leave open: `with_scores`, `redraws`, and the precision.
 
-    The swept job's precision takes the place of `train.precision: auto` in all jobs. It is as in the sweep's
-    first command, else measured. `job_data` has the data of the swept job.
+    The swept job's precision takes the place of `train.precision: auto` in all jobs. The precision of the
+    sweep's first command is kept; a new sweep measures it. `job_data` has the data of the swept job.
     """
     precision = plan.job.train.precision
     if precision == "auto":

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from mlcl.config import dump_job, job_hash
+from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import log_id
@@ -37,8 +38,9 @@ from mlcl.training.run_files import JOB
 class SweepRun:
     """Writes the log of a sweep, which all of its commands share."""
 
-    def __init__(self, plan: SweepPlan, record: RunRecord, logs: JobLogs) -> None:
-        self._plan, self._scopes = plan, own_scopes(plan)
+    def __init__(self, plan: SweepPlan, record: RunRecord, ledger: Ledger, logs: JobLogs) -> None:
+        self._plan, self._ledger, self._logs = plan, ledger, logs
+        self._scopes = own_scopes(plan)
         self.log = RunLog.start(
             logs.home,
             record.id,
@@ -58,12 +60,12 @@ class SweepRun:
         )
         self.log.set_state(State.RUNNING)
 
-    def log_request(self, version: int) -> None:
-        """Logs the options of this command, its job and its space, which `version` numbers.
+    def log_request(self) -> None:
+        """Logs the options of this command, its job and its space, in place of those of an earlier command.
 
-        They replace those of an earlier command.
+        The name of the space's artifact has the number of the space's version.
         """
-        plan, budget = self._plan, self._plan.resources.budget
+        plan, budget, version = self._plan, self._plan.resources.budget, self._ledger.versions()[-1].number
         goals = zip(plan.scores, plan.space.goals, strict=True)
         self.log.tags(
             {
@@ -87,35 +89,41 @@ class SweepRun:
         space, keys = plan.space, [*plan.searched, *plan.free]
         self.log.view(id, trials_view(id, keys, space.metric, space.mode, metric))
 
-    def counted(self, ledger: Ledger) -> list[Entry]:
+    def _counted(self) -> list[Entry]:
         """Returns the comparable trials of the swept job's searches, see `Ledger.counted`."""
-        return [trial for scope in self._scopes for trial in ledger.counted(scope)]
+        return [trial for scope in self._scopes for trial in self._ledger.counted(scope)]
 
-    def _ended(self, ledger: Ledger) -> int:
-        return sum(trial.ended for scope in self._scopes for trial in ledger.trials(scope=scope))
+    @property
+    def best(self) -> Entry | None:
+        """The best complete trial of the swept job so far."""
+        return next(iter(ranked(self._counted(), self._plan.space.mode)), None)
 
-    def log_intermediate(self, ledger: Ledger, logs: JobLogs) -> None:
+    def _ended(self) -> int:
+        return sum(trial.ended for scope in self._scopes for trial in self._ledger.trials(scope=scope))
+
+    def log_intermediate(self) -> None:
         """Logs each trial's value at the last epoch that all trials have reached, if some were pruned."""
-        ended = [each for each in self.counted(ledger) if each.state in (State.COMPLETE, State.PRUNED)]
+        ended = [each for each in self._counted() if each.state in (State.COMPLETE, State.PRUNED)]
         epochs = set.intersection(*(set(dict(each.intermediate)) for each in ended)) if ended else set()
         if not epochs or all(each.state is State.COMPLETE for each in ended):
             return
         last = max(epochs)
         name = f"{RUNG}{last}/{self._plan.space.metric.rpartition('/')[2]}"
         for each in ended:
-            log = RunLog.attach(logs.home, log_id(self.log.id, each.key))
+            log = RunLog.attach(self._logs.home, log_id(self.log.id, each.key))
             log.metrics({name: dict(each.intermediate)[last]}, step=0)
-            logs.deliver(log.id)
+            self._logs.deliver(log.id)
         self._view(name)
 
-    def curve(self, ledger: Ledger) -> None:
+    def curve(self) -> None:
         """Logs the best score so far after each ended trial, over the comparable trials of the present space.
 
         The step counts all ended trials, so that the curve continues after the space has changed.
         """
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
-        counted = {entry.key for entry in self.counted(ledger)}
+        counted = {entry.key for entry in self._counted()}
+        ledger = self._ledger
         closed = [ledger.entries[key] for event, key, _ in ledger.history if event == "close"]
         own = (each for each in closed if each.number is not None and each.scope in self._scopes)
         for step, entry in enumerate(own, start=1):
@@ -124,23 +132,15 @@ class SweepRun:
             if best is not None:
                 self.log.metrics({SWEEP_BEST: best}, step)
 
-    def point(self, ledger: Ledger, best: Entry | None) -> None:
+    def point(self) -> None:
         """Logs the last point of the curve: the best score so far, at the number of ended trials."""
-        ended = self._ended(ledger)
+        ended, best = self._ended(), self.best
         if best is not None and best.score is not None and ended:
             self.log.metrics({SWEEP_BEST: best.score}, ended)
 
-    def conclude(
-        self,
-        ledger: Ledger,
-        best: Entry | None,
-        *,
-        run_id: str | None,
-        spent: str,
-        verdict: str,
-    ) -> None:
+    def conclude(self, *, run_id: str | None, spent: str, verdict: str) -> None:
         """Logs the counts of trials by state, the used time, the verdict, and the best trial's metrics."""
-        trials = self.counted(ledger)
+        trials, best = self._counted(), self.best
         # Tags, for a later command's counts replace these.
         counts = Counter(trial.state for trial in trials)
         self.log.tags({count_tag(state): str(counts[state]) for state in State})
@@ -151,4 +151,4 @@ class SweepRun:
             settings: Mapping[str, Any] = {**best.settings, **best.chosen}
             self.log.tags({Tag.BEST: best.label, **({Tag.BEST_RUN_ID: run_id} if run_id else {})})
             self.log.text(json.dumps(settings, indent=2), BEST_SETTINGS)
-        self.log.metrics(metrics, step=self._ended(ledger))
+        self.log.metrics(metrics, step=self._ended())

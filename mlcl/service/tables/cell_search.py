@@ -60,7 +60,10 @@ class CellSearch:
 
     @cached_property
     def raced(self) -> list[Candidate]:
-        """The job as written and the best trials so far; empty without a race or a complete trial."""
+        """The entrants of the race: the job as written and the best trials so far.
+
+        Empty if the search has no race, or no complete trial.
+        """
         return entrants(self.search, self.trials) if self.search.races and self.best is not None else []
 
     @property
@@ -103,9 +106,9 @@ class CellSearch:
 
     @property
     def validation(self) -> float:
-        """The mean score of the picked setting's complete trainings; -inf without any.
+        """The mean score of the picked setting's complete trainings; -inf if there are none.
 
-        It is multiplied by -1 if lower scores are better.
+        If lower scores are better, the mean is multiplied by -1.
         """
         scores = scores_of(self.seeds)
         sign = 1.0 if self.search.plan.space.mode == "max" else -1.0
@@ -115,7 +118,7 @@ class CellSearch:
     def settings(self) -> dict[str, Any] | None:
         """The searched and chosen values of the picked setting, by job key.
 
-        Those of the best trial until a setting is picked, and None without a complete trial.
+        Until a setting is picked, the values are those of the best trial; None if no trial is complete.
         """
         best, pick = self.best, self.pick
         if best is None or pick is None:

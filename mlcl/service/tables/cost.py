@@ -23,10 +23,10 @@ from mlcl.tracking import shown, tracking_uri
 from mlcl.tracking.jsonl import decode, read_lines
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS
+from mlcl.training.events import TIMES
 from mlcl.training.job_data import JobData
 
 UNKNOWN = "not known before the first of each kind"
-TIMES = ("time/train_seconds", "time/evaluation_seconds")
 
 
 @dataclass(frozen=True)

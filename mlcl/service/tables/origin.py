@@ -36,7 +36,7 @@ def cell_origin(
 
 
 def commit_of(tags: Tags) -> str:
-    """Returns the first twelve digits of the commit in the tags, empty without one.
+    """Returns the first twelve digits of the commit in the tags; empty if the tags have no commit.
 
     A `+` is added if the code had uncommitted changes.
     """

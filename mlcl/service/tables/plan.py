@@ -29,9 +29,10 @@ SPLITS = ("val", "test")
 class TablePlan:
     """A table with the options of a command.
 
-    `scale` names a preset of the table's file. `seeds` is the number of seeds of each cell, by default that
-    of the file. `only` selects cells. `data` maps names of data sources to the paths of their files.
-    `overrides` are values of job keys that replace those of all cells.
+    `scale` names a preset of the table's file. `seeds` is the number of seeds of each cell; None takes the
+    number in the file. `only` has the patterns that select cells; without patterns all cells are selected.
+    `data` maps names of data sources to the paths of their files. `overrides` maps job keys to values that
+    every cell gets instead of its own.
     """
 
     table: Table
@@ -52,7 +53,7 @@ class TablePlan:
 
     @property
     def name(self) -> str:
-        """The name of the table: that of its file, with `@SCALE` for a scale."""
+        """The name of the table: the name of its file, followed by `@SCALE` if a scale is set."""
         return self.file.stem if self.scale is None else f"{self.file.stem}@{self.scale}"
 
     @property
@@ -228,7 +229,10 @@ def places(sources: Sequence[str]) -> str:
 
 
 def _sources(job: JobConfig) -> list[tuple[str, Mapping[str, object]]]:
-    """Returns the known data sources that a job names, with their options. Unknown ones fail when opened."""
+    """Returns the known data sources that a job names, with their options.
+
+    Unknown sources are left out: an error names them when the data is opened.
+    """
     named = (job.data, job.evaluation.transfer_to)
     return [(its.source, its.options) for its in named if its and its.source and its.source in SOURCES]
 

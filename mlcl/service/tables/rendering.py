@@ -129,10 +129,11 @@ def latex(report: TableResult) -> str:
 
 
 def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]]]:
-    """Returns the heads and rows of a table of one row's gains over the other rows.
+    """Returns the heads and rows of a table with the gains of one row over each other row.
 
-    A gain is the difference of the means in the table's unit and as a share of the other mean. The last row
-    has the sample standard deviation over all rows. In parentheses are the values of the printed figures.
+    A gain is the difference of the means, in the table's unit and as a share of the other mean. Values in
+    parentheses are computed from the printed figures. The last row has the sample standard deviation over all
+    rows.
     """
     places, found = _places(report), _figures(report)
     others = [each for each in report.rows if each != row]

@@ -191,7 +191,7 @@ def finished(home: Path) -> dict[Key, RunFolder]:
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """Checks the cells, and returns the runs of those that are not tuned, each once, ordered by seed.
+    """Checks the cells, and returns the distinct runs of the cells that are not tuned, ordered by seed.
 
     Only the job of a cell's first seed is checked, since its other jobs differ in the seed alone. Raises
     UserError for the first problem that is found.

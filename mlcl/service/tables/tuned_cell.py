@@ -100,9 +100,10 @@ class TunedCell:
         return [CellSearch(each, ledger) for each in self._searches]
 
     def follow(self, ledgers: Mapping[TunedCell, Ledger | None]) -> bool:
-        """Takes over the values of the control's picked settings.
+        """Puts the values of the control's picked settings into the jobs of the searches.
 
-        Returns whether the searches can begin: there is no control, or it has picked its settings.
+        Returns whether the searches can begin, which they can if there is no control or it has picked its
+        settings.
         """
         if self.control is not None:
             ledger = ledgers[self.control]
@@ -168,7 +169,7 @@ class TunedCell:
             "race": sum(map(most_raced, self._searches)),
             "seeds": sum(each.plan.seeds for each in self._searches),
         }
-        epochs = sum(parts.values()) * self._plan.job.train.epochs
+        epochs = self.most * self._plan.job.train.epochs
         return {**{name: count for name, count in parts.items() if count}, "most_epochs": epochs}
 
     @property

@@ -94,7 +94,7 @@ def test_each_search_begins_with_the_trials_of_the_other_sweeps_search_with_its_
     before, after = (Ledger(RunFolders(world.home, "sweeps").named(plan.name).path) for plan in plans)
     searches = [
         (other, own)
-        for other, own in zip(before.scopes, after.scopes, strict=True)
+        for other, own in zip(before.searches, after.searches, strict=True)
         if not own.startswith(CONTROL)
     ]
     assert len(searches) == 3

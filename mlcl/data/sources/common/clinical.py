@@ -175,7 +175,7 @@ def _codes_by_admission(
 
 
 class Lists:
-    """The published lists of admission ids, one a split.
+    """The published lists of admission ids, one list per split.
 
     Args:
         options: The options of the source.
@@ -192,7 +192,7 @@ class Lists:
         self._title = title
 
     def state(self) -> list[Any]:
-        """Returns plain data that changes when one of the lists does; empty if the splits are seeded."""
+        """Returns plain data that changes when a file with a list changes; empty if the splits are seeded."""
         if self._path == "seeded":
             return []
         with self._open() as files:

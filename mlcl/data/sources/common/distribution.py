@@ -208,7 +208,7 @@ class Distribution:
             yield number, words
 
     def class_names(self, *names: str) -> tuple[str, ...]:
-        """Reads class names, one a line. Raises UserError if there is none or one occurs twice."""
+        """Reads class names, one per line. Raises UserError if there is none or one occurs twice."""
         found = [line.strip() for _, line in self.lines(*names) if line.strip()]
         return distinct(found, self.file(*names))
 
@@ -231,10 +231,11 @@ class Distribution:
         return UserError(problem, file=file, found=found, allowed=allowed)
 
     def state(self, *more: str) -> list[Any]:
-        """Path, size and time of change of the expected files, and of the files in `more` that exist.
+        """Returns path, size and time of change of the expected files, and of files in `more` that exist.
 
-        For a folder in `more` these are its own and those of the folders in it, which change when a file is
-        added, removed or renamed. For an archive they are those of the archive.
+        If a name in `more` is a folder, the folder and the folders directly in it are listed: their times
+        change when a file is added, removed or renamed. If the distribution is an archive, only the archive
+        itself is listed.
         """
         if self.path.is_file():
             return [file_state(self.path)]
@@ -306,6 +307,6 @@ def hash_of_files(root: Path, files: Iterable[Path]) -> str:
 
 
 def file_state(file: Path) -> list[Any]:
-    """Path, size and time of change of a file, as plain data."""
+    """Returns path, size and time of change of a file, as plain data."""
     stat = file.stat()
     return [str(file.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -70,7 +70,7 @@ class ReviewSet(NamedTuple):
         return [(1.0 + (r >= lowest) + (r > highest)) if r else 0.0 for r in ratings]
 
     def rating(self, text: Any, place: str, file: Path) -> float:
-        """Parses a rating; no text, 0 and numbers below are missing (0).
+        """Parses a rating; returns 0 for a missing rating, written as an empty text, 0 or a negative number.
 
         Raises UserError for a value that is not on the scale.
         """
