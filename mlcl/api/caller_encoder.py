@@ -141,7 +141,7 @@ def caller_encoder_of(
             title=f"{short} of a caller",
             reads=reads,
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
-            tokenizer=None if reads != "text" or collate else "file" if words else "words",
+            tokenizer=None if reads != "text" or batches else "file" if words else "words",
             python=PYTHON if identity.own else None,
             pickled=_lines(packed),
             collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
