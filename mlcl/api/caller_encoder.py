@@ -23,7 +23,9 @@ from mlcl.config.plugin_files import PluginFile
 from mlcl.data.tokens import Tokenizer, load_tokenizer, padded_tokenizer
 from mlcl.errors import UserError
 from mlcl.files import new_file
-from mlcl.models import build_encoder
+from mlcl.models import ENCODERS, build_encoder
+from mlcl.models.caller_collate import ALLOWED as BATCH
+from mlcl.models.caller_collate import CallerCollate
 from mlcl.models.caller_module import PYTHON, pack, takes, without_weights
 from mlcl.models.encoder import SIZES, Reads
 from mlcl.training.checks import check_job
@@ -34,6 +36,7 @@ FOLDER = "encoders"
 NAMED = 3
 """The most classes that the line on limitations names."""
 ALLOWED = "a torch.nn.Module, a class of them, or a functools.partial of it; a job names built-in ones"
+COLLATE_ALLOWED = f"a function of a list of texts, or of images of Pillow, that returns {BATCH}"
 TEXT = '''"""The encoder {title}, which a caller of mlcl has given as a torch.nn.Module."""
 
 from mlcl.models.caller_module import caller_encoder
@@ -47,24 +50,33 @@ ENCODER = caller_encoder(
     python={python!r},
     pickled=(
 {pickled}
-    ),
+    ),{collate}
 )
 '''
 
 
 @dataclass(frozen=True)
 class CallerEncoder:
-    """An encoder of a caller: the section of a job, the plugin that declares it, a line on limitations."""
+    """An encoder of a caller.
+
+    Attributes:
+        section: The section of a job.
+        plugin: The plugin that declares it.
+        reads: The modality of its data.
+        note: A line on limitations.
+        size: The key of the section with the size of its inputs; empty without one.
+    """
 
     section: Mapping[str, Any]
     plugin: Mapping[str, Any]
     reads: Reads
     note: str
+    size: str
 
     def overrides(self, tree: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the keys that give the job of a tree this encoder, with the size that the tree reads."""
-        old, plugins, size = tree.get("encoder") or {}, tree.get("plugins") or [], SIZES.get(self.reads)
-        kept = {size: old[size]} if size in old else {}
+        old, plugins = tree.get("encoder") or {}, tree.get("plugins") or []
+        kept = {self.size: old[self.size]} if self.size in old else {}
         return {"encoder": {**self.section, **kept}, "plugins": [*plugins, dict(self.plugin)]}
 
     def check(self, job: JobConfig, home: Path | None, say: Callable[[str], None]) -> None:
@@ -83,7 +95,9 @@ class CallerEncoder:
             say(self.note)
 
 
-def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path, *, vectors: bool = False) -> CallerEncoder:
+def caller_encoder_of(
+    encoder: Any, tokenizer: Any, home: Path, *, modality: Reads | None = None, collate: Any = None
+) -> CallerEncoder:
     """Writes a module, or the class of one, to the home, and returns it as the encoder of a job.
 
     Args:
@@ -93,18 +107,23 @@ def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path, *, vectors: bool
             `tokenizers.Tokenizer`. None without texts, and for a class that takes the number of words of the
             training texts.
         home: The folder of results.
-        vectors: Whether the data set holds vectors.
+        modality: The modality of the data set; None if it is not known.
+        collate: The function that makes the batches of the module; None for the inputs of `FORMS`.
 
     Raises:
         UserError: For an object that is no module, cannot be pickled, or lacks a tokenizer.
     """
     if not isinstance(encoder, nn.Module) and not callable(encoder):
         raise UserError("no encoder", key="encoder", found=repr(encoder)[:60], allowed=ALLOWED)
-    reads: Reads = "vectors" if vectors else _reads(encoder, tokenizer)
+    reads: Reads = "vectors" if modality == "vectors" else _reads(encoder, tokenizer)
     words = _tokenizer(tokenizer)
     short = re.sub(r"\W", "_", _title(encoder))
-    _check_tokenizer(encoder, reads, words)
-    identity = _identity([encoder, reads, words])
+    if collate is None:
+        _check_tokenizer(encoder, reads, words)
+    else:
+        reads = modality or reads
+        _check_collate(collate, reads, words)
+    identity = _identity([encoder, reads, words, *([] if collate is None else [collate])])
     base = home.absolute() / FOLDER / f"{short}_{identity.digest[:12]}"
     kept, weights = _without_weights(encoder) if isinstance(encoder, nn.Module) else (encoder, None)
     section = {"name": base.name}
@@ -114,30 +133,44 @@ def caller_encoder_of(encoder: Any, tokenizer: Any, home: Path, *, vectors: bool
     file = base.with_suffix(".py")
     modules = {its.__name__ if isinstance(its, ModuleType) else its.__module__ for its in identity.own}
     if not file.exists():  # else an earlier call wrote it: a pickle of the same module may differ
-        packed = pack(kept, [sys.modules[each] for each in modules - {"__main__"} if each in sys.modules])
+        own = [sys.modules[each] for each in modules - {"__main__"} if each in sys.modules]
+        packed = pack(kept, own)
+        batches = "" if collate is None else pack(collate, own, key="collate", allowed=COLLATE_ALLOWED)
         text = TEXT.format(
             name=base.name,
             title=f"{short} of a caller",
             reads=reads,
             weights=None if weights is None else hashlib.sha256(weights).hexdigest(),
-            tokenizer=None if reads != "text" else "file" if words else "words",
+            tokenizer=None if reads != "text" or batches else "file" if words else "words",
             python=PYTHON if identity.own else None,
-            pickled="\n".join(f"        {line!r}" for line in re.findall(".{1,90}", packed)),
+            pickled=_lines(packed),
+            collate=f"\n    collate=(\n{_lines(batches)}\n    )," if batches else "",
         )
         _keep(file, text.encode())
     source = file.read_text(encoding="utf-8")
     sha256 = hashlib.sha256(source.encode()).hexdigest()
     plugin = PluginFile(file=file.name, sha256=sha256, source=source).model_dump(exclude={"path"})
-    return CallerEncoder(section, plugin, reads, _note(short, identity, section.get("weights")))
+    size = SIZES.get(reads, "") if collate is None else ""
+    return CallerEncoder(section, plugin, reads, _note(short, identity, section.get("weights")), size)
 
 
-def _identity(value: Any) -> Identity:
+def modality_of(job: JobConfig) -> Reads:
+    """Returns the modality that the encoder of a job reads."""
+    return ENCODERS[job.encoder.name].reads(job.encoder)
+
+
+def _lines(text: str) -> str:
+    return "\n".join(f"        {line!r}" for line in re.findall(".{1,90}", text))
+
+
+def _identity(
+    value: Any, key: str = "encoder", allowed: str = f"{ALLOWED}; not compiled, lazy or on meta"
+) -> Identity:
     try:
         return identity_of(value)
     except Exception as error:  # attributes may be anything
         found = f"{type(error).__name__}: {error}"
-        problem, allowed = "cannot be read as a whole", f"{ALLOWED}; not compiled, lazy or on meta"
-        raise UserError(problem, key="encoder", found=found, allowed=allowed) from error
+        raise UserError("cannot be read as a whole", key=key, found=found, allowed=allowed) from error
 
 
 def _keep(file: Path, content: bytes) -> Path:
@@ -197,6 +230,20 @@ def _check_tokenizer(encoder: Any, reads: Reads, words: bytes | None) -> None:
         raise UserError(
             "a module of texts needs its tokenizer", key="tokenizer", found="none", allowed=allowed
         )
+
+
+def _check_collate(collate: Any, reads: Reads, words: bytes | None) -> None:
+    """Raises UserError for a collate function that makes no batch of two rows, or that nothing needs."""
+    if not callable(collate):
+        raise UserError("no function", key="collate", found=type(collate).__name__, allowed=COLLATE_ALLOWED)
+    if reads == "vectors":
+        raise UserError("vectors are a batch as they are", key="collate", found="a function", allowed="None")
+    if words is not None:
+        problem, allowed = "the collate function makes the tokens", "None beside collate"
+        raise UserError(problem, key="tokenizer", found="a tokenizer", allowed=allowed)
+    # The call is before the digest: it may change settings of the tokenizer that the function calls.
+    CallerCollate(reads, lambda: collate).check()
+    _identity(collate, "collate", f"{COLLATE_ALLOWED}; without open files and the like")
 
 
 def _without_weights(module: Any) -> tuple[Any, bytes]:

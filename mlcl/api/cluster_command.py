@@ -61,8 +61,10 @@ class Caller:
         overrides: Overrides,
         home: Path,
         say: Callable[[str], None],
+        *,
+        collate: Any = None,
     ) -> Caller:
-        """Returns the caller with this encoder and tokenizer.
+        """Returns the caller with this encoder, tokenizer and collate function.
 
         Raises UserError for a module and for a tokenizer, whose files are on this machine alone.
         """
@@ -75,7 +77,7 @@ class Caller:
                 found=type(encoder if key == "encoder" else tokenizer).__name__,
                 allowed="a class or a functools.partial of one, which a job carries, or a built-in encoder",
             )
-        given = with_encoder(*module, source, overrides, home, say, elsewhere=True)
+        given = with_encoder(*module, source, overrides, home, say, collate=collate, elsewhere=True)
         return cls(given, encoder is not None)
 
     def job(self, source: JobSource, overrides: Mapping[str, Any]) -> Path:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from mlcl.config.cluster import ClusterConfig, load_cluster
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 SWEEP, PLAIN = "sweep", "run"
 """The kinds of the runs in MLflow that the results of a job are read from."""
+CLUSTER_FILE = "the path of a cluster file, which names ray and storage; see `mlcl submit --cluster`"
+ReadCluster = tuple[ClusterConfig, Path]
+"""A cluster with its file."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,21 @@ class EndedJob:
         return MachineError(f"the job {self.id} is {self.state}, {found}: {last.removeprefix('failed: ')}")
 
 
+def cluster_of(on: Any) -> ReadCluster:
+    """Reads the cluster file of the argument `on`. Raises UserError, which names the argument."""
+    if not isinstance(on, (str, Path)) or not str(on).strip():
+        found = repr(on) if isinstance(on, str) else type(on).__name__  # a mapping may have a secret
+        raise UserError("no cluster file", key="on", found=found, allowed=CLUSTER_FILE)
+    try:
+        return load_cluster(Path(on)), Path(on)
+    except UserError as error:
+        missing = {"found": "nothing", "allowed": CLUSTER_FILE}
+        added = {key: its for key, its in missing.items() if getattr(error, key) is None}
+        raise error.but(file=f"on={on}", **added) from None
+
+
 def submitted_sweep(
-    on: str | Path, command: ClusterCommand, home: Path, say: Callable[[str], None]
+    on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> Answer:
     """Submits a sweep, follows it to its end, and returns its answer.
 
@@ -98,7 +114,7 @@ def submitted_sweep(
 
 
 def submitted_run(
-    on: str | Path, command: ClusterCommand, home: Path, say: Callable[[str], None]
+    on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> RunReport:
     """Submits a run, follows it to its end, and returns its report, whose folder is on the cluster.
 
@@ -124,11 +140,10 @@ def submitted_run(
 
 
 def _followed(
-    on: str | Path, command: ClusterCommand, home: Path, say: Callable[[str], None]
+    on: ReadCluster, command: ClusterCommand, home: Path, say: Callable[[str], None]
 ) -> tuple[EndedJob, ClusterResults]:
     """Checks and submits a command, says its lines, and returns its end and the store of its results."""
-    file = Path(on)
-    cluster = load_cluster(file)
+    cluster, file = on
     client = JobsClient(cluster, file)
     needed = check_command(command.words[0], command.given, cluster.working_dir.root, command.files)
     store = ClusterResults.of(cluster, file, home)

@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mlcl.config import JobConfig, dump_job, load_job, read_job
 from mlcl.errors import UserError
+
+if TYPE_CHECKING:
+    from mlcl.models.encoder import Reads
 
 JobSource = str | Path | Mapping[str, Any] | JobConfig
 """A job file, a mapping with a job's keys, or a loaded job."""
@@ -44,6 +47,7 @@ def with_encoder(
     home: Path,
     say: Callable[[str], None],
     *,
+    collate: Any = None,
     elsewhere: bool = False,
 ) -> dict[str, Any]:
     """Returns the overrides with a caller's module as the encoder, built once as the job would.
@@ -51,14 +55,17 @@ def with_encoder(
     `say` gets lines on its limitations; `elsewhere` says that the job's data are on another machine. Raises
     UserError for a module that cannot be the encoder.
     """
-    from mlcl.api.caller_encoder import caller_encoder_of
+    from mlcl.api.caller_encoder import caller_encoder_of, modality_of
 
     given = dict(overrides or {})
-    if encoder is None and tokenizer is None:
+    if encoder is None and tokenizer is None and collate is None:
         return given
     written = read_job(dump_job(source) if isinstance(source, JobConfig) else source).with_overrides(given)
-    inputs = (written.tree.get("encoder") or {}).get("inputs") or ()
-    its = caller_encoder_of(encoder, tokenizer, home, vectors=list(inputs) == ["column"])
+    old = written.tree.get("encoder") or {}
+    modality: Reads | None = "vectors" if list(old.get("inputs") or ()) == ["column"] else None
+    if collate is not None and "name" in old:
+        modality = modality_of(job_of(source, given))
+    its = caller_encoder_of(encoder, tokenizer, home, modality=modality, collate=collate)
     ours = its.overrides(written.with_plugins(written.tree))
     changed = {"encoder": ours["encoder"], **given, "plugins": ours["plugins"]}
     its.check(job_of(source, changed), None if elsewhere else home, say)

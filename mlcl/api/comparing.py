@@ -17,6 +17,7 @@ from mlcl.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from mlcl.api.answer import Answer
+    from mlcl.config.table.schema import Table
     from mlcl.service.starter.first_job import FirstJob
     from mlcl.service.starter.user_data import UserData
 
@@ -57,39 +58,40 @@ def compare(
     seeds: int = 6,
     name: str | None = None,
     baselines: bool = True,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     encoder: Any = None,
     tokenizer: Any = None,
+    collate: Any = None,
     home: str | Path | None = None,
     progress: Say = print_line,
     **columns: Any,
 ) -> Answer:
     """Tests for each contrastive loss whether it improves on the classifier alone, and by how much.
 
-    Each loss is computed on a head beside the classifier; the control is the classifier without heads. The
-    control and each loss are tuned with the same budget: `trials` are divided among three searches, and
-    `seeds` among the three settings that these searches pick. All losses use the number of epochs and the
-    weight of positive labels that the control's search picked.
-    A call with the same data, trials and seeds continues a comparison that was stopped.
+    The control is the classifier without heads; each loss is computed on a head beside it. All are tuned with
+    the same budget: `trials` are divided among three searches, and `seeds` among the settings that they pick.
+    All losses use the epochs and the weight of positive labels that the control's search picked. A call with
+    the same data, trials and seeds continues a comparison that was stopped.
 
     Args:
         data: A path, a frame, a mapping of columns, or a list of contents, as for `mlcl.prepare`.
-        losses: A contrastive loss or several, see `mlcl losses`; `asl` replaces the classifier's loss.
+        losses: One or several of `mlcl losses`; `asl` replaces the classifier's loss.
         trials: Search trials of each loss, 3 or more.
         seeds: Fresh seeds of each loss, 3 or more.
         name: The name of the comparison; default: the name of the data.
         baselines: Whether baselines of scikit-learn are fitted, too.
         overrides: Dotted keys of the job with their values.
-        encoder: A `torch.nn.Module`, from whose weights all trainings start, whose `forward` takes `pixels`,
-            vectors, or `input_ids` and `attention_mask`, and returns embeddings (B, D); or a class, or a
-            `functools.partial` of one, which each training calls with its own seed. Default: by the data.
+        encoder: A `torch.nn.Module`, from whose weights all trainings start, that maps `pixels`, vectors, or
+            `input_ids` and `attention_mask` to embeddings (B, D); or a class, or a `functools.partial` of
+            one, which each training calls with its own seed. Default: by the data.
         tokenizer: A fast one of Hugging Face, or a `tokenizers.Tokenizer`. Default: the words of training.
+        collate: Returns the tensors that `forward` takes by name for a list of texts, or images of Pillow.
         home: The folder of results. Default: MLCL_HOME, else `outputs`.
         progress: Is called with each line of progress; None for no output. Default: a bar in a notebook.
         columns: The roles of the columns, see `prepare`.
 
     Raises:
-        UserError: The data, a loss or a column cannot be used. It is raised before anything is trained.
+        UserError: The data, a loss or a column cannot be used; raised before anything is trained.
 
     Example:
         >>> answer = mlcl.compare(frame, text="text", labels="topics", losses=["mulsupcon", "simdis"])
@@ -98,39 +100,40 @@ def compare(
     """
     from mlcl.api.answer import Answer
     from mlcl.api.notebook import listener_of
-    from mlcl.config.table.schema import load_table
     from mlcl.service.tables import TablePlan, run_table
 
     folder = home_of(home)
     its = user_data(data, columns, folder)
-    made = _first_job(its, columns.get("labels"), (encoder, tokenizer), overrides, folder, progress)
+    made = _first_job(its, columns.get("labels"), (encoder, tokenizer, collate), overrides, folder, progress)
     made.job["experiment"] = re.sub(r"[^A-Za-z0-9._-]+", "_", name or made.job["experiment"])
     table = comparison_table(made.job, made.space, losses, its, trials, seeds, baselines=baselines)
-    file = _written(folder, made.job, table)
-    plan = TablePlan(load_table(file), file, overrides=overrides or {})
+    plan = TablePlan(*_written(folder, made.job, table), overrides=overrides or {})
     return Answer(run_table(plan, home=folder, watch=listener_of(progress)), folder)
 
 
 def _first_job(
     data: UserData,
     labels: Any,
-    module: tuple[Any, Any],
+    module: tuple[Any, Any, Any],
     overrides: Overrides,
     home: Path,
     progress: Say,
 ) -> FirstJob:
-    """The first job on the data, with a caller's module and its tokenizer where they are given."""
+    """The first job on the data, with a caller's module, tokenizer and collate function where given."""
     from mlcl.api.caller_encoder import caller_encoder_of
     from mlcl.config import load_job
 
     its = None
     if any(each is not None for each in module):
-        its = caller_encoder_of(*module, home, vectors=data.info.modality == "vectors")
+        encoder, tokenizer, collate = module
+        its = caller_encoder_of(encoder, tokenizer, home, modality=data.info.modality, collate=collate)
     section = None if its is None else its.section
     space = labels if isinstance(labels, str) and not data.options else None  # that of a prepared data set
     made = data.first_job(space, data.description(), section)
     if its is not None:
         made.job["plugins"] = [dict(its.plugin)]
+        if not its.size:
+            made.job["encoder"] = dict(its.section)
         its.check(load_job(made.job, overrides or {}), home, progress or silent)
     return made
 
@@ -142,6 +145,10 @@ def user_data(data: Any, columns: Mapping[str, Any], home: Path) -> UserData:
     from mlcl.service.starter.user_data import prepare_user_data
 
     known = UserOptions.__dataclass_fields__
+    if (on := columns.get("on")) is not None:
+        found = str(on) if isinstance(on, (str, Path)) else type(on).__name__
+        problem, allowed = "data are prepared and compared on this machine", "on= of mlcl.sweep and mlcl.run"
+        raise UserError(problem, key="on", found=found, allowed=allowed)
     for key in columns:
         if key not in known:
             raise UserError(f"no such option{did_you_mean(key, known)}", key=key, allowed=sorted(known))
@@ -255,12 +262,13 @@ def _metrics(*, several: bool) -> dict[str, str]:
     }
 
 
-def _written(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> Path:
-    """Writes the table and its job, and returns the file of the table."""
+def _written(home: Path, job: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Table, Path]:
+    """Writes the table and its job, and returns the table with its file."""
+    from mlcl.config.table.schema import load_table
     from mlcl.files import replace_text
 
     file = home / FOLDER / f"{job['experiment']}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     for target, tree in ((file.with_name(str(table["job"])), job), (file, table)):
         replace_text(target, yaml.safe_dump(dict(tree), sort_keys=False, default_flow_style=None, width=110))
-    return file
+    return load_table(file), file

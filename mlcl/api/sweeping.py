@@ -44,6 +44,7 @@ class SweepOptions(TypedDict, total=False):
         budget: The time after which the sweep stops: `2h`, `30cpu-h` or `8gpu-h`.
         encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
         tokenizer: The tokenizer of a module that reads texts; see `mlcl.compare`.
+        collate: The function that makes the batches of a module; see `mlcl.compare`.
         on: A cluster file: the sweep is a job there, as with `mlcl submit`. An interrupt leaves the job
             running, and the same call follows it, or resumes it. CPUs, GPUs and `parallel` are by default
             those of the file. Default: this machine.
@@ -61,6 +62,7 @@ class SweepOptions(TypedDict, total=False):
     budget: str | None
     encoder: Any
     tokenizer: Any
+    collate: Any
     on: str | Path | None
 
 
@@ -116,7 +118,8 @@ def sweep(
     module = options.get("encoder"), options.get("tokenizer")
     if (on := options.get("on")) is not None:
         return _sweep_on(on, job, space, overrides, named, folder, options, numbers, progress or silent)
-    overrides = with_encoder(*module, job, overrides, folder, progress or silent)
+    its = options.get("collate")
+    overrides = with_encoder(*module, job, overrides, folder, progress or silent, collate=its)
     plan = _plan(job_of(job, overrides), space, overrides, named, folder, options, numbers)
     return Answer(run_sweep(plan, home=folder, watch=listener_of(progress)), folder)
 
@@ -133,12 +136,14 @@ def _sweep_on(
     say: Callable[[str], None],
 ) -> Answer:
     from mlcl.api.cluster_command import Caller, sweep_command
-    from mlcl.api.cluster_job import submitted_sweep
+    from mlcl.api.cluster_job import cluster_of, submitted_sweep
 
-    caller = Caller.of((options.get("encoder"), options.get("tokenizer")), job, overrides, home, say)
+    cluster = cluster_of(on)
+    module, collate = (options.get("encoder"), options.get("tokenizer")), options.get("collate")
+    caller = Caller.of(module, job, overrides, home, say, collate=collate)
     shared, given = _shared(caller.overrides), {**options}
     command = sweep_command(caller, job, space, name=name, shared=shared, numbers=numbers, options=given)
-    return submitted_sweep(on, command, home, say)
+    return submitted_sweep(cluster, command, home, say)
 
 
 def _plan(

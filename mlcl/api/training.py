@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.api.common import JobSource, Overrides, Say, home_of, job_of, print_line, silent, with_encoder
 
 if TYPE_CHECKING:
+    from mlcl.config import JobConfig
     from mlcl.service.run_job import RunReport
 
 
@@ -22,6 +24,7 @@ def run(
     progress: Say = print_line,
     encoder: Any = None,
     tokenizer: Any = None,
+    collate: Any = None,
     on: str | Path | None = None,
 ) -> RunReport:
     """Runs one experiment, as `mlcl run` does: trains, evaluates, logs to MLflow.
@@ -36,9 +39,9 @@ def run(
         fresh: Whether to start a new run even if an interrupted one exists.
         cpus: The number of CPUs of each worker, if Ray places the training; default: 1.
         gpus: The number of GPUs of each worker, if Ray places the training; default: 1 if there are GPUs.
-        progress: A function that is called with each line of progress; None prints nothing.
+        progress: Is called with each line of progress; None prints nothing.
         encoder: A `torch.nn.Module`, or a class of them, in place of the job's encoder; see `mlcl.compare`.
-        tokenizer: The tokenizer of a module that reads texts; see `mlcl.compare`.
+        tokenizer, collate: What makes the inputs of a module; see `mlcl.compare`.
         on: A cluster file: the run is a job there, as with `mlcl submit`, and an interrupt leaves it running.
             CPUs and GPUs are by default those of the file. Default: this machine.
 
@@ -46,28 +49,29 @@ def run(
         The run's id, state, folder, and final metrics by name.
 
     Raises:
-        UserError: The job or the data cannot be used. It is raised before anything is started.
+        UserError: An argument, the job or the data cannot be used. It is raised before anything is started.
 
     Example:
         >>> mlcl.run("jobs/icd10cm_features.yaml", {"train.epochs": 5}).metrics["test/accuracy"]
     """
-    from mlcl.api.progress import TrainingLines
-    from mlcl.service.run_job import run_job
-
     say, folder = progress or silent, home_of(home)
     if on is not None:
         from mlcl.api.cluster_command import Caller, run_command
-        from mlcl.api.cluster_job import submitted_run
+        from mlcl.api.cluster_job import cluster_of, submitted_run
 
-        caller = Caller.of((encoder, tokenizer), job, overrides, folder, say)
+        cluster, module = cluster_of(on), (encoder, tokenizer)
+        caller = Caller.of(module, job, overrides, folder, say, collate=collate)
         command = run_command(caller, job, fresh=fresh, options={"cpus": cpus, "gpus": gpus})
-        return submitted_run(on, command, folder, say)
-    return run_job(
-        job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say)),
-        home=folder,
-        listener=TrainingLines(say),
-        fresh=fresh,
-        announce=say,
-        cpus=1 if cpus is None else cpus,
-        gpus=gpus,
-    )
+        return submitted_run(cluster, command, folder, say)
+    checked = job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say, collate=collate))
+    return _run_here(checked, folder, say, fresh=fresh, cpus=1 if cpus is None else cpus, gpus=gpus)
+
+
+def _run_here(
+    job: JobConfig, home: Path, say: Callable[[str], None], *, fresh: bool, cpus: float, gpus: float | None
+) -> RunReport:
+    from mlcl.api.progress import TrainingLines
+    from mlcl.service.run_job import run_job
+
+    lines = TrainingLines(say)
+    return run_job(job, home=home, listener=lines, fresh=fresh, announce=say, cpus=cpus, gpus=gpus)

@@ -98,12 +98,14 @@ def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[
     Raises UserError for an image that cannot be decoded, with its shard, row and id.
     """
 
-    def refuse(row: int, found: str) -> UserError:
-        file, shard_row = split.place(row)
-        where = f"row {shard_row}, id {split.ids[row]}"
-        return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
+    return decode_images(split.images(), size, partial(undecoded, split), stretch=stretch)
 
-    return decode_images(split.images(), size, refuse, stretch=stretch)
+
+def undecoded(split: Split, row: int, found: str) -> UserError:
+    """Returns the error for an image of a split that cannot be decoded, for the reason `found`."""
+    file, shard_row = split.place(row)
+    where = f"row {shard_row}, id {split.ids[row]}"
+    return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
 
 
 def decode_images(
@@ -119,6 +121,16 @@ def decode_images(
     reason.
     """
     for row, result in enumerate(in_threads(partial(_try_decode, size=size, stretch=stretch), images)):
+        if isinstance(result, str):
+            raise refuse(row, result)
+        yield result
+
+
+def open_images(
+    images: Sequence[str | bytes | Path | Image.Image], refuse: Callable[[int, str], UserError]
+) -> Iterator[Image.Image]:
+    """Yields every image as Pillow's, in its own size, upright and in RGB; see `decode_images`."""
+    for row, result in enumerate(in_threads(_try_open, images)):
         if isinstance(result, str):
             raise refuse(row, result)
         yield result
@@ -198,10 +210,21 @@ def _try_encode(image: Image.Image) -> bytes | str:
         return f"{type(error).__name__}: {error}"
 
 
+def _try_open(image: str | bytes | Path | Image.Image) -> Image.Image | str:
+    try:
+        content = _content(image)
+        return load_upright(content) if isinstance(content, bytes) else _upright(content)
+    except Exception as error:  # as in `_try_decode`
+        return f"{type(error).__name__}: {error}"
+
+
+def _content(image: str | bytes | Path | Image.Image) -> bytes | Image.Image:
+    return Path(image).read_bytes() if isinstance(image, (str, Path)) else image
+
+
 def _try_decode(image: str | bytes | Path | Image.Image, size: int, stretch: bool) -> Pixels | str:
     try:
-        content = Path(image).read_bytes() if isinstance(image, (str, Path)) else image
-        return decode(content, size, stretch=stretch)
+        return decode(_content(image), size, stretch=stretch)
     except Exception as error:  # a damaged image makes Pillow raise nearly anything
         return f"{type(error).__name__}: {error}"
 

@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.errors import UserError
+from mlcl.models.caller_collate import CallerCollate
 from mlcl.models.encoder import Encoder, Reads
 from mlcl.models.encoders.features import ColumnInput
 
@@ -39,6 +40,7 @@ FORMS = {
     "image": "forward(pixels), with pixels (B, 3, H, W) float32",
     "vectors": "forward(vectors), with vectors (B, F) float32",
     "text": "forward(input_ids, attention_mask), with input_ids (B, T) int64 and attention_mask (B, T) bool",
+    "batch": "forward(**batch), with the tensors of the collate function by name",
 }
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MOST_TEXT = 1 << 20
@@ -49,22 +51,25 @@ Maker = Callable[..., nn.Module]
 class CallerModule(nn.Module):
     """A caller's module with `dim`, the size D of its embeddings.
 
+    `form` is the key in `FORMS` of what its forward takes, and `example` a batch of two rows.
+
     Raises UserError if its forward fails on a batch of two rows, or returns no embeddings (2, D).
     """
 
-    def __init__(self, module: nn.Module, reads: Reads, example: Mapping[str, Tensor]) -> None:
+    def __init__(self, module: nn.Module, form: str, example: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self.module, self._reads = module, reads
+        self.module, self._form = module, form
         self.dim = self._checked(example)
 
     def forward(self, **inputs: Tensor) -> Tensor:
-        """Maps `pixels`, `column` or `input_ids` and `attention_mask` to embeddings (B, D)."""
-        h_BD: Tensor = self.module(**inputs) if self._reads == "text" else self.module(*inputs.values())
+        """Maps `pixels`, `column`, `input_ids` and `attention_mask`, or a batch to embeddings (B, D)."""
+        by_name = self._form in ("text", "batch")
+        h_BD: Tensor = self.module(**inputs) if by_name else self.module(*inputs.values())
         return h_BD
 
     def _checked(self, example: Mapping[str, Tensor]) -> int:
         name, (reads, rows) = type(self.module).__name__, next(iter(example.items()))
-        allowed = f"{FORMS[self._reads]}, that returns embeddings (B, D) float32"
+        allowed = f"{FORMS[self._form]}, that returns embeddings (B, D) float32"
         was_training = self.module.training
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=()):
@@ -117,6 +122,7 @@ def caller_encoder(
     *,
     weights: str | None = None,
     tokenizer: Literal["words", "file"] | None = None,
+    collate: str | None = None,
     python: str | None = None,
 ) -> Encoder:
     """Declares the encoder of a caller's module.
@@ -127,21 +133,12 @@ def caller_encoder(
         reads: What its forward takes, see `FORMS`.
         pickled: The text of `pack`: a callable that makes the module, or the module without its weights.
         weights: The SHA-256 of the file of weights; None for a callable.
-        tokenizer: Whether the tokenizer is made of the training texts or is a file; None without texts.
+        tokenizer: Whether the tokenizer is made of the training texts or is a file; None without tokens.
+        collate: The text of `pack` of a collate function, which gives the forward its batches; None without.
         python: The version of Python that code in the pickle is for; None for a pickle without code.
     """
-    fields: dict[str, Any] = {"name": (Literal[name], ...)}
-    if reads == "image":
-        description = "side in pixels that images are resized to"
-        fields["image_size"] = (int, Field(IMAGE_SIZE, ge=1, description=description))
-    elif reads == "text":
-        fields["max_length"] = (int, Field(MAX_LENGTH, ge=1, description="tokens that are read of a text"))
-    if tokenizer == "words":
-        fields["vocabulary"] = (int, Field(VOCABULARY, ge=3, description="most frequent words that are kept"))
-    if tokenizer == "file":
-        fields["tokenizer"] = (str, Field(description="tokenizer.json of the tokenizer"))
-    if weights is not None:
-        fields["weights"] = (str, Field(description="safetensors file of the weights to start from"))
+    fields = _fields(name, None if collate else reads, tokenizer, weights)
+    batches = CallerCollate(reads, partial(_opened, name, collate, python)) if collate else None
     made = partial(_made, name, pickled, weights, python)
 
     def of_images(image_size: int, weights: str | None = None) -> nn.Module:
@@ -155,29 +152,58 @@ def caller_encoder(
         module = made(weights, vocabulary_size=vocabulary_size)
         return CallerModule(module, reads, example_of(reads, max_length, vocabulary_size))
 
+    def of_batches(weights: str | None = None) -> nn.Module:
+        assert batches is not None
+        return CallerModule(made(weights), "batch", batches.example)
+
     builds: dict[Reads, Maker] = {"image": of_images, "text": of_texts, "vectors": of_vectors}
     return Encoder(
         name=name,
         title=title,
         section=create_model(f"{name}Config", __base__=EncoderConfig, **fields),
-        build=builds[reads],
+        build=builds[reads] if batches is None else of_batches,
         modality=None if reads == "vectors" else reads,
         frozen=(lambda _section: {"column": ColumnInput()}) if reads == "vectors" else None,
+        collate=batches,
         tokenizer=tokenizer,
+        no_onnx="" if batches is None else "a collate function computes its inputs",
         files=tuple(key for key in ("weights", "tokenizer") if key in fields),
         packages=("cloudpickle",),
     )
 
 
-def pack(made_of: Any, by_value: Iterable[ModuleType] = ()) -> str:
+def _fields(name: str, size_of: Reads | None, tokenizer: str | None, weights: str | None) -> dict[str, Any]:
+    """Returns the keys of the section; `size_of` is the modality whose size is one of them."""
+    fields: dict[str, Any] = {"name": (Literal[name], ...)}
+    if size_of == "image":
+        description = "side in pixels that images are resized to"
+        fields["image_size"] = (int, Field(IMAGE_SIZE, ge=1, description=description))
+    elif size_of == "text":
+        fields["max_length"] = (int, Field(MAX_LENGTH, ge=1, description="tokens that are read of a text"))
+    if tokenizer == "words":
+        fields["vocabulary"] = (int, Field(VOCABULARY, ge=3, description="most frequent words that are kept"))
+    if tokenizer == "file":
+        fields["tokenizer"] = (str, Field(description="tokenizer.json of the tokenizer"))
+    if weights is not None:
+        fields["weights"] = (str, Field(description="safetensors file of the weights to start from"))
+    return fields
+
+
+def pack(
+    made_of: Any,
+    by_value: Iterable[ModuleType] = (),
+    *,
+    key: str = KEY,
+    allowed: str = "a class, or a partial of it",
+) -> str:
     """Pickles a callable or a module by cloudpickle, with the code of the modules `by_value`.
 
-    Raises UserError if it cannot be pickled.
+    Raises UserError for the argument `key` if it cannot be pickled.
     """
     try:
         import cloudpickle
     except ImportError:
-        raise UserError("needs cloudpickle: pip install cloudpickle", key=KEY) from None
+        raise UserError("needs cloudpickle: pip install cloudpickle", key=key) from None
     registered = [its for its in by_value if its.__name__ not in cloudpickle.list_registry_pickle_by_value()]
     try:
         for its in registered:
@@ -185,18 +211,14 @@ def pack(made_of: Any, by_value: Iterable[ModuleType] = ()) -> str:
         text = base64.b85encode(zlib.compress(cloudpickle.dumps(made_of), 9)).decode()
     except Exception as error:  # an attribute may refuse with anything
         found = f"{type(error).__name__}: {error}"
-        raise UserError(
-            "cannot be pickled", key=KEY, found=found, allowed="a class, or a partial of it"
-        ) from error
+        raise UserError("cannot be pickled", key=key, found=found, allowed=allowed) from error
     finally:
         for its in registered:
             cloudpickle.unregister_pickle_by_value(its)
     if len(text) > MOST_TEXT:
-        found, allowed = (
-            f"{len(text):,} characters, compressed",
-            f"{MOST_TEXT:,}; register tensors as buffers",
-        )
-        raise UserError("too large beside its weights", key=KEY, found=found, allowed=allowed)
+        found, advice = f"{len(text):,} characters, compressed", "register tensors as buffers of the encoder"
+        problem = "too large beside its weights" if key == KEY else "too large"
+        raise UserError(problem, key=key, found=found, allowed=f"{MOST_TEXT:,}; {advice}")
     return text
 
 
@@ -227,25 +249,36 @@ def _made(
     name: str, pickled: str, digest: str | None, python: str | None, weights: str | None, **given: Any
 ) -> nn.Module:
     """Makes the module; without the file of weights these are zero, and are loaded later."""
-    if python not in (None, PYTHON):
-        raise UserError(
-            f"the module {name} has code of another Python", key=KEY, found=PYTHON, allowed=python
-        )
-    try:
-        with _own_classes():
-            made_of = pickle.loads(zlib.decompress(base64.b85decode(pickled)))
-        if digest is None:
-            module = made_of(**{key: its for key, its in given.items() if takes(made_of, key)})
-    except Exception as error:  # foreign code may raise anything
-        found = f"{type(error).__name__}: {error}"
-        raise UserError(f"the module {name} cannot be made here", key=KEY, found=found) from error
+    made_of = _opened(name, pickled, python)
     if digest is None:
+        try:
+            module = made_of(**{key: its for key, its in given.items() if takes(made_of, key)})
+        except Exception as error:  # foreign code may raise anything
+            raise _not_here(name, error) from error
         return _is_module(name, module)
     for tensor in made_of.state_dict(keep_vars=True).values():
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
     if weights is not None:
         made_of.load_state_dict(_read(Path(weights), digest))
     return _is_module(name, made_of)
+
+
+def _opened(name: str, pickled: str, python: str | None) -> Any:
+    """Unpickles the text of `pack`. Raises UserError for one of another Python, or of missing packages."""
+    if python not in (None, PYTHON):
+        raise UserError(
+            f"the module {name} has code of another Python", key=KEY, found=PYTHON, allowed=python
+        )
+    try:
+        with _own_classes():
+            return pickle.loads(zlib.decompress(base64.b85decode(pickled)))
+    except Exception as error:  # foreign code may raise anything
+        raise _not_here(name, error) from error
+
+
+def _not_here(name: str, error: Exception) -> UserError:
+    found = f"{type(error).__name__}: {error}"
+    return UserError(f"the module {name} cannot be made here", key=KEY, found=found)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
-from torch import nn
+from torch import Tensor, nn
 
 from mlcl.config.encoder_section import EncoderConfig
 from mlcl.config.section import Section
@@ -53,7 +53,8 @@ class Encoder:
     (B, 3, H, W) float, and returns embeddings (B, D). A module whose attribute `label_logits` is L > 0
     returns (B, D + L): the embedding and then L logits. Padding must not change an output, and all trained
     parameters are float32. With `frozen`, `forward` takes a dense input under its name, (B, F) float, and a
-    sparse one as `NAME_columns` (B, T) int32 and `NAME_values` (B, T) float, 0 at padding.
+    sparse one as `NAME_columns` (B, T) int32 and `NAME_values` (B, T) float, 0 at padding. With `collate`, it
+    takes the tensors that this returns, by their names.
 
     A module may have a `label_layer`, a linear layer with weights (L, D) that computes the L logits from one
     vector for each label, and `label_vectors`, which takes the inputs and returns these vectors (B, L, D). In
@@ -83,6 +84,8 @@ class Encoder:
         export: Writes what an exported model needs besides the weights: the configuration of `network`.
         no_onnx: Why the module has no exact ONNX graph; empty if it is to be tried.
         order: The position in lists; encoders with an equal order are sorted by name.
+        collate: Returns the tensors of a batch by name for a list of texts, or of images of Pillow. Such an
+            encoder has no tokenizer and no key of SIZES.
 
     Raises:
         ValueError: `section` and `build` do not fit together.
@@ -111,16 +114,19 @@ class Encoder:
     export: Callable[[Any, Path], None] | None = None
     no_onnx: str = ""
     order: int = 100
+    collate: Callable[[list[Any]], Mapping[str, Tensor]] | None = None
 
     def __post_init__(self) -> None:
         if (self.modality is None) == (self.frozen is None):
             raise ValueError(f"encoder {self.name}: it needs a modality or frozen inputs")
-        if (self.modality == "text") != (self.tokenizer is not None):
+        reads_tokens = self.modality == "text" and self.collate is None
+        if reads_tokens != (self.tokenizer is not None):
             raise ValueError(f"encoder {self.name}: texts need a tokenizer, images take none")
         keys = set(self.section.model_fields)
         read = {"name", TOKENIZERS.get(self.tokenizer or "", "name")}
         inputs = {"inputs", *get_args(InputName)} & keys
-        read |= inputs if self.modality is None else {SIZES[self.modality]}
+        if self.collate is None:
+            read |= inputs if self.modality is None else {SIZES[self.modality]}
         read |= {STRETCH} & keys if self.modality == "image" else set()
         read |= PretrainedKeys.model_fields.keys() if self.needs("network") else set()
         if missing := sorted((read | set(self.files)) - keys):

@@ -28,6 +28,7 @@ from mlcl.labels import LabelRows, sent
 from mlcl.samplers import Balanced, EpochSampler, Grouped
 from mlcl.samplers.epochs import Order
 from mlcl.training.classifier import Labels
+from mlcl.training.collated_rows import CollatedRows
 from mlcl.training.features.inputs import FeatureRows
 
 Inputs = Mapping[str, Tensor]
@@ -56,7 +57,7 @@ class Rows:
     `compile` whether the augmentation is compiled.
     """
 
-    inputs: TokenRows | ImageRows | FeatureRows
+    inputs: TokenRows | ImageRows | FeatureRows | CollatedRows
     labels: Mapping[str, Labels]
     sample_ids: Tensor
     augment: AugmentConfig
@@ -80,7 +81,7 @@ class Rows:
     def _of_views(self, indices_B: Tensor, inputs: dict[str, Tensor], views: int) -> Batch:
         if views > 1:
             inputs = {key: value.repeat(views, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
-        if "pixels" in inputs:
+        if isinstance(self.inputs, ImageRows):
             inputs["pixels"] = self._augmented(inputs["pixels"])
         indices_R = indices_B.repeat(views)
         labels = {name: space[indices_R] for name, space in self.labels.items()}
@@ -91,7 +92,7 @@ class Rows:
         inputs = {
             key: value.to(device, non_blocking=True) for key, value in self.inputs.batch(indices_B).items()
         }
-        if "pixels" in inputs:
+        if isinstance(self.inputs, ImageRows):
             inputs["pixels"] = normalise(inputs["pixels"]).contiguous(memory_format=memory_format(device))
         return inputs
 

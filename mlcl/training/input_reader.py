@@ -5,20 +5,24 @@ Shapes: N rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, Literal, cast
 
 import numpy as np
+import torch
 from PIL import Image
+from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import Pixels, decode_images
+from mlcl.data.images import Pixels, decode_images, undecoded
 from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
+from mlcl.training.collated_rows import CollatedRows
 
 Content = str | bytes | Path | Image.Image | Sequence[float]
 """The content of a row: a text, a vector, or an image: encoded bytes, the path of a file, or of Pillow."""
@@ -26,37 +30,55 @@ Content = str | bytes | Path | Image.Image | Sequence[float]
 
 @dataclass(frozen=True)
 class InputReader:
-    """Tokenises texts, or decodes images if there is no tokenizer.
+    """Tokenises texts, or decodes images if there is no tokenizer; or leaves both to a collate function.
 
     `size` is the largest number of tokens that are read of a text, or the height and width in pixels that
-    images are resized to; for `stretch` see `mlcl.data.images.decode`.
+    images are resized to; for `stretch` see `mlcl.data.images.decode`. `collate` and `modality` are those of
+    the encoder.
     """
 
     tokenizer: Tokenizer | None
     size: int
     stretch: bool = False
+    collate: Callable[[list[Any]], Mapping[str, Tensor]] | None = None
+    modality: Literal["text", "image"] | None = None
 
     @classmethod
     def of(cls, job: JobConfig, tokenizer: Tokenizer | None) -> InputReader:
         """Returns the reader for the encoder of a job."""
         encoder = ENCODERS[job.encoder.name]
+        if encoder.collate is not None:
+            return cls(None, 0, collate=encoder.collate, modality=encoder.modality)
         return cls(tokenizer, encoder.size(job.encoder), encoder.stretches(job.encoder))
 
-    def split(self, split: Split, cache: Path) -> TokenRows | ImageRows:
+    def split(self, split: Split, cache: Path) -> TokenRows | ImageRows | CollatedRows:
         """Reads all rows of a split, memory-mapped from the cache, which the first call fills.
 
-        Raises UserError, which names the row, for an image that cannot be decoded.
+        A collate function, which reads rows when they are needed, is tried on the first one. Raises
+        UserError, which names the row, for an image that cannot be decoded.
         """
+        if self.collate is not None:
+            is_text = self.modality == "text"
+            contents, refuse = split.texts() if is_text else split.images(), partial(undecoded, split)
+            rows = CollatedRows(self.collate, contents, None if is_text else refuse)
+            rows.batch(torch.arange(min(1, len(rows))))
+            return rows
         if self.tokenizer is None:
             return decode_all(split, self.size, cache, stretch=self.stretch)
         return encode(self.tokenizer, split, self.size, cache)
 
-    def contents(self, contents: Sequence[Content], places: Sequence[str]) -> TokenRows | ImageRows:
+    def contents(
+        self, contents: Sequence[Content], places: Sequence[str]
+    ) -> TokenRows | ImageRows | CollatedRows:
         """Reads texts or images that are in memory; `places` says where each one comes from, for error
         messages.
 
         Raises UserError for a text that is not Unicode and for an image that cannot be decoded.
         """
+        if self.collate is not None:
+            if self.modality == "text":
+                return CollatedRows(self.collate, read_texts(contents, places), None)
+            return CollatedRows(self.collate, contents, partial(_undecoded, places))
         if self.tokenizer is None:
             return ImageRows(decode_contents(contents, places, self.size, stretch=self.stretch))
         return encode(self.tokenizer, read_texts(contents, places), self.size)
@@ -82,10 +104,10 @@ def decode_contents(
 
     Raises UserError, with the entry of `places`, for an image that cannot be decoded.
     """
-
-    def refuse(row: int, found: str) -> UserError:
-        return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)
-
     given = cast("Sequence[str | bytes | Path | Image.Image]", images)
-    pixels = list(decode_images(given, size, refuse, stretch=stretch))
+    pixels = list(decode_images(given, size, partial(_undecoded, places), stretch=stretch))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)
+
+
+def _undecoded(places: Sequence[str], row: int, found: str) -> UserError:
+    return UserError(f"image cannot be decoded at {places[row]}", key="image", found=found)

@@ -40,6 +40,7 @@ from mlcl.samplers import EpochSampler
 from mlcl.training.batches import Rows, build_sampler
 from mlcl.training.checks import check_job
 from mlcl.training.classifier import Labels
+from mlcl.training.collated_rows import CollatedRows
 from mlcl.training.embeddings import Datastore, RankRows
 from mlcl.training.features.inputs import FeatureRows, FrozenInputs
 from mlcl.training.input_reader import InputReader
@@ -182,7 +183,7 @@ class JobData:
         mode, aspects = default_mode(metric), self.space.aspects
         return Scoring(metric, mode, given.threshold, aspects, given.at_least_one)
 
-    def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows:
+    def _inputs(self, split: Split) -> TokenRows | ImageRows | FeatureRows | CollatedRows:
         if self.features is not None:
             return self.features.rows(split)
         return InputReader.of(self.job, self.tokenizer).split(split, self.cache)

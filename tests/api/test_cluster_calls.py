@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import ray.job_submission
+import torch
 import yaml
 from api.modules import Bag
 from builders import job_tree, text_dataset
@@ -28,6 +29,7 @@ from mlcl.cli.submit_checks import check_words
 from mlcl.config import job_hash, load_job, parse_override
 from mlcl.config.cluster import Reference, load_cluster
 from mlcl.errors import MachineError, UserError
+from mlcl.models import ENCODERS, build_encoder
 from mlcl.service.jobs import client, known_submissions
 from mlcl.service.jobs.command_checks import check_command
 
@@ -52,6 +54,11 @@ SWEEP = [
     "--confirm",
     "4",
 ]
+
+
+class Seen(nn.Module):
+    def forward(self, seen):
+        return seen
 
 
 class Jobs(Cluster):
@@ -210,6 +217,15 @@ def test_mappings_and_classes_are_files_of_the_job(jobs, folder):
     assert {job, space, control} <= jobs.texts[f"{id}-2"].keys()
 
 
+def test_a_collate_function_is_in_the_job(jobs, folder):
+    with pytest.raises(MachineError):
+        mlcl.run("job.yaml", encoder=Seen, collate=lambda texts: {"seen": torch.ones(len(texts), 4)}, **HERE)
+    (id,) = jobs.jobs
+    its = load_job(yaml.safe_load(jobs.texts[id][words_of(jobs.jobs[id])[1]]))
+    assert build_encoder(its.encoder).dim == 4
+    assert ENCODERS[its.encoder.name].collate(["a"])["seen"].shape == (1, 4)
+
+
 def test_the_parameters_that_are_checked_are_those_of_the_words(jobs, folder, monkeypatch):
     checked = []
     monkeypatch.setattr(
@@ -272,6 +288,58 @@ def test_what_is_wrong_is_one_line_before_anything_is_submitted(jobs, folder, ch
         mlcl.run(how.pop("job"), **how)
     assert "\n" not in caught.value.line()
     assert jobs.jobs == {}
+
+
+CONTENTS = {
+    "empty.yaml": "",
+    "list.yaml": "- a",
+    "torn.yaml": "a: [",
+    "no-storage.yaml": "ray: {address: 'http://head:8265'}",
+    "no-ray.yaml": "storage: /shared",
+    "other.yaml": "storage: /shared\nray: {address: 'http://head:8265'}\nwat: 1",
+}
+PATH = "allowed: the path of a cluster file, which names ray and storage; see `mlcl submit --cluster`"
+
+
+@pytest.mark.parametrize("call", [mlcl.run, lambda *its, **how: mlcl.sweep(*its, "space.yaml", **how)])
+@pytest.mark.parametrize(
+    ("on", "line"),
+    [
+        ("nowhere.yaml", f"on=nowhere.yaml: no such file; found: nothing; {PATH}"),
+        (Path("nowhere.yaml"), f"on=nowhere.yaml: no such file; found: nothing; {PATH}"),
+        (".", f"on=.: cannot be read; found: [Errno 21] Is a directory: '.'; {PATH}"),
+        ("a\0b", f"on=a\\x00b: cannot be read; found: embedded null byte; {PATH}"),
+        ("empty.yaml", f"on=empty.yaml: must be a mapping of keys; found: nothing; {PATH}"),
+        ("list.yaml", f"on=list.yaml: must be a mapping of keys; found: list; {PATH}"),
+        ("torn.yaml", "on=torn.yaml: not valid YAML; found: expected the node content"),
+        ("no-storage.yaml", f"on=no-storage.yaml, key storage: missing key; found: nothing; {PATH}"),
+        ("no-ray.yaml", f"on=no-ray.yaml, key ray: missing key; found: not shown; {PATH}"),
+        ("other.yaml", "on=other.yaml, key wat: unknown key; found: wat; allowed: cache, env, mlflow"),
+        ("", f"key on: no cluster file; found: ''; {PATH}"),
+        (False, f"key on: no cluster file; found: bool; {PATH}"),
+        (8265, f"key on: no cluster file; found: int; {PATH}"),
+        (b"lab.yaml", f"key on: no cluster file; found: bytes; {PATH}"),
+        ({"ray": {"password": "x"}}, f"key on: no cluster file; found: dict; {PATH}"),
+        (["lab.yaml"], f"key on: no cluster file; found: list; {PATH}"),
+    ],
+)
+def test_a_wrong_cluster_is_one_line_before_anything_is_written(jobs, folder, call, on, line):
+    for name, text in CONTENTS.items():
+        (folder / name).write_text(text)
+    with pytest.raises(UserError) as caught:
+        call("job.yaml", encoder=Bag, home="../here", on=on)
+    assert caught.value.line().startswith(line)
+    assert jobs.jobs == {}
+    assert not (folder.parent / "here").exists()
+
+
+@pytest.mark.parametrize(("on", "found"), [("lab.yaml", "lab.yaml"), (8265, "int")])
+def test_a_comparison_is_on_this_machine(folder, on, found):
+    with pytest.raises(UserError) as caught:
+        mlcl.compare(["a", "b"], labels=["x", "y"], losses="supcon", home="../here", on=on)
+    line = "key on: data are prepared and compared on this machine"
+    assert caught.value.line() == f"{line}; found: {found}; allowed: on= of mlcl.sweep and mlcl.run"
+    assert not (folder.parent / "here").exists()
 
 
 def test_an_unreachable_head_is_one_line(jobs, folder):

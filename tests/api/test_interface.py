@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import pytest
+import torch
 import yaml
 from api.modules import Bag
 from builders import job_tree, text_dataset
 from commands import mlcl as command
+from PIL import Image
 from reproduced import Tables
 from sweeps import World
 from torch import nn
@@ -21,6 +23,13 @@ SPACE = {
     "space": {"objective.heads.*.temperature": {"log_float": [0.05, 1.0]}},
     "search": {"scheduler": "none"},
 }
+
+
+class Ones(nn.Module):
+    def forward(self, x):
+        return x.float()
+
+
 TEXTS = [f"{word} {i} of {word}s" for i in range(40) for word in ("ball", "vote", "song")]
 TOPICS = ["sport", "politics", "music"] * 40
 
@@ -174,6 +183,27 @@ def test_a_comparison_of_vectors_with_a_module_of_the_callers(tables, monkeypatc
     }
     with pytest.raises(UserError, match=r"forward of Linear fails with column \(2, 2\)"):
         mlcl.compare(vectors, labels=TOPICS, encoder=nn.Linear(3, 4), **how)
+
+
+@pytest.mark.usefixtures("forgotten_plugin_files")
+@pytest.mark.parametrize("modality", ["texts", "images"])
+def test_a_comparison_with_a_module_and_a_collate_function_of_the_callers(tables, monkeypatch, modality):
+    monkeypatch.setattr(tables.formula, "figures", metrics_of(tables.formula))
+    how = {"losses": "supcon", "trials": 3, "seeds": 3, "baselines": False, "home": tables.home}
+    images = [Image.new("RGB", (9, 9), (i, 0, 0)) for i in range(120)]
+
+    def sizes(contents):
+        return {
+            "x": torch.tensor([[len(its), 1.0] if isinstance(its, str) else its.size for its in contents])
+        }
+
+    answer = mlcl.compare(
+        TEXTS if modality == "texts" else images, labels=TOPICS, encoder=Ones, collate=sizes, progress=None,
+        **how,
+    )  # fmt: skip
+    sections = [entry.job["encoder"] for entry in Ledger(answer.result.folder).entries.values()]
+    (file,) = tables.home.glob("encoders/Ones_*.py")
+    assert {tuple(each.items()) for each in sections} == {(("name", file.stem),)}
 
 
 @pytest.mark.parametrize(

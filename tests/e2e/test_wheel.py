@@ -47,6 +47,25 @@ split = job_data.dataset.split("test")
 inputs = list(split.texts() if split.info.modality == "text" else split.images())[:3]
 print(json.dumps([len(mlcl.load_model("model").predict(inputs).labels), sorted(found.metrics)]))
 """
+GRAPH = """
+import mlcl
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+texts = ["fracture of the left femur", "asthma"]
+model, tokenizer = mlcl.load_model("model", device="cpu"), Tokenizer.from_file("model/tokenizer.json")
+rows = tokenizer.encode_batch(texts)
+inputs = {
+    "input_ids": np.array([row.ids for row in rows]),
+    "attention_mask": np.array([row.attention_mask for row in rows], bool),
+}
+session = onnxruntime.InferenceSession("model/model.onnx")
+names = [its.name for its in session.get_outputs()]
+logits = dict(zip(names, session.run(None, inputs)))["classifier_logits"]
+odds = np.exp(logits - logits.max(1, keepdims=True))
+print(abs(odds / odds.sum(1, keepdims=True) - model.predict_proba(texts, predictor="classifier")).max())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +212,18 @@ def test_onnx_writes_a_graph_that_equals_the_model(install):
     environment = install("onnx")
     train(environment, "icd10cm_mlcl", "onnx", **{"train.epochs": 1, "data.subset": {"per_class": 1}})
     assert (environment.work / "model" / "model.onnx").stat().st_size > 0
+    assert float(environment.python(GRAPH)) < 1e-4
+
+
+def test_all_has_the_packages_of_every_extra(install):
+    environment = install("all")
+    missing = (
+        "from mlcl.extras import EXTRAS, missing_modules as of; print([its for its in EXTRAS if of(its)])"
+    )
+    assert environment.python(missing) == "[]\n"
+    run = json.loads(environment.mlcl("run", "icd10cm_mlcl", "--json", *SMALL))
+    environment.mlcl("export", run["id"], "--to", "model", "--also", "onnx")
+    assert float(environment.python(GRAPH)) < 1e-4
 
 
 def test_each_extra_is_declared_once():

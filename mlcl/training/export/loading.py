@@ -79,7 +79,8 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     words, columns = None, features.columns
     reader: InputReader | SavedFeatures = features
     if not columns:
-        tokenizer = _tokenizer(folder / TOKENIZER) if index.modality == "text" else None
+        has_tokens = ENCODERS[job.encoder.name].tokenizer is not None
+        tokenizer = _tokenizer(folder / TOKENIZER) if has_tokens else None
         words = None if tokenizer is None else tokenizer.get_vocab_size()
         reader = InputReader.of(job, tokenizer)
     with torch.random.fork_rng(devices=()):  # first weights are drawn and then replaced

@@ -244,6 +244,8 @@ def _preprocessing(job_data: JobData) -> dict[str, int | list[float]]:
     encoder, section = ENCODERS[job_data.job.encoder.name], job_data.job.encoder
     if encoder.modality is None or job_data.job.baseline is not None:
         return {} if job_data.dataset.info.dim is None else {"dim": job_data.dataset.info.dim}
+    if encoder.collate is not None:
+        return {}
     colours = {"mean": list(MEAN), "std": list(STD)} if encoder.modality == "image" else {}
     stretch = {STRETCH: 1} if encoder.stretches(section) else {}
     return {SIZES[encoder.modality]: encoder.size(section), **stretch, **colours}

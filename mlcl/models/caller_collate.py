@@ -1,0 +1,93 @@
+"""The collate function of a caller: it computes the tensors that an encoder's forward takes.
+
+Shapes: B rows of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+from PIL import Image
+from torch import Tensor
+
+from mlcl.errors import UserError
+from mlcl.models.encoder import Reads
+
+KEY = "collate"
+SIDE = 64
+"""The side in pixels of the images of the example."""
+ALLOWED = "a mapping of names to tensors on the CPU, each with one row for each text or image"
+
+
+class CallerCollate:
+    """Calls a collate function, and checks what it returns.
+
+    Args:
+        reads: Whether the function takes a list of texts, or of images of Pillow in RGB.
+        opened: Returns the function; it is called at the first use, since a pickle may hold the function.
+    """
+
+    def __init__(self, reads: Reads, opened: Callable[[], Any]) -> None:
+        self._reads, self._opened = reads, opened
+
+    @cached_property
+    def function(self) -> Callable[[list[Any]], Any]:
+        """The function itself."""
+        function: Callable[[list[Any]], Any] = self._opened()
+        return function
+
+    @cached_property
+    def example(self) -> dict[str, Tensor]:
+        """The batch of two texts or two gray images; all batches have tensors of its names and types."""
+        return self._checked(self._two)
+
+    def check(self) -> None:
+        """Raises UserError for a function whose batches of one and of two examples are wrong or differ."""
+        self(self._two[:1])
+
+    @property
+    def _two(self) -> list[Any]:
+        if self._reads == "text":
+            return ["a text", "another text, which is longer"]
+        return [Image.new("RGB", (SIDE, SIDE), "gray") for _ in range(2)]
+
+    def __call__(self, contents: list[Any]) -> dict[str, Tensor]:
+        """Returns the tensors (B, ...) of a batch by name.
+
+        Raises UserError if the function fails, or returns other tensors than for the example.
+        """
+        expected = _types(self.example)
+        found = self._checked(contents)
+        if _types(found) != expected:
+            problem = f"returns other names or types for {len(contents)} rows than for two examples"
+            raise UserError(problem, key=KEY, found=_types(found), allowed=expected)
+        return found
+
+    def _checked(self, contents: list[Any]) -> dict[str, Tensor]:
+        function, rows = self.function, len(contents)
+        try:
+            batch = function(contents)
+        except Exception as error:  # foreign code may raise anything
+            found = f"{type(error).__name__}: {error}"
+            raise UserError(f"fails with {rows} rows", key=KEY, found=found, allowed=ALLOWED) from error
+        if not isinstance(batch, Mapping) or not batch:
+            found = repr(batch) if isinstance(batch, Mapping) else type(batch).__name__
+            raise UserError("returns no tensors by name", key=KEY, found=found, allowed=ALLOWED)
+        for name, its in batch.items():
+            if not isinstance(name, str) or not isinstance(its, Tensor):
+                problem, found = "returns no tensors by name", f"{name!r}: {type(its).__name__}"
+            elif its.shape[:1] != (rows,) or its.device.type != "cpu":
+                problem, found = (
+                    f"returns a tensor of no {rows} rows",
+                    f"{name} {(*its.shape,)} on {its.device}",
+                )
+            else:
+                continue
+            raise UserError(problem, key=KEY, found=found, allowed=ALLOWED)
+        return dict(batch)
+
+
+def _types(batch: Mapping[str, Tensor]) -> dict[str, str]:
+    return {name: str(batch[name].dtype).removeprefix("torch.") for name in sorted(batch)}
