@@ -51,7 +51,8 @@ Input = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help=".csv, .jsonl or .parquet; default: CSV, printed.")]
 PredictorOption = Annotated[
-    str | None, typer.Option("--predictor", help="classifier, probe, knn or knn_best; default: the best.")
+    str | None,
+    typer.Option("--predictor", help="classifier, probe, ensemble, knn or knn_best; default: the best."),
 ]
 Probabilities = Annotated[
     bool, typer.Option("--probabilities", help="Also the probabilities of all classes.")

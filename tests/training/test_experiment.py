@@ -56,6 +56,41 @@ def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
     assert not list((tmp_path / "run").rglob("*.partial"))
 
 
+def test_an_ensemble_is_evaluated_beside_its_classifier_and_stopped_in_the_midst_of_a_fit(tiny, tmp_path):
+    job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm")
+    alone = run(tiny_job(tiny), tmp_path, tmp_path / "alone").metrics
+    events, calls = [], itertools.count()
+
+    def in_the_fit():
+        return events[-1].note == "baseline" and next(calls) == 2
+
+    with pytest.raises(Stopped):
+        run(job, tmp_path, tmp_path / "run", events, should_stop=in_the_fit)
+    assert next(calls) == 3
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert not list((tmp_path / "cache" / "baselines").glob("*.npz"))
+    found = run(job, tmp_path, tmp_path / "run").metrics
+    of_classifier = [name for name in without_times(alone) if not name.startswith("knn")]
+    assert {name: found[name] for name in of_classifier} == {name: alone[name] for name in of_classifier}
+    assert found["ensemble/val/accuracy"] >= found["val/accuracy"]
+    assert {"ensemble/weight", "ensemble/scale", "ensemble/shift", "ensemble/test/accuracy"} <= found.keys()
+    assert 0 <= found["ensemble/weight"] <= 1
+
+
+def test_a_search_trial_fits_no_baseline(tiny, tmp_path):
+    """Its score is the classifier's; a training of a race, which has a grid of neighbours, fits one."""
+    job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm", "evaluation.knn.grid=null")
+    trial = run(job, tmp_path, tmp_path / "trial", test=False).metrics
+    assert not any(name.startswith("ensemble/") for name in trial)
+    assert not (tmp_path / "cache" / "baselines").exists()
+    grid = "evaluation.knn.grid={k: [1, 3], lambda: [0, 0.5], temperature: [1.0]}"
+    raced = tiny_job(tiny, "evaluation.ensemble=tfidf_svm", grid)
+    metrics = run(raced, tmp_path, tmp_path / "race", test=False).metrics
+    assert metrics["ensemble/val/accuracy"] >= metrics["val/accuracy"]
+    assert metrics["knn_best/val/accuracy"] >= metrics["ensemble/val/accuracy"]
+    assert not any("test/" in name for name in metrics)
+
+
 def test_losses_fall_and_every_head_is_watched(tiny, tmp_path):
     temperatures = (
         "objective.heads.detail.temperature={learned: 0.2}",
