@@ -245,8 +245,8 @@ class Sweep:
         keys = [scoped(its.scope, each.key) for its in settings for each in its.settings]
         known = [key for key in keys if key in ledger.confirmations]
         if (len(settings) < len(self.plans) or len(known) < len(keys)) and self.engine.stop():
-            # A search was cut short: what is best so far need not be the best found.
-            self.confirmed = known
+            # A search or a race was cut short: what is best so far need not be the best found.
+            self.confirmed, self.finished = known, False
             return
         confirmation = ConfirmationSource(self.plan, ledger, self.store, self.kept, settings)
         yield confirmation

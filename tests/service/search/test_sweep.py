@@ -397,6 +397,21 @@ def test_a_search_that_was_stopped_confirms_nothing_yet(world, job):
     assert len(world.run(plan).confirmations) == 1
 
 
+@pytest.mark.parametrize("space", [PLAIN, FREE])
+def test_a_sweep_that_is_stopped_in_its_race_is_stopped_and_goes_on(world, job, space):
+    plan = world.plan(job, space, trials=6, seeds=2, confirm=4)
+    world.stop_when(lambda job, epoch: job.train.seed == 501 and epoch == 2)
+    report = world.run(plan)
+    assert (report.state, report.confirmations) == (State.STOPPED, ())
+    assert State.STOPPED not in {trial.state for trial in report.trials}  # the search itself had ended
+    assert [log["end"][0] for name, log in world.everything()["logs"].items() if name == "SWEEP"] == [
+        "STOPPED"
+    ]
+    report = world.run(plan)
+    assert report.state is State.COMPLETE
+    assert [len(its.seeds) for its in report.confirmations] == [2]
+
+
 def test_the_race_takes_the_best_mean_on_fresh_validation_seeds(world, job):
     # On the seed of the search the first trial that is drawn looks best, on fresh seeds the job as written.
     written = job.objective.heads["detail"].temperature
