@@ -130,7 +130,7 @@ def _first_job(
     section = None if its is None else its.section
     space = labels if isinstance(labels, str) and not data.options else None  # that of a prepared data set
     made = data.first_job(space, data.description(), section)
-    # An average with the same baseline in each arm would hide a part of the losses' differences.
+    # Averaging each arm with the same baseline would make the losses' differences smaller.
     made.job["evaluation"].pop("ensemble", None)
     if its is not None:
         made.job["plugins"] = [dict(its.plugin)]

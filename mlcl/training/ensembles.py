@@ -1,17 +1,13 @@
-"""Combines a run's classifier with the baseline that its job names in `evaluation.ensemble`.
-
-Shapes: P the shape of a row's probabilities.
-"""
+"""The ensemble of a run's classifier with the baseline that its job names in `evaluation.ensemble`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 
 from torch import Tensor
 
 from mlcl.evaluation import Ensemble, choose_ensemble
-from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.baselines.jobs import baseline_job
 from mlcl.training.job_data import JobData
 
@@ -19,49 +15,22 @@ ENSEMBLE = "ensemble/"
 """The prefix of the metrics of an ensemble."""
 
 
-def partner_data(job_data: JobData) -> JobData:
+def member_data(job_data: JobData) -> JobData:
     """Returns the job of the ensemble's baseline, with the same data and the same validation rows."""
     job = baseline_job(job_data.job, str(job_data.job.evaluation.ensemble))
     return replace(job_data, job=job, features=None, tokenizer=None, transfer=None)
 
 
-@dataclass(frozen=True)
-class Partner:
-    """The baseline of an ensemble: its probabilities (N, *P) of the rows of each split, keyed by split."""
-
-    job_data: JobData
-    probabilities: Mapping[str, Tensor]
-
-    @classmethod
-    def of(cls, job_data: JobData, device: str, *, test: bool, check_stop: Callable[[], None]) -> Partner:
-        """Reads the baseline's fit from the cache, or fits it; see `baseline_result` for the arguments."""
-        found = baseline_result(partner_data(job_data), device, test=test, check_stop=check_stop)
-        return cls(job_data, found.probabilities)
-
-    def weigh(self, model: Tensor) -> WeighedPartner:
-        """Chooses the baseline's weight on validation, from the model's probabilities (N, *P) there."""
-        data, validation = self.job_data, self.job_data.dataset.split("validation")
-        targets, facts = data.targets(validation), data.facts_of(validation)
-        other = self.probabilities[validation.name]
-        ensemble = choose_ensemble(data.task, model, other, targets, data.scoring, facts)
-        return WeighedPartner(self, ensemble)
+def weigh(job_data: JobData, model: Tensor, member: Tensor) -> Ensemble:
+    """Chooses the baseline's weight by the job's metric, from both models' probabilities on validation."""
+    validation = job_data.dataset.split("validation")
+    targets, facts = job_data.targets(validation), job_data.facts_of(validation)
+    return choose_ensemble(job_data.task, model, member, targets, job_data.scoring, facts)
 
 
-@dataclass(frozen=True)
-class WeighedPartner:
-    """The baseline of an ensemble with the weight that validation chose."""
-
-    partner: Partner
-    ensemble: Ensemble
-
-    def combined(self, model: Tensor, split: str) -> Tensor:
-        """Returns the ensemble's probabilities of a split's rows, from the model's (N, *P)."""
-        return self.ensemble(self.partner.job_data.task, model, self.partner.probabilities[split])
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The three numbers of the ensemble, as the metrics that a run logs."""
-        return {f"{ENSEMBLE}{name}": value for name, value in asdict(self.ensemble).items()}
+def ensemble_metrics(ensemble: Ensemble) -> dict[str, float]:
+    """Returns the three numbers of an ensemble, as the metrics that a run logs."""
+    return {f"{ENSEMBLE}{name}": value for name, value in asdict(ensemble).items()}
 
 
 def logged_ensemble(metrics: Mapping[str, float]) -> Ensemble | None:

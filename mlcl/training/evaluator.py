@@ -13,7 +13,7 @@ Shapes: n training rows on this rank, M rows of another split, D embedding, O co
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -23,6 +23,7 @@ from mlcl.config import KnnConfig
 from mlcl.data import Split
 from mlcl.evaluation import (
     Decision,
+    Ensemble,
     Features,
     Neighbours,
     ProbeResult,
@@ -37,10 +38,11 @@ from mlcl.evaluation import (
 )
 from mlcl.evaluation.tasks import Array
 from mlcl.models import WithOwnLogits
+from mlcl.training.baseline_fits import baseline_result
 from mlcl.training.batches import Rows
 from mlcl.training.context import Context
 from mlcl.training.embeddings import Datastore, RankRows, SplitEncoder, check_finite, setting_of
-from mlcl.training.ensembles import ENSEMBLE, Partner, WeighedPartner
+from mlcl.training.ensembles import ENSEMBLE, ensemble_metrics, member_data, weigh
 from mlcl.training.job_data import JobData
 from mlcl.training.label_vectors import LabelVectors, label_layer
 from mlcl.training.objective import ContrastiveModel
@@ -86,12 +88,14 @@ class Selection:
     """The predictors and the settings of the neighbours that were selected on validation.
 
     Both are keyed by the prefix of their metrics. The neighbours' votes are blended with the predictor whose
-    prefix is the empty string, or with its ensemble with a baseline, `partner`, if there is one.
+    prefix is the empty string, or with its `ensemble` with a baseline, if there is one. `member` has the
+    baseline's probabilities of the rows of each split, keyed by split.
     """
 
     models: dict[str, Predictor]
     settings: dict[str, Setting] = field(default_factory=dict)
-    partner: WeighedPartner | None = None
+    ensemble: Ensemble | None = None
+    member: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,12 +168,12 @@ class Evaluator:
             self._layer = self._train_label_layer(result, layer)
         store = None if self._config.knn is None else job_data.datastore(result.train)
         validation = self._queries(self._validation, self._validation_rows, store)
-        partner = None
+        member: Mapping[str, Tensor] = {}
         if self._config.ensemble is not None and (test or (self._config.knn and self._config.knn.grid)):
             tell("baseline")
-            device = str(self._context.device)
-            partner = Partner.of(job_data, device, test=test, check_stop=check_stop)
-        selection = self._select(result, validation, store, tell, partner)
+            device, of_baseline = self._context.device.type, member_data(job_data)
+            member = baseline_result(of_baseline, device, test=test, check_stop=check_stop).probabilities
+        selection = self._select(result, validation, store, tell, member)
         for prefix, decision in result.decisions.items():
             result.metrics |= decision_metrics(prefix, decision)
         self._measure(result, selection, "val", validation, store)
@@ -203,7 +207,7 @@ class Evaluator:
         validation: Queries,
         store: Datastore | None,
         tell: Callable[[str], None],
-        partner: Partner | None,
+        member: Mapping[str, Tensor],
     ) -> Selection:
         """Chooses probe, thresholds, ensemble and the best setting of the neighbours, all on validation."""
         models: dict[str, Predictor] = {}
@@ -217,10 +221,11 @@ class Evaluator:
         result.decisions |= {prefix: self._decide(p) for prefix, p in probabilities.items()}
         result.notes += self._notes(probabilities[""])
         selection, first = Selection(models), probabilities[""]
-        if partner is not None:
-            weighed = partner.weigh(first)
-            selection, first = replace(selection, partner=weighed), weighed.combined(first, "validation")
-            result.metrics |= weighed.metrics
+        if member:
+            ensemble = weigh(self._job_data, first, member["validation"])
+            selection = replace(selection, ensemble=ensemble, member=member)
+            first = ensemble(self._job_data.task, first, member["validation"])
+            result.metrics |= ensemble_metrics(ensemble)
             result.decisions[ENSEMBLE] = self._decide(first)
         knn, neighbours = self._config.knn, validation.neighbours
         if knn is None or store is None or neighbours is None:
@@ -258,9 +263,9 @@ class Evaluator:
                 result.probabilities[split.name] = probabilities
             if name == "test":
                 result.tested[prefix] = probabilities
-        if selection.partner is not None:
-            first = selection.partner.combined(result.probabilities[split.name], split.name)
-            result.probabilities[split.name] = first
+        if selection.ensemble is not None:
+            first, other = result.probabilities[split.name], selection.member[split.name]
+            first = result.probabilities[split.name] = selection.ensemble(self._job_data.task, first, other)
             result.metrics |= self._metrics(f"{ENSEMBLE}{name}", first, split, result.decisions[ENSEMBLE])
             if name == "test":
                 result.tested[ENSEMBLE] = first

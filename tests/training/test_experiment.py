@@ -56,7 +56,7 @@ def test_a_run_learns_and_leaves_its_figures_and_files(tiny, tmp_path):
     assert not list((tmp_path / "run").rglob("*.partial"))
 
 
-def test_an_ensemble_is_evaluated_beside_its_classifier_and_stopped_in_the_midst_of_a_fit(tiny, tmp_path):
+def test_an_ensemble_is_evaluated_beside_its_classifier_and_can_be_stopped_while_it_is_fitted(tiny, tmp_path):
     job = tiny_job(tiny, "evaluation.ensemble=tfidf_svm")
     alone = run(tiny_job(tiny), tmp_path, tmp_path / "alone").metrics
     events, calls = [], itertools.count()

@@ -1,7 +1,7 @@
 """TripAdvisor hotel reviews with ratings of seven aspects (Wang, Lu and Zhai 2010), for research.
 
 The distribution of the authors' LARA project: a folder with one file per hotel, `hotel_<number>.dat` (2010)
-with lines of `<Author>`, `<Content>`, `<Date>`, `<Check in / front desk>` and so on and a blank line between
+with lines of `<Author>`, `<Content>`, `<Date>` and the ratings in `TAGS` and a blank line between
 reviews, or `<number>.json` (2011), an object with `Reviews`. -1 and 0 stand for a rating that was not given.
 A call of the site's script (`showReview(16661788, 'full');`) ends some texts and is cut off; markup of the
 page stands on lines between the tags and is skipped; reviews repeat; letters outside ASCII were partly

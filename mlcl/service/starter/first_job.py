@@ -72,7 +72,7 @@ def first_job(
     metric = "val/micro_f1" if several else "val/accuracy"
     neighbours = [k for k in (3, 5, 10, 20, 50) if k < train]
     knn = {"k": min(10, neighbours[-1]), "lambda": 0.3, "temperature": 0.1}
-    partner = _partner(chosen, train * info.space(target).n_classes)
+    ensemble = _ensemble(chosen, train * info.space(target).n_classes)
     job: dict[str, Any] = {
         "experiment": re.sub(r"[^A-Za-z0-9.-]+", "_", info.name).strip("._-") or "first",
         "data": data,
@@ -83,7 +83,7 @@ def first_job(
             "batch_size": batch,
             **({"threads": 1} if small else {"lr": 1e-3}),  # several are slower for so small a network
         },
-        "evaluation": {"metric": metric, "every": 5, "knn": knn, **partner},
+        "evaluation": {"metric": metric, "every": 5, "knn": knn, **ensemble},
     }
     space = _space(neighbours, several=several, small=small)
     if small:
@@ -95,7 +95,7 @@ def first_job(
         f"batch: {batch}, a power of two up to an eighth of {train:,} training rows and 256",
         "epochs: varied by the space; patience as the default: the best weights on validation are kept",
         *([f"optimiser, dropout, heads: what did well on other data sets (prior {PRIORS[several]})"] * small),
-        *(f"ensemble: with {name}, whose weight validation chooses" for name in partner.values()),
+        *(f"ensemble: with {name}, whose weight validation chooses" for name in ensemble.values()),
         f"metric: {metric}, of {'several labels' if several else 'one label'} a row",
     )
     return FirstJob(job, space, rules)
@@ -154,7 +154,7 @@ def _encoder(
     return encoder, f"{what}; {missing}"
 
 
-def _partner(encoder: Mapping[str, Any], models: int) -> dict[str, str]:
+def _ensemble(encoder: Mapping[str, Any], models: int) -> dict[str, str]:
     """Returns the key `ensemble` with an SVM on texts; empty for other inputs, and for many `models`."""
     inputs = encoder.get("inputs", ())
     if "tfidf" not in inputs or models > MOST_MODELS:

@@ -27,8 +27,8 @@ from mlcl.training.export.model import ExportedModel
 from mlcl.training.export.model_index import (
     DATASTORE,
     INDEX,
+    MEMBER,
     NETWORK,
-    PARTNER,
     Index,
     PredictorName,
     read_index,
@@ -90,12 +90,12 @@ def _load_network(folder: Path, index: Index, job: JobConfig, context: Context) 
     except RuntimeError as error:
         raise UserError("weights of another model", file=folder / NETWORK, found=error) from None
     store = read_datastore(folder / DATASTORE, index.task, index.space.n_classes, network.dim)
-    partner = None
+    member = None
     if index.ensemble is not None:
         its_job = baseline_job(job, str(job.evaluation.ensemble))
         shared = sections(job.encoder)
-        partner = load_baseline(folder / PARTNER, index, its_job, context.device, shared)
-    return NetworkModel(index, job, network.to(context.device).eval(), reader, store, context, partner)
+        member = load_baseline(folder / MEMBER, index, its_job, context.device, shared)
+    return NetworkModel(index, job, network.to(context.device).eval(), reader, store, context, member)
 
 
 class NetworkModel(ExportedModel):
@@ -112,11 +112,11 @@ class NetworkModel(ExportedModel):
         reader: InputReader | SavedFeatures,
         store: Datastore,
         context: Context,
-        partner: BaselineModel | None,
+        member: BaselineModel | None,
     ) -> None:
         super().__init__(index, job, store)
         self._network, self._reader, self._store, self._context = network, reader, store, context
-        self._partner, self._encoded = partner, network.dim + network.label_logits
+        self._member, self._encoded = member, network.dim + network.label_logits
 
     def outputs(self, inputs: Sequence[Content], places: Sequence[str] | None = None) -> Tensor:
         """Computes the encoder's outputs (M, O) float32 of one batch."""
@@ -127,10 +127,10 @@ class NetworkModel(ExportedModel):
             rows = Rows(contents, {}, torch.arange(len(inputs)), AugmentConfig())
             encoder, precision = self._network.encoder, self.job.train.precision
             output_MO = SplitEncoder(encoder, len(inputs), precision, self._context).outputs(rows)
-        if self._partner is None:
+        if self._member is None:
             return output_MO
         known = contents.inputs if isinstance(contents, FeatureRows) else {}
-        return torch.cat([output_MO, self._partner.beside(inputs, places, known)], dim=1)
+        return torch.cat([output_MO, self._member.beside(inputs, places, known)], dim=1)
 
     def probabilities(self, output_MO: Tensor, predictor: PredictorName) -> Tensor:
         """Computes a predictor's probabilities from the outputs (M, O)."""
@@ -138,8 +138,8 @@ class NetworkModel(ExportedModel):
         if predictor in self._network.layers:
             return self._layer(predictor)(encoded_MO)
         model = self._layer(next(iter(self.index.predictors)))(encoded_MO)
-        if self._partner is not None and self.index.ensemble is not None:
-            other = self._partner.probabilities(output_MO[:, self._encoded :], predictor)
+        if self._member is not None and self.index.ensemble is not None:
+            other = self._member.probabilities(output_MO[:, self._encoded :], predictor)
             model = self.index.ensemble.ensemble(self.index.task, model, other)
         if setting is None:
             return model

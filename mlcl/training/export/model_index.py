@@ -21,7 +21,7 @@ INDEX = "model.json"
 VERSION = 2
 NETWORK, DATASTORE = "weights.safetensors", "datastore.parquet"
 
-PARTNER = "ensemble"
+MEMBER = "ensemble"
 """The folder with the tensors and inputs of the baseline of an ensemble."""
 
 PredictorName = Literal["classifier", "probe", "ensemble", "knn", "knn_best"]
@@ -154,7 +154,7 @@ def read_index(folder: Path) -> Index:
             "written by a newer mlcl", file=file, key="version", found=version, allowed=f"up to {VERSION}"
         )
     index = validate(Index, tree, file)
-    preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*"), *(folder / PARTNER).rglob("*")]
+    preprocessing = [folder / TOKENIZER, *(folder / FEATURES).rglob("*"), *(folder / MEMBER).rglob("*")]
     present = {each.relative_to(folder).as_posix() for each in preprocessing if each.is_file()}
     always = {JOB, NETWORK} if index.baseline is not None else {JOB, NETWORK, DATASTORE}
     missing = {*always, *present} - index.files.keys()

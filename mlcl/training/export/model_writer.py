@@ -25,14 +25,14 @@ from mlcl.models import ENCODERS
 from mlcl.models.encoder import SIZES, STRETCH
 from mlcl.training.builders import build_model
 from mlcl.training.embeddings import Datastore, setting_of
-from mlcl.training.ensembles import logged_ensemble, partner_data
+from mlcl.training.ensembles import logged_ensemble, member_data
 from mlcl.training.export.baseline import BaselineContents
 from mlcl.training.export.card import model_card
 from mlcl.training.export.formats import check_formats, write_formats
 from mlcl.training.export.model_index import (
     DATASTORE,
+    MEMBER,
     NETWORK,
-    PARTNER,
     EnsembleSetting,
     Index,
     KnnSetting,
@@ -135,7 +135,7 @@ class NetworkContents:
     store: Datastore
     formats: Sequence[str]
     predictors: dict[PredictorName, KnnSetting | None]
-    partner: BaselineContents | None
+    member: BaselineContents | None
 
     @classmethod
     def of(
@@ -146,8 +146,8 @@ class NetworkContents:
         network = load_trained_network(run / MODEL, model, job_data.space)
         store = StoredRun.read(run, job_data, test=False).datastore()
         predictors = _predictor_settings(job_data.job, network, result)
-        partner = BaselineContents.of(partner_data(job_data)) if "ensemble" in predictors else None
-        return cls(run, job_data, model, network, store, formats, predictors, partner)
+        member = BaselineContents.of(member_data(job_data)) if "ensemble" in predictors else None
+        return cls(run, job_data, model, network, store, formats, predictors, member)
 
     def write(self, work: Path) -> list[str]:
         """Writes all files but job, index and README; returns sections of the README."""
@@ -159,9 +159,9 @@ class NetworkContents:
             shutil.copyfile(tokenizer, work / TOKENIZER)
         if self.job_data.features is not None:
             self.job_data.features.save(work)
-        if self.partner is not None:
-            (work / PARTNER).mkdir()
-            self.partner.write(work / PARTNER, sections(self.job_data.job.encoder))
+        if self.member is not None:
+            (work / MEMBER).mkdir()
+            self.member.write(work / MEMBER, sections(self.job_data.job.encoder))
         export = ENCODERS[self.job_data.job.encoder.name].export
         if export is not None:
             export(self.network.encoder, work)
