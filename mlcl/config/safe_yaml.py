@@ -21,6 +21,8 @@ from mlcl.errors import UserError
 MOST_CHARACTERS = 1 << 18
 MOST_VALUES = 50_000
 """The largest number of values. An alias counts as all values of its anchor: nested aliases multiply."""
+MOST_NESTED = 100
+"""The largest number of collections in each other. PyYAML's time grows with the square of it."""
 MOST_DIGITS = 400
 """The largest number of digits of a number. Reading thousands of digits can take minutes."""
 OCTAL = re.compile(r"[-+]?0[0-7_]+$")
@@ -117,15 +119,25 @@ MERGE = f"{_TAG}merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also refuses repeated keys, too many values and long numbers."""
+    """PyYAML's safe loader, which also refuses repeated keys, deep nesting, too many values and long numbers."""
 
     root: yaml.Node | None = None
+    nested = 0
 
     def get_single_node(self) -> yaml.Node | None:
         self.root = super().get_single_node()
         if self.root is not None and _count(self.root, {}) > MOST_VALUES:
             raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", self.root.start_mark)
         return self.root
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Composes a node, unless it is nested too deeply."""
+        if self.nested > MOST_NESTED:
+            raise ConstructorError(None, None, "nested too deeply", self.peek_event().start_mark)
+        self.nested += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.nested -= 1
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """Composes a mapping, and checks its keys before those of its merge keys are added."""
