@@ -119,7 +119,7 @@ MERGE = f"{_TAG}merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which also refuses repeated keys, deep nesting, too many values and long numbers."""
+    """PyYAML's safe loader, which also refuses repeated keys, deep nesting, many values and long numbers."""
 
     root: yaml.Node | None = None
     nested = 0
@@ -130,10 +130,10 @@ class _Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", self.root.start_mark)
         return self.root
 
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node, index: Any) -> yaml.Node | None:
         """Composes a node, unless it is nested too deeply."""
         if self.nested > MOST_NESTED:
-            raise ConstructorError(None, None, "nested too deeply", self.peek_event().start_mark)
+            raise ConstructorError(None, None, "nested too deeply", parent.start_mark)
         self.nested += 1
         node: yaml.Node | None = super().compose_node(parent, index)
         self.nested -= 1
