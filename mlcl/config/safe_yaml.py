@@ -130,9 +130,9 @@ class _Loader(yaml.SafeLoader):
             raise ConstructorError(None, None, f"more than {MOST_VALUES:,} values", self.root.start_mark)
         return self.root
 
-    def compose_node(self, parent: yaml.Node, index: Any) -> yaml.Node | None:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Composes a node, unless it is nested too deeply."""
-        if self.nested > MOST_NESTED:
+        if parent and self.nested > MOST_NESTED:
             raise ConstructorError(None, None, "nested too deeply", parent.start_mark)
         self.nested += 1
         node: yaml.Node | None = super().compose_node(parent, index)
