@@ -46,12 +46,12 @@ class ComparisonRow:
 
     @property
     def answer(self) -> str:
-        """The verdict's answer; `higher` or `lower` for a metric that has no better direction."""
-        if self.verdict.question == "values":
-            return {Conclusion.HELPS: "higher", Conclusion.HURTS: "lower"}.get(
-                self.verdict.answer, self.verdict.answer
-            )
-        return self.verdict.answer
+        """The verdict's answer, in the words of its question: `better` or `worse` if not about heads."""
+        question, answer = self.verdict.question, self.verdict.answer
+        if question == "heads":
+            return answer.value
+        words = ("higher", "lower") if question == "values" else ("better", "worse")
+        return dict(zip((Conclusion.HELPS, Conclusion.HURTS), words, strict=True)).get(answer, answer.value)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from typing import Any
 
 from mlcl import markup
 from mlcl.results.compared_setting import ComparedSetting
 from mlcl.results.comparison import NEIGHBOURS, Comparison, ComparisonRow
+from mlcl.significance.verdict import Conclusion
 
 HEADS = (
     "setting", "seeds", "mean ± sd", "difference", "interval", "searches, seeds, rows", "verdict",
@@ -55,16 +57,24 @@ def notes(found: Comparison) -> list[str]:
     """Returns the sentences below the table.
 
     For each setting: its verdict, the job keys in which it differs from the reference, and its unpaired
-    seeds. Then remarks on fitted baselines, the picks of joined searches, and settings with several names.
+    seeds. Several fitted baselines with the same decided answer share one sentence. Then remarks on fitted
+    baselines, the picks of joined searches, and settings with several names.
     """
     lines = []
+    shared = _alike(found)
     for row in found.rows:
-        lines.append(row.verdict.sentence)
-        if row.differs:
+        if row not in shared:
+            lines.append(row.verdict.sentence)
+        if row.differs and not row.setting.is_fitted:
             lines.append(f"{row.setting.label} differs in {_listed(row.differs)}.")
         if row.unpaired:
             seeds = ", ".join(map(str, row.unpaired))
             lines.append(f"{row.setting.label}: seeds without a partner, not in the difference: {seeds}.")
+    for answer in dict.fromkeys(row.answer for row in shared):
+        names = _listed(tuple(row.setting.label for row in shared if row.answer == answer))
+        alike = answer == Conclusion.NO_DIFFERENCE
+        claim = "make no difference to" if alike else f"are {answer} than"
+        lines.append(f"Fitted baselines that {claim} {found.reference.label}: {names}.")
     compared = (found.reference, *(row.setting for row in found.rows))
     fitted = tuple(each.label for each in compared if each.is_fitted)
     if fitted and found.metric.startswith(NEIGHBOURS):
@@ -74,6 +84,17 @@ def notes(found: Comparison) -> list[str]:
     lines += [f"{each.label} found {'; '.join(each.picks)}." for each in compared if each.picks]
     several = (each for each in compared if len(each.names) > 1)
     return lines + [f"{_names(each)}: one setting, with no difference to test." for each in several]
+
+
+def _alike(found: Comparison) -> list[ComparisonRow]:
+    """Returns the fitted baselines whose answer is decided, and is that of another fitted baseline too."""
+    decided = [
+        row
+        for row in found.rows
+        if row.setting.is_fitted and row.verdict.answer is not Conclusion.CANNOT_TELL
+    ]
+    counts = Counter(row.answer for row in decided)
+    return [row for row in decided if counts[row.answer] > 1]
 
 
 def _names(setting: ComparedSetting) -> str:

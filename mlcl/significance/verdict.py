@@ -116,7 +116,8 @@ class Verdict:
             Conclusion.NO_DIFFERENCE: f"{model} makes no difference to {baseline}",
             Conclusion.CANNOT_TELL: f"cannot tell whether {model} is {more} than {baseline}",
         }[self.answer]
-        return claim[0].upper() + claim[1:]
+        is_name = "_" in claim.split()[0]  # `tfidf_svm is worse than ...`
+        return claim if is_name else claim[0].upper() + claim[1:]
 
     def _means(self) -> str:
         last = " without heads" if self.question == "heads" else ""

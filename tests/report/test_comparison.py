@@ -60,16 +60,16 @@ def test_all_are_compared_with_the_first(found):
 
 def test_a_verdict_is_at_the_level_of_its_family(found):
     better, undecided = found.rows
-    assert (better.answer, better.verdict.level, better.verdict.tests) == ("helps", 0.975, 2)
+    assert (better.answer, better.verdict.level, better.verdict.tests) == ("better", 0.975, 2)
     assert (undecided.answer, undecided.verdict.level) == ("cannot tell", 0.95)
     (alone,) = compare_settings([BASE, BETTER], "accuracy").rows
     question = {"question": "settings", "metric": "test/accuracy", "mode": "max"}
     assert alone.verdict == compare_arms(
         arm("as written", CE.values()), arm("trial 3", SUPCON.values()), **question
     )
-    assert compare_settings([BETTER, BASE], "accuracy").rows[0].answer == "hurts"
+    assert compare_settings([BETTER, BASE], "accuracy").rows[0].answer == "worse"
     less = compare_settings([BASE, BETTER], "hamming_loss")
-    assert (less.mode, less.rows[0].answer, less.rows[0].verdict.difference > 0) == ("min", "helps", True)
+    assert (less.mode, less.rows[0].answer, less.rows[0].verdict.difference > 0) == ("min", "better", True)
 
 
 def test_a_margin_is_that_of_the_job_and_of_metrics_of_an_evaluation():
@@ -99,9 +99,9 @@ OWN = frozenset({"misses", "hops_*"})
 @pytest.mark.parametrize(
     ("lower", "metric", "verdict"),
     [
-        (OWN, "test/misses", "hurts"), (OWN, "test/misses_at_half", "hurts"), (OWN, "test/hops_x", "hurts"),
-        (OWN, "test/hits", "helps"), (None, "test/misses", "helps"), (None, "knn/val/map", "helps"),
-        (None, "time/train_seconds", "hurts"), (None, "train/loss", "hurts"), (None, "train/lr", "higher"),
+        (OWN, "test/misses", "worse"), (OWN, "test/misses_at_half", "worse"), (OWN, "test/hops_x", "worse"),
+        (OWN, "test/hits", "better"), (None, "test/misses", "better"), (None, "knn/val/map", "better"),
+        (None, "time/train_seconds", "worse"), (None, "train/loss", "worse"), (None, "train/lr", "higher"),
     ],
 )  # fmt: skip
 def test_runs_say_which_side_of_a_metric_is_better_where_one_is(lower, metric, verdict):
@@ -166,7 +166,7 @@ def test_where_seeds_draw_rows_or_splits_their_outcomes_are_subtracted_first(of_
     compared = compare_settings([one, of_seeds("other", {1: 0.52, 2: 0.91, 3: 0.32, 7: 0.0})], "accuracy")
     (row,) = compared.rows
     assert row.verdict.difference == pytest.approx(0.05 / 3)
-    assert (row.answer, row.unpaired, row.verdict.paired) == ("helps", (0, 7), "seed")
+    assert (row.answer, row.unpaired, row.verdict.paired) == ("better", (0, 7), "seed")
     assert "outcomes of one seed were subtracted first" in row.verdict.sentence
     assert not row.verdict.rows_counted  # a block holds other rows for each split
     assert "other: seeds without a partner, not in the difference: 0, 7." in notes(compared)
@@ -232,7 +232,7 @@ def test_two_fitted_baselines_that_no_seed_changes_differ_by_the_test_rows_alone
     ours = made_up_setting("ours", {seed: 0.6 + seed / 100 for seed in range(6)})
     unknown, better = compare_settings([svm, majority, ours], "accuracy").rows
     assert (unknown.answer, unknown.verdict.interval) == ("cannot tell", None)
-    assert (better.answer, better.verdict.tests, better.verdict.single) == ("helps", 1, ("ours",))
+    assert (better.answer, better.verdict.tests, better.verdict.single) == ("better", 1, ("ours",))
 
     def blocks(setting, step):
         runs = {
@@ -242,7 +242,24 @@ def test_two_fitted_baselines_that_no_seed_changes_differ_by_the_test_rows_alone
         return replace(setting, runs=runs)
 
     (row,) = compare_settings([blocks(svm, 0.0), blocks(majority, 0.002)], "accuracy").rows
-    assert (row.answer, row.verdict.shares["rows"], row.verdict.single) == ("hurts", 1, ())
+    assert (row.answer, row.verdict.shares["rows"], row.verdict.single) == ("worse", 1, ())
+
+
+def test_baselines_with_one_decided_answer_share_a_sentence():
+    ours = made_up_setting("ours", {seed: 0.6 + seed / 100 for seed in range(6)})
+    fitted = [
+        made_up_setting(name, {0: value}, {"baseline": name})
+        for name, value in (("tfidf_svm", 0.3), ("majority", 0.1), ("tfidf_knn", 0.63))
+    ]
+    found = compare_settings([ours, *fitted], "accuracy")
+    assert [row.answer for row in found.rows] == ["worse", "worse", "cannot tell"]
+    said = notes(found)
+    assert said[0] == found.rows[2].verdict.sentence
+    assert said[1] == "Fitted baselines that are worse than ours: tfidf_svm, majority."
+    assert not any("differs in" in line for line in said)
+
+    (alone,) = compare_settings([ours, fitted[0]], "accuracy").rows
+    assert alone.verdict.sentence.startswith("tfidf_svm is worse than ours: ")
 
 
 def of_arm(arm, search, values, **fields):
@@ -379,7 +396,7 @@ def test_the_command(store, monkeypatch, tmp_path):
     store.sweep("commanded", {"as written": CE, "trial 3": SUPCON})
     words = ["compare", "commanded", "--metric", "accuracy", "--home", str(tmp_path)]
     table = CliRunner().invoke(app, words)
-    assert (table.exit_code, "helps" in table.stdout) == (0, True)
+    assert (table.exit_code, "better" in table.stdout) == (0, True)
     tree = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
     assert tree["others"][0]["verdict"]["answer"] == "helps"
     assert CliRunner().invoke(app, [*words, "--latex"]).stdout.startswith(r"\begin{table}")
