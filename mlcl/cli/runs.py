@@ -90,7 +90,7 @@ def list_runs(cluster: ClusterFile = None, json: Json = False, home: Home = DEFA
 
 
 def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = DEFAULT_HOME) -> None:
-    """Show a run, sweep or table with its state and its metrics."""
+    """Show a run with its metrics, a sweep with its verdicts, or a table with its cells."""
     its = local_run(home, name)
     if study is not None:
         from mlcl.service.engine.ledger import Ledger
@@ -100,16 +100,31 @@ def show(name: Name, study: StudyFile = None, json: Json = False, home: Home = D
         write_studies(Ledger(its.folder), study)
         say(f"written: {study}; `optuna-dashboard {study}` shows it")
     if json:
-        print_json(asdict(its))
+        print_json(asdict(its) | _outcome(its))
         return
     for key in ("kind", "name", "state", "created", "best", "folder"):
         tell(f"{key:8} {getattr(its, key)}")
     if its.kind == "sweep":
-        _show_trials(its.folder)
+        from mlcl.cli.sweep_tables import print_conclusions, print_result
+        from mlcl.results.documents import local_sweep
+
+        sweep = local_sweep(its.folder)
+        print_result(sweep)
+        print_conclusions(sweep)
     elif (its.folder / "table.md").is_file():
         typer.echo((its.folder / "table.md").read_text(encoding="utf-8"))
     elif (its.folder / "result.json").is_file():
         results.print(metrics_table(_read_metrics(its.folder / "result.json"), its.name))
+
+
+def _outcome(its: LocalRun) -> dict[str, Any]:
+    """Returns the metrics of a run or the verdicts of a sweep, once it has some, for JSON."""
+    from mlcl.results.documents import local_sweep
+
+    if its.kind == "sweep" and (its.folder / SWEEP_JSON).is_file():
+        return {"verdicts": [verdict.as_dict() for verdict in local_sweep(its.folder).verdicts]}
+    file = its.folder / "result.json"
+    return {"metrics": _read_metrics(file)} if file.is_file() else {}
 
 
 def _read_metrics(file: Path) -> dict[str, float]:
@@ -117,20 +132,6 @@ def _read_metrics(file: Path) -> dict[str, float]:
         return METRICS.validate_json(file.read_bytes())
     except ValidationError as error:
         raise UserError("is damaged", file=file, found=error.errors()[0]["msg"]) from None
-
-
-def _show_trials(folder: Path) -> None:
-    """Prints the best complete trials of a sweep."""
-    from mlcl.cli.sweep_tables import BEST_SHOWN, settings_text
-    from mlcl.results.documents import local_sweep
-    from mlcl.results.sweep_result import ranked
-
-    sweep = local_sweep(folder)
-    rows = [
-        (trial.label, f"{trial.score:.4f}", settings_text(trial))
-        for trial in ranked(sweep.trials, sweep.mode)[:BEST_SHOWN]
-    ]
-    results.print(fitted_table(("trial", sweep.score, "settings"), rows, texts=(2,)))
 
 
 def report(

@@ -23,7 +23,7 @@ from mlcl.cli.options import (
     StrictCode,
     resources_of,
 )
-from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, results, tell
+from mlcl.cli.output import EXIT_OF, again, errors, finish, print_job, print_json, print_tree, tell
 from mlcl.config import load_job, load_space, parse_override
 from mlcl.errors import UserError
 
@@ -152,7 +152,7 @@ def _print_plan(plan: SweepPlan, home: Path, *, whole: bool, as_json: bool) -> N
 
 def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) -> NoReturn:
     """Prints the result and how to continue, and exits with the status of the state."""
-    from mlcl.cli.sweep_tables import confirmation_table, failures, trials_table
+    from mlcl.cli.sweep_tables import print_conclusions, print_result
     from mlcl.results.documents import document
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
@@ -161,25 +161,14 @@ def _finish(plan: SweepPlan, report: SweepResult, home: Path, *, as_json: bool) 
     if as_json:
         print_json({**document(report), "dashboard": pages, "views": views})
         raise typer.Exit(EXIT_OF[report.state])
-    results.print(trials_table(report))
-    for line in failures(report):
-        tell(line)
-    if report.confirmations:
-        results.print(confirmation_table(report))
-    for name, text in (("best model", report.registered), ("spent", report.spent)):
-        if text:
-            typer.echo(f"{name}: {text}")
+    print_result(report)
+    if report.spent:
+        tell(f"spent: {report.spent}")
     tell(f"mlcl report {report.name}; dashboard: {pages}")
     for name, link in views.items():
         typer.echo(f"{name}: {link}")
     grow, tried = f"{again(f'--trials {2 * plan.trials}')} grows", "every setting of the space has been tried"
     if report.state == "COMPLETE":
         errors.print(tried if plan.most < plan.trials else f"{grow} {report.name}", markup=False)
-    for arm in report.arms:
-        for sentence in arm.stops:
-            typer.echo(f"stopped: {sentence}")
-        for sentence in arm.sentences:
-            typer.echo(f"picked: {sentence}")
-    for verdict in report.verdicts:
-        typer.echo(verdict.sentence)
+    print_conclusions(report)
     finish(report, report.name, home)

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from mlcl.cli.output import fitted_table, results
+from mlcl.cli.output import fitted_table, results, tell
 from mlcl.markup import duration, megabytes
 from mlcl.results.sweep_result import SweepResult, ranked
 from mlcl.results.training_result import SettingResult, TrainingResult
@@ -28,6 +28,28 @@ FIGURES = {
     "knn_best/test/": "test + kNN",
 }
 """The titles of the columns of the confirmation table, keyed by the prefix of the metric."""
+
+
+def print_result(report: SweepResult) -> None:
+    """Prints a sweep's best trials, failures, results on fresh seeds, and registered model."""
+    results.print(trials_table(report))
+    for line in failures(report):
+        tell(line)
+    if report.confirmations:
+        results.print(confirmation_table(report))
+    if report.registered:
+        tell(f"best model: {report.registered}")
+
+
+def print_conclusions(report: SweepResult) -> None:
+    """Prints why searches stopped, what each search picked, and the verdicts."""
+    for arm in report.arms:
+        for sentence in arm.stops:
+            tell(f"stopped: {sentence}")
+        for sentence in arm.sentences:
+            tell(f"picked: {sentence}")
+    for verdict in report.verdicts:
+        tell(verdict.sentence)
 
 
 def trials_table(report: SweepResult, console: Console = results) -> Table:

@@ -39,6 +39,8 @@ def test_people_get_a_table(lab, words, part):
 
 def test_a_run_is_shown_with_its_metrics(lab):
     assert "knn_best/accuracy" in mlcl("show", lab.report.id, "--home", lab.home).out
+    metrics = mlcl("show", lab.report.id, "--home", lab.home, "--json").json["metrics"]
+    assert 0 < metrics["knn_best/test/accuracy"] <= 1
 
 
 def test_the_study_of_a_sweep_is_copied(lab, tmp_path):

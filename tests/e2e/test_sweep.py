@@ -82,6 +82,11 @@ def test_a_sweep_end_to_end(mlcl):
     labelled = mlflow.pyfunc.load_model(version.source).predict(pd.DataFrame({"text": ["vote", "ball"]}))
     assert list(labelled)[:2] == ["label", "probability"]
     assert report["registered"] == "models:/tiny@best (version 1)"
+    shown, told = mlcl("show", "job-space"), mlcl("show", "job-space", "--json").json
+    assert told["verdicts"] == report["verdicts"] != []
+    for verdict in report["verdicts"]:
+        assert verdict["sentence"] in " ".join(shown.out.split())
+    assert shown.out.count("picked: ") == 3
 
 
 def check_trials(mlcl, report, runs):
