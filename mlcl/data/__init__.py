@@ -8,7 +8,7 @@ from mlcl.data.hierarchies import check_class_parents, class_parents
 from mlcl.data.images import ImageRows, augment, decode_all, normalise
 from mlcl.data.modifications import add_label_noise, hold_out, reached_by, subset
 from mlcl.data.source import Source
-from mlcl.data.sources import SOURCES, prepare
+from mlcl.data.sources import SOURCES, find_prepared, prepare
 from mlcl.data.split import Split
 from mlcl.data.tokens import (
     Tokenizer,
@@ -36,6 +36,7 @@ __all__ = [
     "class_tree",
     "decode_all",
     "encode",
+    "find_prepared",
     "hold_out",
     "hugging_face_tokenizer",
     "load_tokenizer",

@@ -70,7 +70,7 @@ class JobDataCache:
             raise UserError("its job has plugin files, which are not run here", key="plugins")
         name = job.model_copy(update={"train": job.train.model_copy(update={"seed": 0})}).model_dump_json()
         if name not in self._known:
-            self._known[name] = JobData.of(job, self._home)
+            self._known[name] = JobData.of(job, self._home, recorded=True)
         return self._known[name]
 
 

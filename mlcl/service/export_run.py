@@ -98,7 +98,7 @@ def export_run(
             runs.artifact(run, name, Path(scratch))
         job = load_job(Path(scratch) / MODEL / JOB)
         check_formats(formats, job)
-        job_data = JobData.of(job, tracker.home)
+        job_data = JobData.of(job, tracker.home, recorded=True)
         with locked_folder(folder, tracker.home / MODELS):
             found = _provenance(runs, run), _evidence(runs, run)
             index = write_export(folder, Path(scratch), job_data, *found, formats)

@@ -49,9 +49,13 @@ from mlcl.training.split_metrics import SplitMetrics, facts_of, paths, targets_o
 from mlcl.training.transfer import Transfer, open_reference
 
 
-def open_dataset(job: JobConfig, home: Path, *, verify: bool) -> Dataset:
-    """Opens the job's data set with the validation rows that the job asks for, without held-out classes."""
-    dataset, wanted = open_reference(job.data, home, verify=verify), job.data.hold_out
+def open_dataset(job: JobConfig, home: Path, *, verify: bool, recorded: bool = False) -> Dataset:
+    """Opens the job's data set with the validation rows that the job asks for, without held-out classes.
+
+    `recorded`: see `open_reference`.
+    """
+    dataset = open_reference(job.data, home, verify=verify, recorded=recorded)
+    wanted = job.data.hold_out
     if job.data.validation_seed is not None:
         dataset = redraw_validation(dataset, job.data.validation_seed, home / "cache")
     return dataset if wanted is None else hold_out(dataset, wanted.labels, wanted.share, wanted.seed)
@@ -85,13 +89,14 @@ class JobData:
     transfer: Transfer | None = None
 
     @classmethod
-    def of(cls, job: JobConfig, home: Path, *, verify: bool = True) -> JobData:
+    def of(cls, job: JobConfig, home: Path, *, verify: bool = True, recorded: bool = False) -> JobData:
         """Opens and checks the data that a job names.
 
         `home` is the folder of prepared data, cache and results. With `verify` the SHA-256 of every shard is
-        compared with the recorded one. Raises UserError if job and data do not fit together.
+        compared with the recorded one. With `recorded`, for a job of a past run, prepared data are opened
+        where the source's files are missing. Raises UserError if job and data do not fit together.
         """
-        dataset = open_dataset(job, home, verify=verify)
+        dataset = open_dataset(job, home, verify=verify, recorded=recorded)
         present = [str(name) for name, rows in dataset.info.rows.items() if rows]
         for split in SPLITS:
             if split not in present:
@@ -108,7 +113,7 @@ class JobData:
             space = noise.labels or job.objective.classifier.labels
             train = add_label_noise(train, space, noise.rate, noise.seed)
         build_sampler(job, train, 0, job.train.workers)
-        transfer = Transfer.of(job, home, dataset.info.modality)
+        transfer = Transfer.of(job, home, dataset.info.modality, recorded=recorded)
         cache = home / "cache"
         features = FrozenInputs.of(job, train, cache) if job.baseline is None else None
         job_data = cls(job, dataset, task, _tokenizer(job, train), train, cache, features, transfer)

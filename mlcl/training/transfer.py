@@ -16,7 +16,7 @@ from torch import Tensor
 from mlcl.config import JobConfig, ProbeConfig
 from mlcl.config.job import DataConfig, TransferConfig
 from mlcl.config.space.search import default_mode
-from mlcl.data import Dataset, LabelSpace, Split, prepare
+from mlcl.data import Dataset, LabelSpace, Split, find_prepared, prepare
 from mlcl.data.format import SPLITS, HeldOut
 from mlcl.data.modifications import SHOTS
 from mlcl.errors import UserError
@@ -50,12 +50,24 @@ def probe_grid(job: JobConfig) -> ProbeGrid:
     return ProbeGrid(probe.lr, probe.weight_decay, probe.epochs, probe.batch_size, job.train.seed)
 
 
-def open_reference(config: DataConfig | TransferConfig, home: Path, *, verify: bool = False) -> Dataset:
-    """Opens the data set that a section of a job names; prepares it first if the section names a source."""
+def open_reference(
+    config: DataConfig | TransferConfig, home: Path, *, verify: bool = False, recorded: bool = False
+) -> Dataset:
+    """Opens the data set that a section of a job names; prepares it first if the section names a source.
+
+    With `recorded`, data that were prepared before are opened where the source's files are missing.
+    """
     place = config.path
     if place is None:
         assert config.source is not None
-        place = str(prepare(config.source, home / "data", config.options, config.split_seed))
+        request = config.source, home / "data", config.options, config.split_seed
+        try:
+            place = str(prepare(*request))
+        except UserError:
+            prepared = find_prepared(*request) if recorded else None
+            if prepared is None:
+                raise
+            place = str(prepared)
     return Dataset.open(place, verify=verify, notes=home / "cache")
 
 
@@ -72,7 +84,7 @@ class Transfer:
     task: Task
 
     @classmethod
-    def of(cls, job: JobConfig, home: Path, modality: str) -> Transfer | None:
+    def of(cls, job: JobConfig, home: Path, modality: str, *, recorded: bool = False) -> Transfer | None:
         """Opens and checks the data set; None if the job names none.
 
         Raises:
@@ -82,7 +94,7 @@ class Transfer:
         config = job.evaluation.transfer_to
         if config is None:
             return None
-        dataset, key = open_reference(config, home), "evaluation.transfer_to"
+        dataset, key = open_reference(config, home, recorded=recorded), "evaluation.transfer_to"
         info, place = dataset.info, dataset.place
         have = [split for split, rows in info.rows.items() if rows]
         if len(have) < len(SPLITS):

@@ -11,13 +11,14 @@ from unittest.mock import Mock
 import mlflow
 import pandas as pd
 import pytest
-from builders import png, shades, tiny_job
+from builders import job_tree, png, shades, tiny_job
 from commands import mlcl
 from mlflow_servers import mlflow_server
 
 from mlcl import load_model
-from mlcl.config import Goal
+from mlcl.config import Goal, load_job
 from mlcl.data import Dataset
+from mlcl.errors import UserError
 from mlcl.results.documents import document
 from mlcl.results.sweep_result import SweepResult
 from mlcl.results.training_result import SettingResult, TrainingResult
@@ -93,6 +94,32 @@ def test_a_run_by_mlflows_id_and_by_its_own(home, report, tmp_path):
     first, second = (sorted((tmp_path / f"model{n}").glob("*.*"))[1:] for n in (0, 1))
     # But the README, which has the folder's name.
     assert [file.read_bytes() for file in first] == [file.read_bytes() for file in second]
+
+
+def test_a_run_whose_source_file_is_elsewhere_is_read_from_the_prepared_data(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"text": [f"{'vote' if row % 2 else 'ball'} {row}" for row in range(60)]})
+    frame["detail"] = [("state", "sport")[row % 2] for row in range(60)]
+    frame["split"] = [("train", "train", "validation", "test")[row // 15] for row in range(60)]
+    frame.to_csv("rows.csv", index=False)
+    tree = job_tree(Path("none"), epochs=1) | {"experiment": "moved"}
+    options = {
+        "path": "rows.csv",
+        "text": "text",
+        "split": "split",
+        "labels": {"detail": {"kind": "single", "column": "detail"}},
+    }
+    tree["data"] = {"source": "csv", "options": options}
+    del tree["objective"]["heads"]["topic"]
+    ran = run_job(load_job(tree), home=home, listener=lambda _: None)
+
+    Path("rows.csv").unlink()
+    told = export(home, ran.id, "--to", tmp_path / "model", "--json")
+    assert told["metrics"].items() <= ran.metrics.items()
+    scored = mlcl("posthoc", ran.id, "--home", home, "--json")
+    assert (scored.status, scored.json["chosen"][0]["seeds"]) == (0, 1)
+    with pytest.raises(UserError, match="no such file"):
+        run_job(load_job(tree, ["train.epochs=2"]), home=home, listener=lambda _: None)
 
 
 def test_people_are_told_how_to_load_it(home, report):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from mlcl.data import SOURCES, Dataset, prepare, sources
+from mlcl.data import SOURCES, Dataset, find_prepared, prepare, sources
 from mlcl.errors import UserError
 
 SMALL = {"scenes": 100}
@@ -34,6 +34,25 @@ def test_options_and_split_seed_have_folders_of_their_own(tmp_path):
     assert len(folders) == 3
     # Defaults spelt out are the same options.
     assert prepare("digits", tmp_path, {"scenes": 100, "size": 32}) in folders
+
+
+def test_data_are_found_by_their_options_when_the_source_is_gone(tmp_path):
+    file = tmp_path / "rows.csv"
+
+    def write(rows):
+        file.write_text("text,c\n" + "".join(f"ball {row},a\nvote {row},b\n" for row in range(rows)))
+
+    write(20)
+    options = {"path": str(file), "text": "text", "labels": {"c": SINGLE}}
+    assert find_prepared("csv", tmp_path / "home", options) is None
+    first = prepare("csv", tmp_path / "home", options)
+    write(30)
+    second = prepare("csv", tmp_path / "home", options)
+    file.unlink()
+    assert find_prepared("csv", tmp_path / "home", options) == second != first
+    assert find_prepared("csv", tmp_path / "home", options, split_seed=1) is None
+    with pytest.raises(UserError, match="no such file"):
+        prepare("csv", tmp_path / "home", options)
 
 
 def _prepare(home, started):

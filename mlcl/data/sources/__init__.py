@@ -50,8 +50,8 @@ def prepare(
     Args:
         source_name: The name of the source.
         home: The folder that contains the prepared folders. The name of a prepared folder is that of the
-            source, or of the data set if the source has the option `name`, and a hash of all that decides the
-            rows: options, seed, version of the source, and state of the files that it reads.
+            source, or of the data set if the source has the option `name`, a hash of options, seed and
+            version of the source, and one of the state of the files that it reads.
         options: The options of the source.
         split_seed: The seed of the split.
 
@@ -60,7 +60,8 @@ def prepare(
     """
     source = find_source(source_name)
     checked = _options(source, options or {})
-    folder = home / f"{_name(source, checked)}-{_key(source, checked, split_seed)}"
+    state = None if source.state is None else source.state(checked)
+    folder = home / f"{_stem(source, checked, split_seed)}-{_digest(state)}"
     if (folder / INFO_FILE).exists():
         return folder
     try:
@@ -71,6 +72,19 @@ def prepare(
     except OSError as error:
         raise UserError("cannot be written", file=folder, found=error) from None
     return folder
+
+
+def find_prepared(
+    source_name: str, home: Path, options: Mapping[str, Any] | None = None, split_seed: int = 0
+) -> Path | None:
+    """Returns the folder that was prepared last with these options, whether or not its source's files exist.
+
+    None if there is none. The arguments are those of `prepare`.
+    """
+    source = find_source(source_name)
+    stem = _stem(source, _options(source, options or {}), split_seed)
+    known = list(home.glob(f"{stem}-*/{INFO_FILE}"))
+    return max(known, key=lambda file: file.stat().st_mtime).parent if known else None
 
 
 def _name(source: Source[Any], options: Any) -> str:
@@ -88,10 +102,13 @@ def _options(source: Source[Any], options: Mapping[str, Any]) -> BaseModel:
     return checked
 
 
-def _key(source: Source[Any], options: BaseModel, split_seed: int) -> str:
-    state = None if source.state is None else source.state(options)
-    content = [source.full_version(), options.model_dump(mode="json"), split_seed, state]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+def _stem(source: Source[Any], options: BaseModel, split_seed: int) -> str:
+    content = [source.full_version(), options.model_dump(mode="json"), split_seed]
+    return f"{_name(source, options)}-{_digest(content)}"
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _write(source: Source[Any], folder: Path, options: BaseModel, split_seed: int) -> None:
