@@ -14,6 +14,7 @@ from mlcl.config.safe_yaml import load_yaml
 from mlcl.results.frame import frame_of, sweep_trainings
 from mlcl.results.sweep_arms import best_setting
 from mlcl.results.sweep_result import SweepResult
+from mlcl.significance.roles import Role
 from mlcl.significance.verdict import Conclusion
 from mlcl.store import State
 from mlcl.tracking.names import space_file
@@ -142,15 +143,16 @@ def _varied(space: Space, search: pd.DataFrame) -> tuple[str, ...]:
 
 
 def setting_to_use(data: SweepData) -> str | None:
-    """Returns the name of the best model, or of the best baseline if the last verdict says the model hurts.
+    """Returns the name of the best model, or of the control or baseline that verdicts say is better.
 
     Without fresh seeds it is the best trial's name; None where no trial is complete.
     """
     result = data.result
     best = best_setting(result.confirmations, result.fresh_score, result.mode)
-    if result.verdicts and result.verdicts[-1].answer is Conclusion.HURTS:
-        arm = result.verdicts[-1].reference.label
-        best = best_setting(result.confirmations, result.fresh_score, result.mode, arm=arm)
+    better = {its.reference.label for its in result.verdicts if its.answer is Conclusion.HURTS}
+    if better:
+        known = [each for each in result.confirmations if better & {each.arm, each.name}]
+        best = best_setting(known, result.fresh_score, result.mode, role=Role.BASELINE)
     if best is not None:
         return best.name
     if data.best is None:
@@ -205,7 +207,8 @@ def next_command(data: SweepData) -> tuple[str, str]:
     sweep = f"mlcl sweep JOB SPACE --name {name}"
     if not seeds:
         return "Train the best on fresh seeds", f"{sweep} --trials {trials} --seeds {FIRST_SEEDS}"
-    if not verdicts or verdicts[-1].answer is Conclusion.HELPS:
+    answers = [its.answer for its in verdicts]
+    if not answers or (answers[-1] is Conclusion.HELPS and Conclusion.HURTS not in answers):
         return "Export the model", f"mlcl export {name}"
     decider = verdicts[0].decider
     if verdicts[0].answer is Conclusion.CANNOT_TELL and decider is not None and decider.about:

@@ -147,11 +147,14 @@ def sweep_verdicts(
 
     sign = 1 if mode == "max" else -1
 
-    def best_of(role: Role) -> str | None:
-        named = [name for name, each in arms.items() if role in each.role]
+    def best(role: Role, others: Iterable[str] = arms) -> str | None:
+        named = [name for name in others if role in arms[name].role]
         return max(named, key=lambda name: sign * arms[name].validation(score), default=None)
 
-    model, control, baseline = map(best_of, (Role.MODEL, Role.CONTROL, Role.BASELINE))
+    model, control = best(Role.MODEL), best(Role.CONTROL)
+    # The first verdict has the control, which is the second's baseline only if there is no other.
+    others = [name for name in arms if Role.CONTROL not in arms[name].role]
+    baseline = best(Role.BASELINE, others) or control
     found = []
     if model is not None and control is not None:
         found.append(compare("heads", control, model))

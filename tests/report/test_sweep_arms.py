@@ -1,7 +1,11 @@
 """The verdicts of a sweep: which arms they compare, over which trainings."""
 
 import math
+from types import SimpleNamespace
 
+import pytest
+
+from mlcl.report.sweep_data import next_command, setting_to_use
 from mlcl.results.sweep_arms import ArmSearch, Entrant, best_seed, best_setting, sweep_verdicts
 from mlcl.results.training_result import SettingResult, TrainingResult
 from mlcl.significance.roles import Role
@@ -44,6 +48,9 @@ def test_heads_against_control_then_the_best_baseline_by_validation():
     assert (first.treated.searches, first.treated.trainings) == (2, 4)
     assert (first.metric, second.metric) == ("knn_best/test/accuracy", "knn_best/test/accuracy")
     assert math.isclose(first.difference, 0.5)
+    worse_svm = setting("svm", BASELINE, training(1, 0.4, 0.3, prefix=""))
+    assert verdicts(*heads, *control, worse_svm)[1].reference.label == "svm"  # the first has the control
+    assert verdicts(*heads, *control)[1].reference.label == "control"
     (alone,) = verdicts(*heads, svm)
     assert alone.question == "baseline"
     assert verdicts(*heads) == verdicts(*control) == ()
@@ -79,3 +86,24 @@ def test_a_race_says_what_it_picked():
     kept = ArmSearch(1, 8, (written, trial), "as written")
     assert kept.sentence == "use the job as written: 0.7100 on 2 fresh seeds, trial 3 0.7500"
     assert ArmSearch(1, 8).sentence == ""
+
+
+@pytest.mark.parametrize(
+    ("heads", "svm", "use", "step"),
+    [
+        (0.9, 0.4, "heads 1", "mlcl export it"), (0.5, 0.4, "control 1", "mlcl sweep JOB SPACE"),
+        (0.4, 0.9, "svm 1", "mlcl sweep JOB SPACE"), (0.8, 0.9, "svm 1", "mlcl sweep JOB SPACE"),
+    ],
+)  # fmt: skip
+def test_what_to_use_is_what_no_verdict_says_is_worse(heads, svm, use, step):
+    settings = (
+        *arm("heads", Role.MODEL, heads, heads), *arm("control", CONTROL, 0.7, 0.7),
+        setting("svm", BASELINE, *(training(seed, svm, svm, prefix="") for seed in (1, 2))),
+    )  # fmt: skip
+    result = SimpleNamespace(
+        confirmations=settings, verdicts=verdicts(*settings), fresh_score=SCORE, mode="max", name="it",
+        asked=SimpleNamespace(trials=4, seeds=4, searches=2),
+    )  # fmt: skip
+    data = SimpleNamespace(result=result, best=None)
+    assert setting_to_use(data) == use
+    assert next_command(data)[1].startswith(step)
