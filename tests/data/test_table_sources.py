@@ -181,7 +181,9 @@ ALL_TRAIN = {"split": None, "fractions": [1, 0, 0]}
      (["[sun, extra]", "sun", "extra", "nan"], ['tags: "nan" is no label (1 row)']),
      (["#sun #extra", "#sun", "#extra", ""], ["tags: labels begin with #"]),
      (["<sun><extra>", "<sun>", "<extra>", ""], ["tags: labels stand in <>"]),
-     (['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""], [])],
+     (['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""], []),
+     (['{"sun": 1, "extra": true}', "{'sun': 1, 'extra': 0}", "{'sun': False, 'extra': 1.0}", '{"sun": 0}'],
+      ["tags: an object's names with 1 are its labels"])],
 )  # fmt: skip
 def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, said):
     data = opened("csv", csv_file(rows_with("tags", cells)), labels=TAGS, **ALL_TRAIN)
@@ -198,6 +200,9 @@ def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, sai
         ("tags", ["sun", "Sun"], r"a class is spelt in two ways at line 3 and line 2; found: sun, Sun"),
         ("tags", ["sun", '"sun"'], r"a class is spelt in two ways at line 3"),
         ("tags", ["sun", "['sun', "], r"begins with \[ and is no list of labels at line 3"),
+        ("tags", ["sun", "{'sun': 1, 'rain': 0.5}"], "an object without a 0 or 1 for each class at line 3"),
+        ("tags", ["sun", '{"sun": null}'], "an object without a 0 or 1 for each class at line 3"),
+        ("tags", ["sun", '{"sun": '], "begins with { and is no object of labels at line 3"),
         ("tags", ["nan", ""], "key tags: no row has a label"),
         ("colour", ["a;b", "c"], "one label or several at line 2"),
         ("colour", ["a, b", "a", "b"], "one label or several at line 2"),

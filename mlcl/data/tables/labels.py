@@ -109,11 +109,11 @@ class CellColumn:
         of_row = []
         known = lru_cache(None, typed=True)(cell_of)
         for row, value in enumerate(rows.frame[name]):
-            read = known if isinstance(value, str | int | float) else cell_of
+            read_cell = known if isinstance(value, str | int | float) else cell_of
             try:
-                cell = value if value in given else read(value)
+                cell = value if value in given else read_cell(value)
             except ValueError as error:
-                allowed = "texts, numbers, or lists of them"
+                allowed = "texts, numbers, lists of them, or objects of classes with 0 or 1"
                 raise rows.error(row, str(error), name, value, allowed) from None
             if isinstance(value, str) and isinstance(cell, str) and cell != value.strip(" \t\r\n"):
                 other.setdefault(value, cell)
@@ -125,6 +125,9 @@ class CellColumn:
                 f"{name}: {counted(len(other), 'spelling')} with invisible signs, other blanks or Unicode "
                 f"forms are read without them, such as {a!a} as {b!a}"
             )
+        read = zip(of_row, rows.frame[name], strict=True)
+        if any(isinstance(cell, tuple) and _is_object(value) for cell, value in read):
+            notes.append(f"{name}: an object's names with 1 are its labels")
         names = next((table.names[name] for table in rows.tables if name in table.names), ())
         column = cls(name, rows, first, of_row, tuple(notes), names)
         if not names or ((notation := recognise(first)) is not None and notation.form == "indicators"):
@@ -157,6 +160,10 @@ class CellColumn:
     def error(self, cell: Cell, problem: str, found: object, allowed: object, more: str = "") -> UserError:
         """Creates the error for the first row that has `cell`."""
         return self.rows.error(self.first[cell], problem, self.name, found, allowed, more)
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, Mapping) or (isinstance(value, str) and value.lstrip().startswith("{"))
 
 
 def notation_of(

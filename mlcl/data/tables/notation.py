@@ -1,4 +1,4 @@
-"""How the cells of a column write labels: names, lists, separators, tags, paths, 0 and 1, or shares.
+"""How the cells of a column write labels: names, lists, objects, separators, tags, paths, 0 and 1, or shares.
 
 Shares are numbers from 0 to 1, one for each class. A notation is recognised over the distinct cells of all
 rows. Both the guess of `mlcl init` and the reader of a column whose kind is given use `recognise`.
@@ -74,21 +74,34 @@ def cell_of(value: Any) -> Cell:
     """Converts a value of a table to a text or a tuple of list items. Raises ValueError for other values."""
     if isinstance(value, list | tuple):
         return tuple(map(_item, value))
+    if isinstance(value, Mapping):
+        return _flagged(value)
     text = text_of(value)
     if text.startswith("[{"):
-        return tuple(map(_item, _objects(text)))
+        return tuple(map(_item, _parsed(text, list)))
+    if text.startswith("{") and ":" in text:
+        return _flagged(_parsed(text, dict))
     listed = items_of(text)
     return text if listed is None else tuple(map(_item, listed))
 
 
-def _objects(text: str) -> list[Any]:
-    try:
-        return list(json.loads(text))
-    except ValueError:
+def _parsed(text: str, kind: type[Any]) -> Any:
+    for parse in (json.loads, ast.literal_eval):
         try:
-            return list(ast.literal_eval(text))
+            value = parse(text)
         except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
-            raise ValueError("begins with [ and is no list of labels") from None
+            continue
+        if isinstance(value, kind):
+            return value
+    raise ValueError(f"begins with {text[0]} and is no {'list' if kind is list else 'object'} of labels")
+
+
+def _flagged(value: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns the names with 1 in an object of a 0 or 1 for each class."""
+    states = {_item(name): FLAGS.get(text_of(flag).lower()) for name, flag in value.items()}
+    if None in states.values() or len(states) < len(value):
+        raise ValueError("an object without a 0 or 1 for each class")
+    return tuple(name for name, state in states.items() if state)
 
 
 def _item(value: Any) -> str:

@@ -137,10 +137,8 @@ def _content(name: str, values: pd.Series[Any], files: ImageFiles) -> ColumnRole
     """Returns the role of a column of texts, images or vectors; None for any other one."""
     there = [value for value in values if value is not None and value == value]
     first = next(iter(there), None)
-    if isinstance(first, dict | bytes):
-        return ColumnRole(
-            name, "image" if isinstance(first, bytes) or "bytes" in first else "other", named=True
-        )
+    if isinstance(first, bytes) or (isinstance(first, dict) and "bytes" in first):
+        return ColumnRole(name, "image", named=True)
     if isinstance(first, list):
         return _content_of_lists(name, there)
     texts = [value.strip() for value in there if isinstance(value, str) and value.strip() not in MISSING]

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from PIL import Image
-from service.starter.layouts import NAMES, ROWS, body, flags, labels, parquet, table
+from service.starter.layouts import NAMES, ROWS, body, flags, labels, objects, parquet, table
 
 from mlcl.data import Dataset, prepare
 from mlcl.data.split_assignment import image_digest
@@ -38,6 +38,8 @@ READ = [
       for sign, names in product(" ,;|", (NAMES, ()))),
     *(of_classes(kind, classes) for kind in (int, float, bool)
       for classes in (NAMES, DIGITS, ("1", "0", "2", "3"))),
+    ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "cats": {n: int(n in t) for n in NAMES}})}, {},
+     None, topics, "an object's names with 1 are its labels"),
     ({"in.parquet": parquet({"text": body, "labels": lambda i, t: flags(t)}, {"labels": SEVERAL})}, {},
      NAMES, topics, ""),
     ({"in.parquet": parquet({"text": body, "labels": lambda i, t: -1 if i == 7 else NAMES.index(t[0])},
