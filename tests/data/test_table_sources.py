@@ -183,7 +183,9 @@ ALL_TRAIN = {"split": None, "fractions": [1, 0, 0]}
      (["<sun><extra>", "<sun>", "<extra>", ""], ["tags: labels stand in <>"]),
      (['[{"name": "sun"}, {"id": 2, "name": "extra"}]', "[{'name': 'sun'}]", '[{"name": "extra"}]', ""], []),
      (['{"sun": 1, "extra": true}', "{'sun': 1, 'extra': 0}", "{'sun': False, 'extra': 1.0}", '{"sun": 0}'],
-      ["tags: an object's names with 1 are its labels"])],
+      ["tags: an object's names with 1, or its choices, are its labels"]),
+     (['{"choices": ["sun", "extra"]}', "sun", '{"choices": ["extra"]}', ""],
+      ["tags: an object's names with 1, or its choices, are its labels"])],
 )  # fmt: skip
 def test_notations_of_several_labels_are_recognised(csv_file, opened, cells, said):
     data = opened("csv", csv_file(rows_with("tags", cells)), labels=TAGS, **ALL_TRAIN)

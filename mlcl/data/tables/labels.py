@@ -127,7 +127,7 @@ class CellColumn:
             )
         read = zip(of_row, rows.frame[name], strict=True)
         if any(isinstance(cell, tuple) and _is_object(value) for cell, value in read):
-            notes.append(f"{name}: an object's names with 1 are its labels")
+            notes.append(f"{name}: an object's names with 1, or its choices, are its labels")
         names = next((table.names[name] for table in rows.tables if name in table.names), ())
         column = cls(name, rows, first, of_row, tuple(notes), names)
         if not names or ((notation := recognise(first)) is not None and notation.form == "indicators"):

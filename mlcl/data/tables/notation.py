@@ -97,7 +97,9 @@ def _parsed(text: str, kind: type[Any]) -> Any:
 
 
 def _flagged(value: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the names with 1 in an object of a 0 or 1 for each class."""
+    """Returns the names with 1 in an object of a 0 or 1 for each class, or Label Studio's `choices`."""
+    if value.keys() == {"choices"} and isinstance(value["choices"], list):
+        return tuple(map(_item, value["choices"]))
     states = {_item(name): FLAGS.get(text_of(flag).lower()) for name, flag in value.items()}
     if None in states.values() or len(states) < len(value):
         raise ValueError("an object without a 0 or 1 for each class")

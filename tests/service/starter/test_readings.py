@@ -39,7 +39,7 @@ READ = [
     *(of_classes(kind, classes) for kind in (int, float, bool)
       for classes in (NAMES, DIGITS, ("1", "0", "2", "3"))),
     ({"in.jsonl": objects(lambda i, t: {"text": body(i, t), "cats": {n: int(n in t) for n in NAMES}})}, {},
-     None, topics, "an object's names with 1 are its labels"),
+     None, topics, "an object's names with 1, or its choices, are its labels"),
     ({"in.parquet": parquet({"text": body, "labels": lambda i, t: flags(t)}, {"labels": SEVERAL})}, {},
      NAMES, topics, ""),
     ({"in.parquet": parquet({"text": body, "labels": lambda i, t: -1 if i == 7 else NAMES.index(t[0])},
