@@ -24,10 +24,7 @@ PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 
 
 def check_url(text: str) -> str:
-    """Returns the URL. Raises ValueError for a value that is no URL, or has a user or a password.
-
-    The error does not show the value.
-    """
+    """Returns the URL. Raises ValueError, without showing it, for no URL or one with user or password."""
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -53,10 +50,7 @@ class Reference(Section):
         return self
 
     def resolve(self, key: str) -> str:
-        """Returns the secret. Raises UserError if it is missing or empty.
-
-        The error names `key` and the reference, but shows no content of the variable or the file.
-        """
+        """Returns the secret. Raises UserError for `key`, without any content, if it is missing or empty."""
         if self.env is not None:
             text = os.environ.get(self.env, "")
             problem, found = "the variable is not set", self.env

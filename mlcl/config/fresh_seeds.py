@@ -7,12 +7,7 @@ SEEDS_OF_A_SEARCH = 1000
 
 
 def fresh_seeds(seed: int, search: int, count: int) -> range:
-    """Returns the fresh seeds of a search, which no search and no race uses.
-
-    Args:
-        seed: The seed of the job.
-        search: The number of the search, from 1.
-        count: The number of fresh seeds.
+    """Returns the fresh seeds of a search (numbered from 1), which no search and no race of the job uses.
 
     Example:
         >>> [*fresh_seeds(0, 1, 2), *fresh_seeds(0, 2, 2)]

@@ -18,16 +18,13 @@ from mlcl.losses.weights.base import BatchRanks
 
 
 class Queue:
-    """The newest rows of past batches: embeddings without gradient, with their labels and sample ids.
+    """The newest rows of past batches, at most `size`: embeddings without gradient, labels and sample ids.
 
     `join` adds them to a batch, `push` makes the last batch their newest rows. They are candidates of every
     anchor, positive or not by their labels, and are no anchors. A sample that the batch has is left out, so
-    that no anchor is compared with an older embedding of itself. The rows are the same, in the same order,
-    in every process and for any number of processes.
-    Source: MoCo (He et al. 2020), section 3.1, without its momentum encoder.
-
-    Args:
-        size: The largest number of rows.
+    that no anchor is compared with an older embedding of itself. The rows are the same, in the same order, in
+    every process and for any number of processes. Source: MoCo (He et al. 2020), section 3.1, without its
+    momentum encoder.
     """
 
     def __init__(self, size: int) -> None:

@@ -145,10 +145,7 @@ class LabelSets:
 def cross(
     labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
 ) -> Tensor:
-    """Returns, for each pair (I, J), the sum of row i's weights over the labels that i and j share.
-
-    `weights_N` has a weight for each stored label of the rows I; by default they are 1.
-    """
+    """Returns, for each pair (I, J), the sum of row i's weights, else 1, over the labels that both have."""
     column_I, offsets_I = labels.part(rows)
     column_J, offsets_J = labels.part(cols)
     width = labels.width
@@ -202,11 +199,7 @@ def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor |
 
 
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Sorts the stored entries of label rows by label.
-
-    Returns the sorting indices (N,), the row of each sorted entry (N,), and the offset of each label's first
-    entry (L + 1,).
-    """
+    """Sorts stored entries by label: returns the order (N,), rows (N,), and each label's offset (L + 1,)."""
     order_M = rows.columns.argsort(stable=True)
     if tiling.is_host(rows.device):
         count_L = torch.bincount(rows.columns, minlength=rows.width)

@@ -56,10 +56,9 @@ class Domain(ABC):
 
     @abstractmethod
     def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Splits the values into groups, so that all values of a group meet the same conditions in `terms`.
+        """Returns a value and the size of each group of values that meet the same conditions in `terms`.
 
-        Returns a value and the number of values of each group. For a continuous domain the number has no
-        meaning.
+        For a continuous domain the size has no meaning.
         """
 
     @abstractmethod

@@ -17,14 +17,9 @@ from mlcl.plugins import registry
 class Sampler:
     """A sampler, which proposes the settings of trials.
 
-    Attributes:
-        title: The name of the sampler in words.
-        type: The class of the sampler as `module:name`.
-        options: The arguments of the class, besides the seed.
-        startup: Whether the class also takes the number of random trials at the start.
-        exhaustive: Whether the sampler tries every combination once and then ends. No domain may then be
-            continuous.
-        several_goals: Whether the sampler supports more than one metric.
+    `type` is its class as `module:name`, and `options` are the arguments besides the seed; with `startup` it
+    also takes the number of random trials at the start. An `exhaustive` sampler tries every combination once
+    and then ends, so no domain may be continuous. `several_goals` says that it supports several metrics.
     """
 
     title: str
@@ -129,10 +124,9 @@ def default_mode(metric: str) -> Mode:
 
 
 def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Goal]:
-    """Returns the goals of a search, and the goal by which trials stop early.
+    """Returns the goals of a search, by default `default`, and the goal by which trials stop early.
 
-    `default` is the metric if the search names none. Raises UserError if the keys of the search contradict
-    each other, or if a metric is not one on validation.
+    Raises UserError if the keys of the search contradict each other, or a metric is not one on validation.
     """
     metrics = search.metric or (default,)
     for metric in metrics:

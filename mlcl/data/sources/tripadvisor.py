@@ -57,10 +57,7 @@ def state(options: reviews.ReviewOptions) -> str:
 
 
 def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
-    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
-
-    Raises UserError, which names file and review, for missing files and wrong reviews.
-    """
+    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing."""
     return reviews.draw_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 
 

@@ -48,10 +48,7 @@ class _Label(Section):
 
 
 def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
-    """Returns the columns that a pattern such as `is_*` matches.
-
-    A pattern that is a column name, or that matches none, is returned itself.
-    """
+    """Returns the columns that a pattern such as `is_*` matches; a column's name, or no match, is itself."""
     return (pattern not in columns and fnmatch.filter(columns, pattern)) or [pattern]
 
 

@@ -93,10 +93,7 @@ class PairWeights(ABC):
         return self.attract(only_BD)
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
-        """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows.
-
-        The prototypes are the last rows of Z.
-        """
+        """Returns W^T Z for the prototypes' columns of W (L, D), which are Z's last rows, over own rows."""
         raise NotImplementedError("this rule gives prototypes no weight")
 
     def both(self, rows: slice, cols: slice) -> Tensor:

@@ -18,10 +18,7 @@ from mlcl.losses.weights.paths import Paths
 
 
 class Constrained(PairWeights):
-    """The base class for both granularities, with the values that depend on labels alone.
-
-    `at` returns the weights for given embeddings.
-    """
+    """The base class for both granularities, with what depends on labels alone; `at` returns the weights."""
 
     def __init__(self, paths: Paths, shares: Sequence[float], ranks: BatchRanks, detach: bool) -> None:
         self.paths, self.ranks, self.detach = paths, ranks, detach

@@ -89,10 +89,7 @@ def number_groups(value_B: Tensor, known_B: Tensor) -> Tensor:
 
 
 def group_weights(group_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """Returns the weights W_ip = 1[same group] / (n - 1), where n is the number of rows in the group.
-
-    `group_B` numbers the groups; a row with -1 is in no group.
-    """
+    """Returns the weights W_ip = 1[same group] / (n - 1) of groups of n rows; -1 in `group_B` is no group."""
     size_B = group_sizes(group_B)
     width = int(group_B.max()) + 1 if len(group_B) else 0
     weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(ranks.dtype), 0)

@@ -77,20 +77,14 @@ class OnePath(Paths):
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The group (H, B) of each row at each level, on the device of the embeddings.
-
-        A row without a group gets a negative number that no other row has, so that it equals no other row.
-        """
+        """The group (H, B) of each row, on the embeddings' device; for no group an own negative number."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
         return sent(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
     def of(cls, path_BH: Tensor, ranks: BatchRanks) -> OnePath:
-        """Computes the groups from paths (B, H), coarse level first.
-
-        From its first unknown level (-1) on, a row is in no group.
-        """
+        """Computes the groups from paths (B, H), coarse level first; none from the first unknown level on."""
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
         for label_B in path_BH.unbind(1):
