@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from mlcl.config.safe_yaml import read_yaml
-from mlcl.config.section import Positive, Section, validate
+from mlcl.config.section import Positive, Section, exactly_one, validate
 from mlcl.errors import UserError
 
 MOST_MIB = 100
@@ -43,11 +43,7 @@ class Reference(Section):
     )
     file: Path | None = Field(None, description="file with the secret alone")
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("give exactly one of env and file")
-        return self
+    _one = exactly_one("env", "file")
 
     def resolve(self, key: str) -> str:
         """Returns the secret. Raises UserError for `key`, without any content, if it is missing or empty."""

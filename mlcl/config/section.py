@@ -71,6 +71,17 @@ class Section(BaseModel):
         return found
 
 
+def exactly_one(one: str, other: str) -> Any:
+    """A validator of a section, which raises ValueError unless exactly one of two keys is given."""
+
+    def check(section: Model) -> Model:
+        if (getattr(section, one) is None) == (getattr(section, other) is None):
+            raise ValueError(f"give exactly one of {one} and {other}")
+        return section
+
+    return model_validator(mode="after")(check)
+
+
 def _is_counted(written: Any, read: Any) -> bool:
     """Whether a truth value in the written content was read as a number."""
     if isinstance(written, bool):

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.fresh_seeds import fresh_seeds_of
 from mlcl.config.job import JobConfig, covers, dump_job, job_hash
 from mlcl.config.loader import apply_overrides
 from mlcl.config.section import validate
+from mlcl.config.space.search import fresh_seeds_of
 from mlcl.config.table.schema import Scale, Table, TableLine, Tune, slug
 from mlcl.config.table.tree import PAPER, cell_tree, check_data, data_of, with_data
 from mlcl.config.table.tuning import Tuning, check_controls, tune_of, tuning_of, with_controls

@@ -66,19 +66,15 @@ def hotels(path: Path) -> list[Path]:
     root = path.resolve()
     for pattern in ("hotel_*.dat", "*.json"):
         files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]
+        places: dict[str, Path] = {}
+        for file in sorted(files):
+            # Reviews of two files of one hotel would share ids.
+            if places.setdefault(file.stem, file) != file:
+                raise UserError("this hotel is there twice", file=file, found=places[file.stem])
         if files:
-            return _once(sorted(files))
+            return sorted(files)
     expected = "a folder with hotel_<number>.dat or <number>.json, from the authors' page of LARA"
     raise UserError("no hotels of TripAdvisor here", file=path, key="data.options.path", allowed=expected)
-
-
-def _once(files: list[Path]) -> list[Path]:
-    """Returns the files. Raises UserError for two files of one hotel, whose reviews would share ids."""
-    places: dict[str, Path] = {}
-    for file in files:
-        if places.setdefault(file.stem, file) != file:
-            raise UserError("this hotel is there twice", file=file, found=places[file.stem])
-    return files
 
 
 def _reviews(path: Path) -> Iterator[reviews.Review]:

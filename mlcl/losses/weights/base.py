@@ -82,9 +82,9 @@ class PairWeights(ABC):
     def positives(self) -> Tensor:
         """Returns |P(i)|, the number of positives of each own anchor (N,)."""
 
-    @abstractmethod
     def attract(self, z_BD: Tensor) -> Tensor:
-        """Returns the own rows of (W + W^T) Z, (N, D)."""
+        """Returns the own rows of (W + W^T) Z, (N, D); for weights that follow from embeddings after `at`."""
+        raise NotImplementedError("the weights follow from the embeddings: call at first")
 
     def attract_queue(self, z_BD: Tensor, queue: slice) -> Tensor:
         """Returns the own rows of W Z (N, D), over the columns of a queue alone, the rows `queue` of Z."""

@@ -54,10 +54,6 @@ class PairwiseWeights(PairWeights):
         """Returns the labels of the own rows and their prototypes' weights (M,); None without prototypes."""
         return None
 
-    def attract(self, _z_BD: Tensor) -> Tensor:
-        """Raises NotImplementedError, since the weights depend on the embeddings: `at` returns them."""
-        raise NotImplementedError("the weights follow from the embeddings: call at first")
-
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights W' for given embeddings, computed in one pass over the tiles."""
         lse_B, row_sum_B = self._ranks.share(torch.stack([lse_N, self.row_sums], 1)).unbind(1)
