@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from mlcl.config.section import validate
 from mlcl.data.columns import ShardReader, equal_texts
-from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
+from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard, columns
 from mlcl.data.split import Split, SplitRows
 from mlcl.errors import UserError
 from mlcl.files import sha256_of
@@ -80,10 +80,7 @@ class Dataset:
             return data
         for number, shard in enumerate(info.shards):
             with filesystem.open_input_stream(f"{folder}/{shard.file}") as stream:
-                found = sha256_of(stream)
-            if found != shard.sha256:
-                file = data.reader.shard_file(number)
-                raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
+                _check_hash(stream, shard, data.reader.shard_file(number))
         if note is not None:
             with suppress(OSError):  # then the next command compares them again
                 note.parent.mkdir(exist_ok=True)
@@ -148,7 +145,7 @@ class Dataset:
             )
         with self.reader.reading(number):
             found = {field.name: field.type for field in footer.schema_arrow}
-        expected = self.info.columns()
+        expected = columns(self.info.modality, self.info.label_spaces, self.info.dim, self.info.grouped)
         for name, its in expected.items():
             if name not in found:
                 problem, allowed = "column is missing", list(expected)
@@ -165,6 +162,12 @@ def _version(filesystem: Any, folder: str, info: DatasetInfo) -> str:
         for file, shard in zip(files, info.shards, strict=True)
     ]
     return hashlib.sha256(repr(state).encode()).hexdigest()[:32]
+
+
+def _check_hash(stream: Any, shard: Shard, file: str) -> None:
+    found = sha256_of(stream)
+    if found != shard.sha256:
+        raise UserError("SHA-256 differs", file=file, found=found, allowed=shard.sha256)
 
 
 def _read_info(filesystem: Any, folder: str, place: str) -> DatasetInfo:

@@ -245,8 +245,5 @@ class Split:
 
     def _need(self, modality: str) -> None:
         if self.info.modality != modality:
-            raise UserError(
-                f"{self.info.name} has no {plural(modality)}",
-                file=self.whole.reader.place,
-                found=self.info.modality,
-            )
+            problem, place = f"{self.info.name} has no {plural(modality)}", self.whole.reader.place
+            raise UserError(problem, file=place, found=self.info.modality)

@@ -84,7 +84,8 @@ def assign_validation(key: str, seed: int, share: float) -> str:
 def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], seed: int) -> None:
     """Moves rows to train, in place, until every class of every label space has a training row.
 
-    The row whose key comes first in a seeded order is moved: the outcome depends on keys and seed alone.
+    The row whose key comes first in a seeded order is moved: the outcome depends on keys and seed alone. Rows
+    that share their key with a training row follow it.
     """
     order = sorted(range(len(keys)), key=lambda row: position(keys[row], seed))
     for space in classes:
@@ -93,13 +94,9 @@ def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], 
             if splits[row] != "train" and not trained.issuperset(space[row]):
                 splits[row] = "train"
                 trained.update(space[row])
-
-
-def keep_together(splits: list[str], keys: Sequence[str]) -> None:
-    """Moves rows to train, in place, if they share their key with a training row."""
-    trained = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
+    kept = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
     for row, key in enumerate(keys):
-        if key in trained:
+        if key in kept:
             splits[row] = "train"
 
 
@@ -124,7 +121,6 @@ def hold_out_rows(
     else:
         held = [assign_validation(key, seed, share) for key in own]
     train_every_class(held, its, own, seed)
-    keep_together(held, own)
     for row, split in zip(train, held, strict=True):
         splits[row] = split if split == "train" else to
 
@@ -230,7 +226,6 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
         return _complete(rows, keys, classes, fractions, seed)
     rows.splits = stratify(classes, keys, fractions, seed)
     train_every_class(rows.splits, classes, keys, seed)
-    keep_together(rows.splits, keys)
     copies = sum(count for count in Counter(rows.contents).values() if count > 1)
     said = f"rows with the content of another row, which lie in one split with it: {copies:,}"
     said += _contradicting(rows, classes)

@@ -21,7 +21,6 @@ from mlcl.data.split import Split
 from mlcl.data.split_assignment import (
     Classes,
     digest_of,
-    keep_together,
     least_names,
     position,
     stratify,
@@ -79,7 +78,6 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
     share = wanted / len(numbers_N)
     drawn = stratify(classes, keys, (1 - share, share, 0.0), seed)
     train_every_class(drawn, classes, keys, seed)
-    keep_together(drawn, keys)
     _resize(drawn, classes, keys, seed, wanted)
     is_validation_N = np.array(drawn) == "validation"
     if not is_validation_N.any():

@@ -123,19 +123,16 @@ class LabelSets:
         return same_B
 
     def _hashes(self) -> Tensor:
-        if self.rows is None:
-            rating_BA = self._graded()
-            aspect_A = torch.arange(1, rating_BA.shape[1] + 1, device=rating_BA.device)
-            return _mix(rating_BA.view(torch.int64) + _mix(aspect_A)).sum(1)
-        return segment_sums(_mix(self.rows.columns + 1), self.rows.offsets)
-
-    def _graded(self) -> Tensor:
+        if self.rows is not None:
+            return segment_sums(_mix(self.rows.columns + 1), self.rows.offsets)
         assert self.ratings is not None
-        return self.ratings
+        aspect_A = torch.arange(1, self.ratings.shape[1] + 1, device=self.ratings.device)
+        return _mix(self.ratings.view(torch.int64) + _mix(aspect_A)).sum(1)
 
     def _distinct_slowly(self, queued: int) -> tuple[Tensor, Tensor]:
         """Returns group numbers and first rows, for a batch in which different rows have equal hashes."""
-        lists = self.rows.lists() if self.rows is not None else self._graded().tolist()
+        lists = [] if self.ratings is None else self.ratings.tolist()
+        lists = lists if self.rows is None else self.rows.lists()
         keys = [(row >= len(self) - queued, *labels) for row, labels in enumerate(lists)]
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         same_B = torch.tensor([names[key] for key in keys], device=self.sizes.device)

@@ -126,10 +126,6 @@ FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
 """The default of `LossSpec.options`: the options are read from the signature of `dense`."""
 
 
-def no_conflict(_options: Mapping[str, Any]) -> None:
-    """Accepts all options: the default check, for a loss whose options do not exclude each other."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LossSpec:
     """Declares a loss as a value at the top of a module of `mlcl.losses.rules`, or of a plugin.
@@ -180,7 +176,7 @@ class LossSpec:
     closed: Callable[..., PairWeights] | None = field(default=None, repr=False)
     options: Mapping[str, Option] = field(default_factory=lambda: FROM_SIGNATURE)
     similarity: Similarity = "dot"
-    conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
+    conflict: Callable[[Mapping[str, Any]], None] | None = field(default=None, repr=False)
     terms: Callable[..., Tensor] | None = field(default=None, repr=False)
     year: int | None = None
     prototypes: bool = False
@@ -205,7 +201,8 @@ class LossSpec:
             if value not in option.allowed:
                 raise ValueError(f"option {name} of {self.name}; found: {value!r}; allowed: {option.allowed}")
         values = {name: given.get(name, option.default) for name, option in self.options.items()}
-        self.conflict(values)
+        if self.conflict is not None:
+            self.conflict(values)
         return values
 
     def arguments(self, options: Mapping[str, Any], *, prototypes: bool = False) -> dict[str, Any]:

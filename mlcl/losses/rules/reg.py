@@ -10,7 +10,6 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mlcl.labels import LabelRows
 from mlcl.losses.dense import pair_losses, ratio
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.sets import LabelSets
@@ -73,29 +72,7 @@ class RegWeights(PairwiseWeights):
     """The weights of the pair losses W_ip (-log p_ip) with the gradient of `reg_terms`."""
 
     def __init__(self, rule: RegRule, sets: LabelSets, ranks: BatchRanks) -> None:
-        super().__init__(ranks)
-        self._labels = LabelShares(rule, sets, ranks, merge=False)
-        self.row_sums = self._labels.row_sums
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the numbers of rows that share a label, without prototypes."""
-        return self._labels.positives()
-
-    def has_positive(self) -> Tensor:
-        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
-        return self._labels.has_positive()
-
-    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
-        both = self._labels.each(rows, cols)
-        if rows == cols:
-            for weight_IJ in both:
-                weight_IJ.fill_diagonal_(0)
-        return both
-
-    def of_prototypes(self) -> tuple[LabelRows, Tensor] | None:
-        """Returns the labels of the rows and their prototypes' weights; None without prototypes."""
-        return self._labels.of_prototypes()
+        super().__init__(LabelShares(rule, sets, ranks, merge=False), ranks)
 
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
         """Returns W x of pairs, with its derivatives, of which that by a positive's logit is limited."""

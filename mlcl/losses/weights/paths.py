@@ -15,7 +15,7 @@ from torch import Tensor
 from mlcl.labels import LabelRows, sent
 from mlcl.losses.tiling import is_host
 from mlcl.losses.weights.base import BatchRanks
-from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, number_groups
+from mlcl.losses.weights.incidence import IncidenceWeights, group_sizes, number_groups
 
 
 class OnePath:
@@ -104,5 +104,5 @@ class OnePath:
         first_H = F.pad(size_H.cumsum(0), (1, 0))
         column_BH = (groups_HB + first_H[:-1, None]).T
         rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
-        incidence = Incidence(rows, weight_HB.T[known_BH], symmetric and not self._ranks.queued)
-        return IncidenceWeights(incidence, row_sums_N, positives, self._ranks.own)
+        value_M, symmetric = weight_HB.T[known_BH], symmetric and not self._ranks.queued
+        return IncidenceWeights(rows, value_M, row_sums_N, positives, self._ranks.own, symmetric=symmetric)
