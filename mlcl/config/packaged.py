@@ -87,7 +87,7 @@ def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
 
 
 def is_packaged(given: str | Path) -> bool:
-    """Whether the mlcl on a cluster has the file; in a clone, a file below this folder may have changed."""
+    """Whether the mlcl on a cluster has the file; in a clone one below the current folder may differ."""
     path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
     if installed.is_dir():
         return path.is_relative_to(installed)

@@ -1,7 +1,4 @@
-"""Prints the job reference, which is generated from the schema: `python -m mlcl.config.reference`.
-
-The sections of a job file and the names of their keys come from the pydantic models.
-"""
+"""Prints the job reference, which is generated from the schema: `python -m mlcl.config.reference`."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mlcl.config import encoder_section, job
+from mlcl.config.schema import is_model, members_of, models_of
 from mlcl.config.section import PluginName
 from mlcl.config.space.search import SearchConfig
 
@@ -99,42 +97,6 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, list) and len(value) > 8:
         return f"{value[0]} ... {value[-1]} ({len(value)} values)"
     return "null" if value is None else f"`{value}`"
-
-
-def key_names() -> set[str]:
-    """Returns the names of all keys of a job, without the names of the sections that contain them."""
-    models = models_of(job.JobConfig, [])
-    return {field.alias or name for model in models for name, field in model.model_fields.items()}
-
-
-def models_of(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[BaseModel]]:
-    """Adds `model` and the models of its sections to `seen`, in the order of the file. Returns `seen`."""
-    if model not in seen:
-        seen.append(model)
-        for field in model.model_fields.values():
-            for member in members_of(field.annotation):
-                if is_model(member):
-                    models_of(member, seen)
-    return seen
-
-
-def members_of(annotation: Any) -> list[Any]:
-    """Returns the alternatives of a key's type, of a mapping's values, or the sections of `encoder`."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return members_of(arguments[0])
-    if origin in (typing.Union, types.UnionType):
-        return [member for argument in arguments for member in members_of(argument)]
-    if origin is dict:
-        return members_of(arguments[1])
-    if annotation is encoder_section.EncoderConfig:
-        return list(dict.fromkeys(encoder.section for encoder in encoder_section.built_in()))
-    return [annotation]
-
-
-def is_model(annotation: Any) -> bool:
-    """Whether an annotation is the class of a section."""
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
 
     `tree` is the resolved tree of the swept job.
     """
-    from mlcl.config.reference import key_names  # imports all encoders, which few spaces need
+    from mlcl.config.schema import key_names  # imports all encoders, which few spaces need
 
     varied = [key for parameter in space.parameters for key in parameter.keys]
     named = list(dict.fromkeys(key for point in space.prior for key in point))
