@@ -156,7 +156,7 @@ def _named(frame: pd.DataFrame, features: Mapping[str, Any]) -> pd.DataFrame:
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with cells as Parquet has them; images become PNG. Raises UserError for a broken image."""
-    from mlcl.data.images import encode_images
+    from mlcl.data.images import read_images, to_png
 
     found = frame.reset_index(drop=True).map(_plain_cell)
     for at, column in enumerate(found.columns):
@@ -173,7 +173,8 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
             if other:
                 problem = f"no image at row {other[0]}, beside images of Pillow"
                 raise UserError(problem, key=str(column), found=repr(cells[other[0]])[:60])
-            encoded = dict(zip(places, encode_images([cells[row] for row in places], refuse), strict=True))
+            images = read_images([cells[row] for row in places], to_png, refuse)
+            encoded = dict(zip(places, images, strict=True))
             found.isetitem(at, [encoded.get(row, value) for row, value in enumerate(cells)])
     return found
 

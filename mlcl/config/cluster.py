@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from mlcl.config.safe_yaml import read_yaml
-from mlcl.config.section import Positive, Section, validate
+from mlcl.config.section import Positive, Section, exactly_one, validate
 from mlcl.errors import UserError
 
 MOST_MIB = 100
@@ -24,10 +24,7 @@ PASSWORD = re.compile(r"://[^/\s@]*:[^/\s@]+@|[?&]password=", re.IGNORECASE)
 
 
 def check_url(text: str) -> str:
-    """Returns the URL. Raises ValueError for a value that is no URL, or has a user or a password.
-
-    The error does not show the value.
-    """
+    """Returns the URL. Raises ValueError, without showing it, for no URL or one with user or password."""
     try:
         parts = urlsplit(text)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -46,17 +43,10 @@ class Reference(Section):
     )
     file: Path | None = Field(None, description="file with the secret alone")
 
-    @model_validator(mode="after")
-    def _one(self) -> Self:
-        if (self.env is None) == (self.file is None):
-            raise ValueError("give exactly one of env and file")
-        return self
+    _one = exactly_one("env", "file")
 
     def resolve(self, key: str) -> str:
-        """Returns the secret. Raises UserError if it is missing or empty.
-
-        The error names `key` and the reference, but shows no content of the variable or the file.
-        """
+        """Returns the secret. Raises UserError for `key`, without any content, if it is missing or empty."""
         if self.env is not None:
             text = os.environ.get(self.env, "")
             problem, found = "the variable is not set", self.env

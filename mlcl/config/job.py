@@ -21,6 +21,7 @@ from mlcl.config.section import (
     Positive,
     Section,
     ValidationMetric,
+    exactly_one,
     metric_name,
 )
 from mlcl.config.training_sections import ObjectiveConfig, TrainConfig
@@ -34,11 +35,7 @@ class SubsetConfig(Section):
     labels: str | None = Field(None, description="label space to stratify by; default: the classifier's")
     seed: int = Field(0, ge=0, description="which subset of that size")
 
-    @model_validator(mode="after")
-    def _one_size(self) -> Self:
-        if (self.per_class is None) == (self.n is None):
-            raise ValueError("give exactly one of per_class and n")
-        return self
+    _one_size = exactly_one("per_class", "n")
 
 
 class LabelNoiseConfig(Section):
@@ -77,11 +74,7 @@ class _DataReference(Section):
     path: str | None = Field(None, description="folder or URI of a prepared data set")
     options: dict[str, Any] = Field(default_factory=dict, description="the source's own options")
 
-    @model_validator(mode="after")
-    def _one_reference(self) -> Self:
-        if (self.source is None) == (self.path is None):
-            raise ValueError("give exactly one of source and path")
-        return self
+    _one_reference = exactly_one("source", "path")
 
 
 class DataConfig(_DataReference):

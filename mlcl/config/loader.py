@@ -73,12 +73,7 @@ class WrittenJob:
         return self.files[0] if self.files else None
 
     def with_plugins(self, tree: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns `tree`, a changed copy of the job's tree, with its plugin files read but not run.
-
-        Raises:
-            UserError: A path is not that of a Python file below the folder of the file that names it or
-                below the working directory, or the file is too large or cannot be read.
-        """
+        """Returns `tree`, a changed copy of the job's, with its plugin files read, see `read_plugins`."""
         inherited = tree.get("plugins") == self.tree.get("plugins")
         return read_plugins(tree, self.file_of("plugins" if inherited else None))
 
@@ -197,11 +192,7 @@ def yaml_with_origins(job: JobConfig, written: WrittenJob) -> str:
 
 
 def _layers(source: str | Path | Mapping[str, Any]) -> list[_Layer]:
-    """Returns the layers of a job: the job itself, its base, the base of its base, and so on.
-
-    Each layer has a file (None for a mapping), its content, and the line of each key. Raises UserError for a
-    file that cannot be read and for bases that form a circle.
-    """
+    """Returns file (None for a mapping), content and lines of the job, then of its base, and so on."""
     layers: list[_Layer] = []
     if isinstance(source, Mapping):
         layers.append((None, source, {}))

@@ -58,15 +58,10 @@ def packaged_files(kind: str) -> dict[str, PackagedFile]:
 
 
 def find_file(kind: str, given: str | Path) -> Path:
-    """Returns the path of a file that is given by its path or, if it is a packaged file, by its name.
+    """Returns the path of a job or space file, given by its path or, if it is a packaged file, by its name.
 
-    Args:
-        kind: `job` or `space`.
-        given: A path or a name. It is a path if it has a suffix or a folder, or if it is a file. A file of
-            this name in `jobs` or `tune_spaces` comes before the packaged one.
-
-    Raises:
-        UserError: There is neither a file nor a packaged file of this name.
+    It is a path if it has a suffix or a folder, or if it is a file. A file of this name in `jobs` or
+    `tune_spaces` comes before the packaged one. Raises UserError if there is none.
 
     Example:
         >>> find_file("job", "icd10cm_ce").name
@@ -92,11 +87,7 @@ def job_and_space(given: str | Path) -> tuple[Path, Path | None]:
 
 
 def is_packaged(given: str | Path) -> bool:
-    """Whether a file need not be sent to a cluster, because the mlcl installed there has it.
-
-    In a clone, packaged files below the current folder are sent nevertheless, since they may have been
-    changed.
-    """
+    """Whether the mlcl on a cluster has the file; in a clone one below the current folder may differ."""
     path, installed = Path(given).resolve(), Path(__file__).parents[1] / "packaged"
     if installed.is_dir():
         return path.is_relative_to(installed)
@@ -105,10 +96,7 @@ def is_packaged(given: str | Path) -> bool:
 
 
 def with_references(file: Path) -> list[Path]:
-    """Returns a packaged file and all packaged files that it names, directly or through others.
-
-    A table names its jobs and spaces, and a job names its base.
-    """
+    """Returns a packaged file and all packaged files that it names (jobs, spaces, bases), directly or not."""
     found, waiting, root = dict[Path, None](), [file], packaged_root()
     while waiting:
         file = waiting.pop()

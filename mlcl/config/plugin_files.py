@@ -50,19 +50,11 @@ class PluginFile(Section):
 
 
 def read_plugins(tree: Mapping[str, Any], job_file: Path | None) -> dict[str, Any]:
-    """Reads the files in the key `plugins` of a job's tree without running them.
+    """Returns a job's tree with the content of each file in its key `plugins`, which is not run.
 
-    Args:
-        tree: The tree of a job.
-        job_file: The file that has the key, to which paths are relative. If it is None, paths are relative to
-            the working directory.
-
-    Returns:
-        The tree with the content of each file in place of its path.
-
-    Raises:
-        UserError: A path is not that of a Python file below the folder of `job_file` or below the working
-            directory, or the file is too large or cannot be read.
+    Paths are relative to the folder of `job_file`, or without it to the working directory. Raises UserError
+    for a path that is not of a Python file below one of these, and for a file that is too large or
+    unreadable.
     """
     named = tree.get(KEY)
     if not isinstance(named, (list, tuple)):
@@ -95,12 +87,10 @@ def _read(name: str, job_file: Path | None) -> dict[str, Any]:
 
 
 def run_plugins(plugins: Any) -> None:
-    """Runs a job's plugin files and registers their plugins. A process runs each text only once.
+    """Runs a job's plugin files, each text once a process, and registers their plugins.
 
-    Does nothing in the context `only_reading`.
-
-    Raises:
-        UserError: A file fails, declares no plugin, or declares a name that is taken.
+    Does nothing in the context `only_reading`. Raises UserError for a file that fails, or declares no plugin
+    or a name that is taken.
     """
     if isinstance(plugins, (list, tuple)) and files_are_run():
         for each in plugins:
@@ -135,10 +125,7 @@ def _execute(plugin: PluginFile, module: ModuleType) -> None:
 
 
 def _register(plugin: PluginFile, module: ModuleType) -> None:
-    """Registers all plugins of a module.
-
-    Raises UserError if the module declares none, or if a name is taken; then it registers none.
-    """
+    """Registers all plugins of a module, or none of them if a name is taken."""
     added: list[str] = []
     try:
         for plural in REGISTRIES:

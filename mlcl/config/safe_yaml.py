@@ -31,22 +31,12 @@ UNWRITABLE = re.compile("[\0\x1b\x9b\ud800-\udfff]")
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Returns the mapping in a YAML file.
-
-    Raises:
-        UserError: The file is missing, empty or malformed, or does not contain a mapping.
-    """
+    """Returns the mapping in a YAML file. Raises UserError for a missing or malformed one."""
     return read_yaml_lines(path)[0]
 
 
 def read_yaml_lines(path: str | Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Returns the mapping in a YAML file, and the line of each dotted key.
-
-    The key of an item of a list ends with the item's index.
-
-    Raises:
-        UserError: The file is missing, empty or malformed, or does not contain a mapping.
-    """
+    """Returns the mapping in a YAML file, and the line of each dotted key, which ends with a list's index."""
     path = Path(path)
     try:
         with path.open(encoding="utf-8") as file:
@@ -74,11 +64,7 @@ def _tree_and_lines(text: str) -> tuple[Any, dict[str, int]]:
 
 
 def load_yaml(text: str) -> Any:
-    """Returns the value of a YAML text that has one document.
-
-    Raises:
-        yaml.YAMLError: The text cannot be read. The function raises no other exception.
-    """
+    """Returns the value of a YAML text that has one document. Raises yaml.YAMLError, and nothing else."""
     return _load(text)[0]
 
 

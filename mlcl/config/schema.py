@@ -29,11 +29,7 @@ def models_of(model: type[BaseModel], seen: list[type[BaseModel]]) -> list[type[
 
 
 def members_of(annotation: Any) -> list[Any]:
-    """Returns the alternatives of the type of a key.
-
-    For a mapping they are the alternatives of its values, for the section `encoder` the classes of the
-    sections of the built-in encoders.
-    """
+    """Returns the alternatives of a key's type, of a mapping's values, or the sections of `encoder`."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return members_of(arguments[0])

@@ -71,6 +71,17 @@ class Section(BaseModel):
         return found
 
 
+def exactly_one(one: str, other: str) -> Any:
+    """A validator of a section, which raises ValueError unless exactly one of two keys is given."""
+
+    def check(section: Model) -> Model:
+        if (getattr(section, one) is None) == (getattr(section, other) is None):
+            raise ValueError(f"give exactly one of {one} and {other}")
+        return section
+
+    return model_validator(mode="after")(check)
+
+
 def _is_counted(written: Any, read: Any) -> bool:
     """Whether a truth value in the written content was read as a number."""
     if isinstance(written, bool):
@@ -100,11 +111,7 @@ def listed(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PluginName:
-    """A check for `Annotated[str, ...]`: the string must be the name of a plugin of a kind, such as losses.
-
-    The error for an unknown name suggests the most similar name and lists all known names; names that are not
-    built in are listed with their origin.
-    """
+    """A check for `Annotated[str, ...]`: the string must name a plugin of a kind, such as losses."""
 
     plural: str
 
@@ -138,10 +145,7 @@ _AVERAGED = re.compile(r"(f1|precision|recall|auc)(?:_score)?_(micro|macro)")
 
 
 def metric_name(text: Any) -> Any:
-    """Returns the name of a metric as mlcl writes it: `F1 micro` gives `micro_f1`.
-
-    A value that is not a string is returned unchanged.
-    """
+    """Returns the name of a metric as mlcl writes it: `F1 micro` gives `micro_f1`; other types stay."""
     if not isinstance(text, str):
         return text
     name = re.sub(r"[\s-]+", "_", text.strip().lower())
@@ -149,10 +153,7 @@ def metric_name(text: Any) -> Any:
 
 
 def validation_metric(text: Any) -> Any:
-    """Returns the name of a metric on validation: `acc` gives `val/accuracy`, `knn/acc` `knn/val/accuracy`.
-
-    A value that is not a string is returned unchanged.
-    """
+    """Returns a metric on validation: `acc` gives `val/accuracy`, `knn/acc` gives `knn/val/accuracy`."""
     if not isinstance(text, str):
         return text
     family, _, name = text.strip().rpartition("/")
@@ -170,11 +171,7 @@ ValidationMetric = Annotated[str, BeforeValidator(validation_metric), AfterValid
 
 
 def validate(model: type[Model], tree: Mapping[str, Any], file: str | Path | None) -> Model:
-    """Checks a tree that was read from a file and returns it as an instance of a model.
-
-    Raises:
-        UserError: A key or a value is wrong. The error describes the first problem.
-    """
+    """Returns a file's tree as an instance of a model. Raises UserError for the first wrong key or value."""
     try:
         return model.model_validate(tree)
     except ValidationError as error:

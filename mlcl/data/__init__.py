@@ -1,12 +1,12 @@
 """Data sets: the format in which they are stored, the sources that write it, and the readers for training."""
 
-from mlcl.data.class_tree import class_tree
 from mlcl.data.columns import rating_classes
 from mlcl.data.dataset import Dataset
 from mlcl.data.format import DatasetInfo, LabelSpace
 from mlcl.data.hierarchies import check_class_parents, class_parents
 from mlcl.data.images import ImageRows, augment, decode_all, normalise
 from mlcl.data.modifications import add_label_noise, hold_out, reached_by, subset
+from mlcl.data.row_groups import class_tree
 from mlcl.data.source import Source
 from mlcl.data.sources import SOURCES, find_prepared, prepare
 from mlcl.data.split import Split

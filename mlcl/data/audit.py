@@ -306,10 +306,7 @@ class ReadTexts:
 
 
 def find_twins(read: dict[str, ReadTexts]) -> list[str]:
-    """Returns a note on the fraction of validation and test rows with a twin in train, see `twin_form`.
-
-    Exact copies are not counted.
-    """
+    """Notes the share of validation and test rows with a twin, see `twin_form`, but no copy in train."""
     train, told = read["train"], []
     for split, own in read.items():
         is_twin_N = np.isin(own.twins, train.twins) & ~np.isin(own.copies, train.copies)

@@ -55,10 +55,7 @@ class ShardReader:
         return self.shard_file(number), row - int(self.firsts[number])
 
     def by_shard(self, rows: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-        """Returns for each shard with rows its number, and the row numbers within it.
-
-        `rows` are row numbers of the data set, ascending.
-        """
+        """Returns, for each shard with some of the ascending row numbers, its number and the rows in it."""
         cuts = np.searchsorted(rows, self.firsts)
         parts = [(shard, rows[a:b] - self.firsts[shard]) for shard, (a, b) in enumerate(pairwise(cuts))]
         return [(shard, own) for shard, own in parts if len(own)]
@@ -131,10 +128,7 @@ def single_classes(column: Any) -> Tensor:
 
 
 def integers(column: Any, missing: int) -> NDArray[np.int64]:
-    """Returns the numbers of an integer column, with `missing` for null.
-
-    Arrow's `to_numpy` and `fill_null` would import pandas, which takes longer than most checks of a job.
-    """
+    """Returns the numbers of an integer column, `missing` for null; Arrow's own ways would import pandas."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     found = np.full(len(array), missing, np.int64)
     known = np.from_dlpack(pc.is_valid(array).cast(pa.uint8())).astype(bool)

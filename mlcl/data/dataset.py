@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from mlcl.config.section import validate
 from mlcl.data.columns import ShardReader, equal_texts
-from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard
+from mlcl.data.format import INFO_FILE, SPLITS, DatasetInfo, HeldOut, Shard, columns
 from mlcl.data.split import Split, SplitRows
 from mlcl.errors import UserError
 from mlcl.files import sha256_of
@@ -145,7 +145,7 @@ class Dataset:
             )
         with self.reader.reading(number):
             found = {field.name: field.type for field in footer.schema_arrow}
-        expected = self.info.columns()
+        expected = columns(self.info.modality, self.info.label_spaces, self.info.dim, self.info.grouped)
         for name, its in expected.items():
             if name not in found:
                 problem, allowed = "column is missing", list(expected)

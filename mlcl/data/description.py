@@ -69,10 +69,9 @@ class Description:
 def describe(place: str | Path) -> Description:
     """Describes a data set: row counts of all splits, label spaces and contents of the training split.
 
-    Without a training split, the first split that exists is described. `content` holds quantiles of the
-    number of words a text, of the width and height of up to 1,000 images, or of the vectors' length
-    (Euclidean norm). Each aspect of an aspects space is described on its own, and a hierarchy by the label
-    spaces of its levels. Raises UserError if `Dataset.open` cannot open it.
+    Without a training split, the first split that exists is described. `content` holds quantiles of the words
+    of a text, of the width and height of up to 1,000 images, or of the vectors' Euclidean norm. Raises
+    UserError if `Dataset.open` cannot open it.
     """
     data = Dataset.open(place)
     info = data.info

@@ -199,10 +199,6 @@ class DatasetInfo(Section):
         spaces = {name: self.space(name) for name in self.space_names() if not name.startswith(hierarchies)}
         return {name: space for name, space in spaces.items() if space.kind in ("single", "multi_label")}
 
-    def columns(self) -> dict[str, Any]:
-        """Returns the columns of a shard and their Arrow types."""
-        return columns(self.modality, self.label_spaces, self.dim, self.grouped)
-
 
 def _check_levels(name: str, space: LabelSpace, spaces: dict[str, LabelSpace]) -> None:
     """Raises ValueError for levels, or parents, of a hierarchy that do not fit each other."""

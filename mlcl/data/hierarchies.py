@@ -169,15 +169,7 @@ class _SplitClasses:
         return torch.from_numpy(parent_C)
 
     def _two_parents(self, row: int, fine: str, own: int, coarse: str, rows: Mapping[int, int]) -> UserError:
-        """Returns the error for a class with two parents.
-
-        Args:
-            row: The row, counted over all splits, that has the second parent.
-            fine: The label space of the class.
-            own: The index of the class in `fine`.
-            coarse: The label space of the parents.
-            rows: Maps the index of each parent to the number of rows that have it and the class.
-        """
+        """Returns the error for `row` of all splits; `rows` has the number of rows of each parent."""
         lengths = np.cumsum([len(split) for split in self.splits])
         number = int(np.searchsorted(lengths, row, side="right"))
         split, name = self.splits[number], self.data.info.space(fine).classes[own]
@@ -206,10 +198,7 @@ def _blanks(data: Dataset, rows: _SplitClasses, coarse: str, fine: str) -> str:
 
 
 def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
-    """Returns a note on each level at which the paths of some rows end, which is allowed above the finest.
-
-    Raises UserError for the first row that lacks the parent of one of its labels.
-    """
+    """Notes levels above the finest at which paths end. Raises UserError for a label without its parent."""
     ending: dict[tuple[str, str], int] = {}
     for split in map(data.split, splits):
         for space in data.info.label_spaces.values():
@@ -224,10 +213,7 @@ def check_class_trees(data: Dataset, splits: Iterable[str]) -> list[str]:
 
 
 def _ending_rows(split: Split, coarse: str, fine: str, parents: Sequence[int]) -> int:
-    """Counts the rows that have a coarse label and none of its children at the fine level.
-
-    Raises UserError for the first row that lacks the parent of one of its fine labels.
-    """
+    """Counts rows with a coarse label and none of its children. Refuses a label without its parent."""
     fine_rows, coarse_rows = split.labels(fine), split.labels(coarse)
     assert isinstance(fine_rows, LabelRows)
     assert isinstance(coarse_rows, LabelRows)

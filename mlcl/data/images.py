@@ -45,6 +45,10 @@ RATIO = 4 / 3
 """Widest aspect ratio of a crop; the narrowest is its inverse."""
 DRAWS = 9
 Pixels = NDArray[np.uint8]
+ImageContent = str | bytes | Path | Image.Image
+"""An image: its path, its encoded bytes, or Pillow's image."""
+Refuse = Callable[[int, str], UserError]
+"""Creates the error for an image that cannot be read, from its row and the reason."""
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -93,12 +97,9 @@ def decode_all(split: Split, size: int, cache: Path, *, stretch: bool = False) -
 
 
 def decode_split(split: Split, size: int, *, stretch: bool = False) -> Iterator[Pixels]:
-    """Yields every image of a split, in order, as (3, size, size) uint8.
-
-    Raises UserError for an image that cannot be decoded, with its shard, row and id.
-    """
-
-    return decode_images(split.images(), size, partial(undecoded, split), stretch=stretch)
+    """Yields every image of a split as (3, size, size) uint8. Raises UserError with shard, row and id."""
+    decoded = partial(decode, size=size, stretch=stretch)
+    return read_images(split.images(), decoded, partial(undecoded, split))
 
 
 def undecoded(split: Split, row: int, found: str) -> UserError:
@@ -108,39 +109,32 @@ def undecoded(split: Split, row: int, found: str) -> UserError:
     return UserError(f"image cannot be decoded at {where}", file=file, key="image", found=found)
 
 
-def decode_images(
-    images: Sequence[str | bytes | Path | Image.Image],
-    size: int,
-    refuse: Callable[[int, str], UserError],
-    *,
-    stretch: bool = False,
-) -> Iterator[Pixels]:
-    """Yields every image (encoded bytes, a path, or Pillow's), in order, as (3, size, size) uint8.
+def read_images(
+    images: Sequence[ImageContent], function: Callable[[bytes | Image.Image], R], refuse: Refuse
+) -> Iterator[R]:
+    """Applies a function to the bytes, or to Pillow's image, of every image, and yields the results in order.
 
-    `refuse` creates the error that is raised for an image that cannot be decoded, from its row and the
-    reason.
+    Functions for this are `decode`, `load_upright` and `to_png`. Raises the error of `refuse` for the first
+    image on which the function fails.
     """
-    for row, result in enumerate(in_threads(partial(_try_decode, size=size, stretch=stretch), images)):
-        if isinstance(result, str):
-            raise refuse(row, result)
-        yield result
 
+    def attempt(image: ImageContent) -> R | Exception:
+        try:
+            return function(Path(image).read_bytes() if isinstance(image, (str, Path)) else image)
+        except Exception as error:  # a damaged image makes Pillow raise nearly anything
+            return error
 
-def open_images(
-    images: Sequence[str | bytes | Path | Image.Image], refuse: Callable[[int, str], UserError]
-) -> Iterator[Image.Image]:
-    """Yields every image as Pillow's, in its own size, upright and in RGB; see `decode_images`."""
-    for row, result in enumerate(in_threads(_try_open, images)):
-        if isinstance(result, str):
-            raise refuse(row, result)
+    for row, result in enumerate(in_threads(attempt, images)):
+        if isinstance(result, Exception):
+            raise refuse(row, f"{type(result).__name__}: {result}")
         yield result
 
 
 def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
-    """Applies a function to every image in threads and yields the results in order.
+    """Applies a function to every image in threads, `DECODED_AT_ONCE` at once, and yields results in order.
 
-    At most `DECODED_AT_ONCE` images are in memory at once. Threads suffice since Pillow decodes and resizes
-    without the interpreter lock; processes would copy the pixels.
+    Threads suffice since Pillow decodes and resizes without the interpreter lock; processes would copy the
+    pixels.
     """
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for first in range(0, len(images), DECODED_AT_ONCE):
@@ -148,14 +142,12 @@ def in_threads(function: Callable[[T], R], images: Sequence[T]) -> Iterator[R]:
 
 
 def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pixels:
-    """Decodes an image to (3, size, size) uint8, upright, in RGB.
+    """Decodes an image to (3, size, size) uint8, upright, in RGB; raises ValueError as `load_upright` does.
 
     The shorter side is scaled to `size`, and the centre is kept. With `stretch` both sides are scaled, so
     that all of the image is kept and its aspect ratio is lost.
-
-    Raises ValueError for the images that `load_upright` refuses.
     """
-    image = load_upright(data, size) if isinstance(data, bytes) else _upright(data)
+    image = load_upright(data, size)
     if image.size != (size, size):
         scale = Image.Image.resize if stretch else ImageOps.fit
         image = scale(image, (size, size), Image.Resampling.BILINEAR)
@@ -163,13 +155,15 @@ def decode(data: bytes | Image.Image, size: int, *, stretch: bool = False) -> Pi
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-def load_upright(data: bytes, side: int | None = None) -> Image.Image:
-    """Decodes an image, upright and in RGB.
+def load_upright(data: bytes | Image.Image, side: int | None = None) -> Image.Image:
+    """Decodes an image, or converts Pillow's: upright and in RGB.
 
     With `side`, a large JPEG is decoded at a smaller size, of at least twice `side`, which is faster. Raises
     ValueError for bytes that are no whole image, for one above `MAX_PIXELS`, and for one of more than 8 bits
     a channel, since the range of its values is not known.
     """
+    if isinstance(data, Image.Image):
+        return _upright(data)
     try:
         with Image.open(io.BytesIO(data)) as image:
             return _upright(image, side)
@@ -189,44 +183,12 @@ def _upright(image: Image.Image, side: int | None = None) -> Image.Image:
     return ImageOps.exif_transpose(image).convert("RGB")
 
 
-def encode_images(images: Sequence[Image.Image], refuse: Callable[[int, str], UserError]) -> Iterator[bytes]:
-    """Yields every image of Pillow as PNG, upright and in RGB; equal pixels give equal bytes.
-
-    `refuse` creates the error that is raised for an image that cannot be read, as for `decode_images`.
-    """
-    for row, result in enumerate(in_threads(_try_encode, images)):
-        if isinstance(result, str):
-            raise refuse(row, result)
-        yield result
-
-
-def _try_encode(image: Image.Image) -> bytes | str:
-    try:
-        upright, file = _upright(image), io.BytesIO()
-        upright.info.clear()
-        upright.save(file, "png", compress_level=1)
-        return file.getvalue()
-    except Exception as error:  # as in `_try_decode`
-        return f"{type(error).__name__}: {error}"
-
-
-def _try_open(image: str | bytes | Path | Image.Image) -> Image.Image | str:
-    try:
-        content = _content(image)
-        return load_upright(content) if isinstance(content, bytes) else _upright(content)
-    except Exception as error:  # as in `_try_decode`
-        return f"{type(error).__name__}: {error}"
-
-
-def _content(image: str | bytes | Path | Image.Image) -> bytes | Image.Image:
-    return Path(image).read_bytes() if isinstance(image, (str, Path)) else image
-
-
-def _try_decode(image: str | bytes | Path | Image.Image, size: int, stretch: bool) -> Pixels | str:
-    try:
-        return decode(_content(image), size, stretch=stretch)
-    except Exception as error:  # a damaged image makes Pillow raise nearly anything
-        return f"{type(error).__name__}: {error}"
+def to_png(image: bytes | Image.Image) -> bytes:
+    """Encodes an image as PNG, upright and in RGB; equal pixels give equal bytes."""
+    upright, file = load_upright(image), io.BytesIO()
+    upright.info.clear()
+    upright.save(file, "png", compress_level=1)
+    return file.getvalue()
 
 
 def normalise(pixels_BCHW: Tensor) -> Tensor:

@@ -83,16 +83,12 @@ def label_sets(split: Split, name: str) -> tuple[LabelRows, list[str]]:
     if isinstance(labels, LabelRows):
         return labels, list(space.classes)
     if space.kind == "aspects":
-        return _aspect_rows(labels, space), [f"{a} {r:g}" for a in space.aspects for r in space.scale]
+        class_NA, scale = rating_classes(labels, space.scale), len(space.scale)
+        row_E, aspect_E = (class_NA >= 0).nonzero(as_tuple=True)
+        label_E = scale * aspect_E + class_NA[row_E, aspect_E]
+        rows = rows_of_entries(row_E.numpy(), label_E.numpy(), len(labels), scale * len(space.aspects))
+        return rows, [f"{aspect} {rating:g}" for aspect in space.aspects for rating in space.scale]
     return LabelRows.from_classes(labels, space.n_classes), list(space.classes)
-
-
-def _aspect_rows(rating_NA: Tensor, space: LabelSpace) -> LabelRows:
-    size, aspects = len(space.scale), len(space.aspects)
-    class_NA = rating_classes(rating_NA, space.scale)
-    row_E, aspect_E = (class_NA >= 0).nonzero(as_tuple=True)
-    label_E = size * aspect_E + class_NA[row_E, aspect_E]
-    return rows_of_entries(row_E.numpy(), label_E.numpy(), len(class_NA), size * aspects)
 
 
 def _in_proportion(rows: LabelRows, rank_N: Indices) -> Indices:
@@ -165,7 +161,9 @@ def hold_out(data: Dataset, labels: str, share: float, seed: int) -> Dataset:
     """
     name = _finest(data, labels)
     train = data.split("train")
-    count_C, group_C = _counts(train, name), _groups(data, labels, name)
+    found, classes = train.labels(name), data.info.space(name).n_classes
+    class_E = found.columns if isinstance(found, LabelRows) else found[found >= 0]
+    count_C, group_C = np.bincount(class_E.numpy(), minlength=classes), _groups(data, labels, name)
     rng = np.random.default_rng([seed, 0x40D])
     drawn: list[int] = []
     for group in np.unique(group_C):
@@ -198,13 +196,6 @@ def _finest(data: Dataset, labels: str) -> str:
             "aspects have no classes", key=f"{KEY}.labels", found=f"{labels} (aspects)", allowed=allowed
         )
     return space.levels[-1] if space.kind == "hierarchy" else labels
-
-
-def _counts(train: Split, name: str) -> Indices:
-    """Returns the number of training rows of each class (C,)."""
-    labels, classes = train.labels(name), train.info.space(name).n_classes
-    column_E = labels.columns if isinstance(labels, LabelRows) else labels[labels >= 0]
-    return np.bincount(column_E.numpy(), minlength=classes)
 
 
 def _groups(data: Dataset, labels: str, name: str) -> Indices:

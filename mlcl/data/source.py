@@ -82,15 +82,8 @@ class Source(Generic[Options]):
         """Writes the data set to `folder`. Raises the errors of `read` and `write_dataset`."""
         with scratch_beside(folder) as scratch, Workspace(scratch) as work:
             made = self.read(options, split_seed, work)
-            return write_dataset(
-                folder,
-                replace(
-                    made,
-                    name=made.name or self.name,
-                    origin=made.origin or self.origin,
-                    licence=made.licence or self.licence,
-                ),
-            )
+            own = {name: getattr(made, name) or getattr(self, name) for name in ("name", "origin", "licence")}
+            return write_dataset(folder, replace(made, **own))
 
 
 def space_of(classes: Iterable[str]) -> LabelSpace:

@@ -27,8 +27,8 @@ from mlcl.labels import LabelRows
 class SplitRows:
     """The rows of one split, and their labels, which are read on demand and kept.
 
-    `rows` are the row numbers (N,) in the data set. They are all rows of the split, or where classes are held
-    out of training, either the rows with at least one such class (`unseen`) or the other rows.
+    `rows` are the row numbers (N,) in the data set: all rows of the split or, where classes are held out of
+    training, those with at least one such class (`unseen`), or the others.
     """
 
     def __init__(
@@ -108,17 +108,9 @@ class SplitRows:
 def check_labels(
     name: str, space: LabelSpace, read: Sequence[Any], file: str, place: Callable[[int], str]
 ) -> None:
-    """Checks the labels of one shard.
+    """Refuses the first label of a shard that is outside the space, or both present and unknown in a row.
 
-    Args:
-        name: The name of the label space.
-        space: The label space.
-        read: The Arrow columns of the label space, in the order of `label_columns`.
-        file: The shard, for messages.
-        place: Describes a row of the columns, given its number, for messages.
-
-    Raises:
-        UserError: For the first label that is outside the space, or both present and unknown in a row.
+    `read` are the Arrow columns of `label_columns`; `file`, and `place` of a row's number, are for messages.
     """
     for key, column in zip(label_columns(name, space), read, strict=True):
         for row in np.flatnonzero(columns.bad_rows(column, space))[:1].tolist():
@@ -253,8 +245,5 @@ class Split:
 
     def _need(self, modality: str) -> None:
         if self.info.modality != modality:
-            raise UserError(
-                f"{self.info.name} has no {plural(modality)}",
-                file=self.whole.reader.place,
-                found=self.info.modality,
-            )
+            problem, place = f"{self.info.name} has no {plural(modality)}", self.whole.reader.place
+            raise UserError(problem, file=place, found=self.info.modality)

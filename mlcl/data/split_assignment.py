@@ -45,10 +45,7 @@ Classes = Sequence[Sequence[Sequence[int]]]
 
 
 def words_of(text: str) -> str:
-    """Returns the words of a text in small letters, one space between; the text itself where it has no words.
-
-    Copies of a text that differ in case, spaces or marks have equal words, which keeps them in one split.
-    """
+    """Returns the words of a text in small letters, one space between; the text itself if it has none."""
     return " ".join(WORD.findall(text.casefold())) or text
 
 
@@ -87,8 +84,8 @@ def assign_validation(key: str, seed: int, share: float) -> str:
 def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], seed: int) -> None:
     """Moves rows to train, in place, until every class of every label space has a training row.
 
-    For each class that has no training row, the row whose key comes first in a seeded order is moved, so that
-    the outcome depends on keys and seed alone.
+    The row whose key comes first in a seeded order is moved: the outcome depends on keys and seed alone. Rows
+    that share their key with a training row follow it.
     """
     order = sorted(range(len(keys)), key=lambda row: position(keys[row], seed))
     for space in classes:
@@ -97,13 +94,9 @@ def train_every_class(splits: list[str], classes: Classes, keys: Sequence[str], 
             if splits[row] != "train" and not trained.issuperset(space[row]):
                 splits[row] = "train"
                 trained.update(space[row])
-
-
-def keep_together(splits: list[str], keys: Sequence[str]) -> None:
-    """Moves rows to train, in place, if they share their key with a training row."""
-    trained = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
+    kept = {key for key, split in zip(keys, splits, strict=True) if split == "train"}
     for row, key in enumerate(keys):
-        if key in trained:
+        if key in kept:
             splits[row] = "train"
 
 
@@ -119,8 +112,7 @@ def hold_out_rows(
 ) -> None:
     """Moves a seeded share of the training rows to another split, in place; every class keeps a training row.
 
-    Rows with an equal key stay together. Rows are drawn by a hash of their key or, with `stratified`, by
-    `stratify`. Rows of other splits are neither moved nor counted.
+    Rows with an equal key stay together. They are drawn by a hash of it or, with `stratified`, by `stratify`.
     """
     train = [row for row, split in enumerate(splits) if split == "train"]
     own, its = [keys[row] for row in train], [[space[row] for row in train] for space in classes]
@@ -129,7 +121,6 @@ def hold_out_rows(
     else:
         held = [assign_validation(key, seed, share) for key in own]
     train_every_class(held, its, own, seed)
-    keep_together(held, own)
     for row, split in zip(train, held, strict=True):
         splits[row] = split if split == "train" else to
 
@@ -177,10 +168,10 @@ def image_digest(data: bytes) -> bytes:
 
 
 def draw(keys: Iterable[str], seed: int, sizes: Mapping[str, int]) -> dict[str, str]:
-    """Maps keys to splits of exact sizes: keys are ordered by a seeded hash and fill the splits one by one.
+    """Maps distinct keys to splits of exact sizes, which they fill one by one in the order of a seeded hash.
 
     Keys beyond the sizes are left out; with too few keys the last splits get fewer. The keys of the first
-    split stay when a later split grows. Keys must differ; only as many as are drawn are held in memory.
+    split stay when a later split grows. Only as many keys as are drawn are held in memory.
     """
     first = heapq.nsmallest(sum(sizes.values()), keys, key=partial(position, seed=seed))
     splits = (split for split, size in sizes.items() for _ in range(size))
@@ -194,15 +185,9 @@ def halves(keys: Sequence[str], seed: int) -> dict[str, str]:
 
 @dataclass
 class RowKeys:
-    """The keys of rows that decide their splits, and the splits.
+    """The keys of rows that decide their splits, and the splits; `groups`, `splits` and `twins` may be empty.
 
-    Args:
-        ids: The id of each row.
-        places: The line or name of each row, for messages.
-        contents: A digest of each row's content.
-        groups: The group of each row; empty where the data give none.
-        splits: The split of each row; empty where the data give none.
-        twins: A further key of each row; rows with an equal one share a split. It may be empty.
+    `places` are lines or names, for messages, and `contents` digests. Rows of equal `twins` share a split.
     """
 
     ids: Sequence[str]
@@ -214,9 +199,9 @@ class RowKeys:
 
 
 def split_of_name(name: str) -> str | None:
-    """Returns the split that a name such as `reviews_train` or `Val2017` contains.
+    """Returns the split in a name such as `reviews_train` or `Val2017`; None for no split, or several.
 
-    None if the name contains no split, or several; train and validation together count as train.
+    Train and validation together count as train.
     """
     words = re.findall("[A-Z]?[a-z]+|[A-Z]+", name)
     words = [word.lower().removesuffix("set") for word in words]
@@ -241,7 +226,6 @@ def divide(rows: RowKeys, classes: Classes, fractions: Sequence[float], seed: in
         return _complete(rows, keys, classes, fractions, seed)
     rows.splits = stratify(classes, keys, fractions, seed)
     train_every_class(rows.splits, classes, keys, seed)
-    keep_together(rows.splits, keys)
     copies = sum(count for count in Counter(rows.contents).values() if count > 1)
     said = f"rows with the content of another row, which lie in one split with it: {copies:,}"
     said += _contradicting(rows, classes)
@@ -325,10 +309,7 @@ def _complete(
 
 
 def least_names(names: Sequence[str], *keys: Sequence[Hashable]) -> list[str]:
-    """Returns for each row the least name among the rows that are linked to it, and its own.
-
-    Rows with an equal name or an equal key are linked, also through other rows.
-    """
+    """Returns for each row the least name of the rows that equal names or keys link to it."""
     # Later than the module: every command reads the list of sources.
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

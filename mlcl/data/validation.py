@@ -39,11 +39,9 @@ class CheckReport:
 def check(place: str | Path, allow_untrained: bool = False, *, audited: bool = True) -> CheckReport:
     """Checks every row of a data set. With `audited`, unusual findings in valid data become warnings.
 
-    Raises UserError for the first problem, with shard, row and id: a hash, a truncated shard, a repeated id,
-    an unknown split, an empty text, a damaged image, a vector that is not finite, a label outside its space,
-    a class both known and unknown, a label without its parent, a class with two parents, no training row,
-    and (without `allow_untrained` here or in `dataset.json`) a label of the test split that neither train nor
-    validation has.
+    Raises UserError for the first problem, with shard, row and id: of hashes, truncation, ids, splits,
+    contents, labels and their parents; also for no training row, and (without `allow_untrained` here or in
+    `dataset.json`) for a label of the test split that neither train nor validation has.
     """
     data = Dataset.open(place, verify=True)
     seen: dict[str, int] = {}

@@ -21,7 +21,6 @@ from mlcl.data.split import Split
 from mlcl.data.split_assignment import (
     Classes,
     digest_of,
-    keep_together,
     least_names,
     position,
     stratify,
@@ -35,10 +34,7 @@ SMALL = 1_000
 
 
 def redraws_validation(data: Dataset) -> bool:
-    """Whether each search draws its own validation rows.
-
-    It does so if there are fewer than `SMALL` validation rows, and at least as many training rows.
-    """
+    """Whether each search draws its own validation rows, if they are fewer than `SMALL` and than train's."""
     train, validation = (data.info.rows.get(name, 0) for name in ("train", "validation"))
     return 0 < validation < SMALL and train >= validation
 
@@ -49,18 +45,8 @@ def redraw_validation(data: Dataset, seed: int, cache: Path | None = None) -> Da
     Rows of one group and rows of equal content stay in one split, and so do texts that are equal but for
     numbers and words such as left and right, unless the stored train and validation rows share some of these.
     Classes are stratified by `stratify`, and each class keeps a training row. The number of validation rows
-    may differ by a few if no group of rows fits.
-
-    Args:
-        data: The data set.
-        seed: The seed of the draw, which is part of the new fingerprint.
-        cache: The cache folder, which keeps the row numbers; None draws them without a cache.
-
-    Raises:
-        UserError: For a data set without train or validation rows, and where all of them stay together.
-
-    Example:
-        >>> other = redraw_validation(Dataset.open("outputs/data/digits-..."), seed=2)
+    may differ by a few if no group of rows fits. `seed` is part of the new fingerprint; the folder `cache`
+    keeps the row numbers. Raises UserError if a split has no rows, or if all of them stay together.
     """
     if cache is None:
         return data.with_validation(seed, _draw(data, seed))
@@ -79,10 +65,7 @@ def _read(file: Path) -> dict[str, NDArray[np.int64]]:
 
 
 def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
-    """Draws new train and validation rows from the rows of both, and returns the row numbers of each split.
-
-    Raises UserError if no row is left for validation.
-    """
+    """Draws new train and validation rows from the rows of both; returns the row numbers of each split."""
     splits = [data.split(name) for name in ("train", "validation")]
     numbers_N = np.concatenate([split.rows.numpy() for split in splits])
     names = [name for split in splits for name in (split.groups() if data.info.grouped else split.ids)]
@@ -95,7 +78,6 @@ def _draw(data: Dataset, seed: int) -> dict[str, NDArray[np.int64]]:
     share = wanted / len(numbers_N)
     drawn = stratify(classes, keys, (1 - share, share, 0.0), seed)
     train_every_class(drawn, classes, keys, seed)
-    keep_together(drawn, keys)
     _resize(drawn, classes, keys, seed, wanted)
     is_validation_N = np.array(drawn) == "validation"
     if not is_validation_N.any():
@@ -117,10 +99,7 @@ def _shared_contents(splits: Sequence[Split]) -> list[list[Hashable]]:
 
 
 def _resize(splits: list[str], classes: Classes, keys: list[str], seed: int, wanted: int) -> None:
-    """Moves groups of rows with an equal key, in a seeded order, until validation has `wanted` rows.
-
-    Fewer rows are moved if no further group fits.
-    """
+    """Moves rows of equal keys, in a seeded order, until validation has `wanted` rows or none fits."""
     members: dict[str, list[int]] = defaultdict(list)
     for row, key in enumerate(keys):
         members[key].append(row)

@@ -97,17 +97,11 @@ def in_batches(
 
 @dataclass(frozen=True)
 class NewDataset:
-    """A data set that is to be written.
+    """A data set that is to be written; name, origin and licence are by default those of the source.
 
-    Args:
-        modality: text, image or vectors.
-        label_spaces: The label spaces by name.
-        batches: The rows. They are read once, in order.
-        notes: Sentences for a reader on how the rows came about.
-        allow_untrained: Whether the test split may have classes that no other split has.
-        dim: The size of vectors.
-        grouped: Whether the rows have `row.group`.
-        name, origin, licence: Name, publisher and licence; by default those of the source.
+    `batches` are its rows, which are read once, in order, and `dim` is the size of vectors. `notes` say how
+    the rows came about. `allow_untrained` accepts classes that the test split alone has, and `grouped` says
+    that the rows have `row.group`.
     """
 
     modality: Modality
@@ -123,18 +117,11 @@ class NewDataset:
 
 
 def write_dataset(folder: Path, made: NewDataset, shard_rows: int = 65_536) -> DatasetInfo:
-    """Writes a data set; the folder appears whole or not at all.
+    """Writes a data set; the folder appears whole or not at all, and stays if it has the same fingerprint.
 
-    A shard holds one split, so that training never opens a test shard's labels.
-
-    Args:
-        folder: The folder to write. An existing folder with the same fingerprint is not changed.
-        made: The data set, with its name, origin and licence.
-        shard_rows: The largest number of rows of a shard.
-
-    Raises:
-        UserError: For another data set in the folder, for no rows, for values that a column cannot take and
-            for a full disk.
+    A shard holds rows of one split, at most `shard_rows`, so that training never opens a test shard's labels.
+    Raises UserError for another data set in the folder, no rows, values that a column cannot take and a full
+    disk.
     """
     types = columns(made.modality, made.label_spaces, made.dim, made.grouped)
     try:

@@ -173,10 +173,7 @@ def _rank_sizes(
 
 
 def _gather_parts(parts: Sequence[Labels], sizes: list[list[int]], group: Group | None) -> list[Labels]:
-    """Gathers labels, or other values of rows, of all ranks; all parts in one collective.
-
-    `sizes` are those of `_rank_sizes`. Raises ValueError if ranks differ in the width of their rows.
-    """
+    """Gathers labels, or other values of rows, of all ranks in one collective; see `_rank_sizes`."""
     if not parts:
         return []
     for index in range(len(parts)):

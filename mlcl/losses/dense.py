@@ -129,9 +129,7 @@ def constrained_terms(
 
 
 def pair_losses(logit_NB: Tensor, anchors: slice, rows: int | None = None, repulsion: float = 1.0) -> Tensor:
-    """Computes the losses l_ip = -log p_ip (N, B) of all pairs from their logits.
-
-    The entry of a row with itself is finite and has no meaning.
+    """Computes the losses l_ip = -log p_ip (N, B) of all pairs; that of a row with itself has no meaning.
 
     `repulsion` multiplies the exponentials of the first `rows` candidates.
     """
@@ -148,10 +146,7 @@ def zero_terms(z_ND: Tensor, tau: Tensor) -> Tensor:
 
 
 def similarities(z_ND: Tensor, z_BD: Tensor, similarity: Similarity) -> Tensor:
-    """Computes the similarities s (N, B) of anchors and candidates.
-
-    The distance has subgradient 0 between identical rows, where its derivative is infinite.
-    """
+    """Computes the similarities s (N, B); a distance has subgradient 0 between identical rows."""
     if similarity == "dot":
         return z_ND @ z_BD.T
     # Differences, not |a|^2 + |b|^2 - 2ab, which cancels for close rows.

@@ -57,7 +57,7 @@ def disable_compile(function: Callable[P, T]) -> Callable[P, T]:
 class Solution:
     """The values and gradients of losses, as far as they come from this process's own rows.
 
-    The sum over processes of values, and of gradients of temperatures and prototypes, is that of all anchors.
+    Sums over processes of values, and of gradients of temperatures and prototypes, are those of all anchors.
     `values` (P,) are the parts' sums over anchors, without factors. `gradient` (N, D) of the own rows,
     `tau_gradients` (T,) and `prototype_gradient` (L, D) are gradients of the sum of all parts times their
     factors.
@@ -79,13 +79,7 @@ def solve(
 ) -> Solution:
     """Computes the values and gradients of losses with the same similarities, tile by tile.
 
-    Args:
-        candidates: The rows that anchors are compared with.
-        taus: The temperatures; one whose value is on a device is a tensor without dimensions.
-        parts: The losses: their weights, which must have equal `repulsion`, and their factors in the sum.
-        gradient: Whether to compute the gradients of rows and prototypes.
-        tau_gradient: Whether to compute the gradients of the temperatures.
-
+    A temperature whose value is on a device is a tensor without dimensions; all parts have equal `repulsion`.
     Gradients that are not asked for have arbitrary values. With rows on a device, the host waits only for
     distances of float64 rows, for one number per tile.
     """
@@ -128,10 +122,9 @@ def solve(
 def _row_values(
     parts: Sequence[LossPart], lse_TN: Tensor, ratios: Sequence[Number], candidates: Candidates
 ) -> Tensor:
-    """Returns logsumexp_i and ratio_t R_i of all rows (2, T, B + L), gathered from all processes.
+    """Returns logsumexp_i and ratio_t R_i (2, T, B + L), gathered from all processes; 0 for prototypes.
 
     R_i at a temperature is the sum of the row sums, times their factors, of the parts with this temperature.
-    Both are 0 for prototypes, which are no anchors.
     """
     row_sum_TN = torch.zeros_like(lse_TN)
     for part in parts:

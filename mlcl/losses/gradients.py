@@ -110,11 +110,9 @@ class DotGradients(PairGradients):
 
 
 class DistanceGradients(PairGradients):
-    """Computes the gradient for distances.
+    """Computes the gradient for distances, in which that between identical rows has the subgradient 0.
 
     dL/dz_i = sum_j Q_ij (z_i - z_j), Q = (derivative - W_ij - W_ji) / u.
-
-    Between identical rows the derivative of the distance is infinite; its subgradient 0 is used.
     """
 
     def add(self, derivative_IJ: Tensor, u_IJ: Tensor, rows: slice, cols: slice, mirrored: bool) -> None:

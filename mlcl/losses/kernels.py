@@ -105,18 +105,11 @@ def _gradient(
 def logsumexp(
     z_BD: Tensor, ratio_T: Tensor, own: int, rows: int, bias: float, *, moments: bool
 ) -> tuple[Tensor, Tensor]:
-    """Computes lse_i = logsumexp_j x_ij of the first `own` rows.
+    """Computes lse_i = logsumexp_j x_ij of the first `own` rows, and lse_i - sum_j p_ij ratio u_ij, (T, N).
 
-    Args:
-        z_BD: (B + L, D) contiguous, bfloat16, or float32 to be multiplied in TF32; D at most WIDEST.
-        ratio_T: (T,) float32, factors from u to the logits.
-        own: The number of anchors.
-        rows: B, the number of rows that are no prototypes.
-        bias: bias_j of rows.
-        moments: Whether to compute the second tensor, which has arbitrary values otherwise.
-
-    Returns:
-        lse_i and lse_i - sum_j p_ij ratio u_ij, each (T, N) in float32. In the latter no large terms cancel.
+    `z_BD` (B + L, D) is contiguous, bfloat16, or float32 to be multiplied in TF32; D is at most WIDEST.
+    `rows` is B, and `ratio_T` float32. The second result has arbitrary values without `moments`; in it no
+    large terms cancel. Both are float32.
     """
     lse_TN, rest_TN = (z_BD.new_empty(len(ratio_T), own, dtype=torch.float32) for _ in range(2))
     options = _options(z_BD, bf16=(128, 128, 4, 2), wide=(128, 64, 8, 3), tf32=(128, 64, 4, 3))
@@ -131,17 +124,8 @@ def gradient(
 ) -> Tensor:
     """Computes sum_j sum_t (R_ti p_tij + R_tj p_tji) z_j of the rows `outputs`, over the columns `cols`.
 
-    Args:
-        z_BD: See `logsumexp`.
-        ratio_T: See `logsumexp`.
-        value_2TB: (2, T, B + L) float32: the logsumexp of each row, and R, 0 for prototypes.
-        outputs: The rows i.
-        cols: The columns j.
-        rows: B, the number of rows that are no prototypes.
-        bias: bias_j of rows.
-
-    Returns:
-        (outputs, D) in float32.
+    `value_2TB` (2, T, B + L) float32 has the logsumexp of each row, and R, 0 for prototypes; the result is
+    float32. For the others see `logsumexp`.
     """
     count = outputs.stop - outputs.start
     out = z_BD.new_empty(count, z_BD.shape[1], dtype=torch.float32)

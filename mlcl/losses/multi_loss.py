@@ -147,10 +147,7 @@ def _check_fit(
 
 
 def _distinct_temperatures(losses: Sequence[ContrastiveLoss]) -> tuple[list[int], list[Temperature]]:
-    """Returns the index of each loss's temperature among the distinct temperatures, and the latter.
-
-    Learned temperatures count as equal only if they are the same module.
-    """
+    """Returns the index of each loss's temperature, and the distinct ones; learned modules are distinct."""
     keys: list[Hashable] = []
     temperatures: dict[Hashable, Temperature] = {}
     for loss in losses:

@@ -5,6 +5,7 @@ Shapes: B rows of all processes, Q rows of the queue, D embedding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,21 +14,17 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows
 from mlcl.losses.batch import LossRows
-from mlcl.losses.labels import Labels
 from mlcl.losses.weights.base import BatchRanks
 
 
 class Queue:
-    """The newest rows of past batches: embeddings without gradient, with their labels and sample ids.
+    """The newest rows of past batches, at most `size`: embeddings without gradient, labels and sample ids.
 
     `join` adds them to a batch, `push` makes the last batch their newest rows. They are candidates of every
     anchor, positive or not by their labels, and are no anchors. A sample that the batch has is left out, so
-    that no anchor is compared with an older embedding of itself. The rows are the same, in the same order,
-    in every process and for any number of processes.
-    Source: MoCo (He et al. 2020), section 3.1, without its momentum encoder.
-
-    Args:
-        size: The largest number of rows.
+    that no anchor is compared with an older embedding of itself. The rows are the same, in the same order, in
+    every process and for any number of processes. Source: MoCo (He et al. 2020), section 3.1, without its
+    momentum encoder.
     """
 
     def __init__(self, size: int) -> None:
@@ -102,43 +99,27 @@ class Queue:
             self._rows = LossRows(state["embeddings"], labels, state["sample_ids"], BatchRanks())
 
 
+def _changed(rows: LossRows, change: Callable[[str, Any], Any]) -> LossRows:
+    """Changes the embeddings, the labels and the sample ids that there are, given name and value of each."""
+    names = ("embeddings", "labels", "sample_ids")
+    found: dict[str, Any] = {
+        name: change(name, its) for name in names if (its := getattr(rows, name)) is not None
+    }
+    return replace(rows, **found)
+
+
 def _take(rows: LossRows, index: Tensor) -> LossRows:
-    labels, samples = rows.labels, rows.sample_ids
-    return replace(
-        rows,
-        embeddings=rows.embeddings[index.to(rows.embeddings.device)],
-        labels=None if labels is None else labels[index.to(labels.device)],
-        sample_ids=None if samples is None else samples[index.to(samples.device)],
-    )
+    return _changed(rows, lambda _, its: its[index.to(its.device)])
 
 
 def _cat(first: LossRows, last: LossRows) -> LossRows:
-    assert first.sample_ids is not None
-    assert last.sample_ids is not None
-    return replace(
-        first,
-        embeddings=torch.cat([first.embeddings, last.embeddings]),
-        labels=_cat_labels(first.labels, last.labels),
-        sample_ids=torch.cat([first.sample_ids, last.sample_ids]),
-    )
+    def joined(name: str, its: Any) -> Any:
+        parts = [its, getattr(last, name)]
+        return LabelRows.cat(parts) if isinstance(its, LabelRows) else torch.cat(parts)
 
-
-def _cat_labels(first: Labels | None, last: Labels | None) -> Labels | None:
-    if isinstance(first, LabelRows):
-        assert isinstance(last, LabelRows)
-        return LabelRows.cat([first, last])
-    assert not isinstance(last, LabelRows)
-    return None if first is None or last is None else torch.cat([first, last])
+    return _changed(first, joined)
 
 
 def _moved(rows: LossRows, like: LossRows) -> LossRows:
     """Returns the rows on the devices of a batch: a checkpoint's are in the host's memory."""
-    labels, samples = rows.labels, rows.sample_ids
-    assert samples is not None
-    assert like.sample_ids is not None
-    return replace(
-        rows,
-        embeddings=rows.embeddings.to(like.embeddings.device),
-        labels=labels if labels is None or like.labels is None else labels.to(like.labels.device),
-        sample_ids=samples.to(like.sample_ids.device),
-    )
+    return _changed(rows, lambda name, its: its.to(getattr(like, name).device))

@@ -123,19 +123,16 @@ class LabelSets:
         return same_B
 
     def _hashes(self) -> Tensor:
-        if self.rows is None:
-            rating_BA = self._graded()
-            aspect_A = torch.arange(1, rating_BA.shape[1] + 1, device=rating_BA.device)
-            return _mix(rating_BA.view(torch.int64) + _mix(aspect_A)).sum(1)
-        return segment_sums(_mix(self.rows.columns + 1), self.rows.offsets)
-
-    def _graded(self) -> Tensor:
+        if self.rows is not None:
+            return segment_sums(_mix(self.rows.columns + 1), self.rows.offsets)
         assert self.ratings is not None
-        return self.ratings
+        aspect_A = torch.arange(1, self.ratings.shape[1] + 1, device=self.ratings.device)
+        return _mix(self.ratings.view(torch.int64) + _mix(aspect_A)).sum(1)
 
     def _distinct_slowly(self, queued: int) -> tuple[Tensor, Tensor]:
         """Returns group numbers and first rows, for a batch in which different rows have equal hashes."""
-        lists = self.rows.lists() if self.rows is not None else self._graded().tolist()
+        lists = [] if self.ratings is None else self.ratings.tolist()
+        lists = lists if self.rows is None else self.rows.lists()
         keys = [(row >= len(self) - queued, *labels) for row, labels in enumerate(lists)]
         names = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         same_B = torch.tensor([names[key] for key in keys], device=self.sizes.device)
@@ -145,10 +142,7 @@ class LabelSets:
 def cross(
     labels: LabelRows, rows: slice, cols: slice, dtype: torch.dtype, weights_N: Tensor | None = None
 ) -> Tensor:
-    """Returns, for each pair (I, J), the sum of row i's weights over the labels that i and j share.
-
-    `weights_N` has a weight for each stored label of the rows I; by default they are 1.
-    """
+    """Returns, for each pair (I, J), the sum of row i's weights, else 1, over the labels that both have."""
     column_I, offsets_I = labels.part(rows)
     column_J, offsets_J = labels.part(cols)
     width = labels.width
@@ -202,11 +196,7 @@ def group_bag(row_M: Tensor, offsets: Tensor, table: Tensor, weights_M: Tensor |
 
 
 def by_label(rows: LabelRows) -> tuple[Tensor, Tensor, Tensor]:
-    """Sorts the stored entries of label rows by label.
-
-    Returns the sorting indices (N,), the row of each sorted entry (N,), and the offset of each label's first
-    entry (L + 1,).
-    """
+    """Sorts stored entries by label: returns the order (N,), rows (N,), and each label's offset (L + 1,)."""
     order_M = rows.columns.argsort(stable=True)
     if tiling.is_host(rows.device):
         count_L = torch.bincount(rows.columns, minlength=rows.width)

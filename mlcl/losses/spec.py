@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter, signature
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, get_args, get_origin
 
 from torch import Tensor
 from typing_extensions import get_type_hints  # Python 3.10's makes a default None Optional
 
 from mlcl.errors import did_you_mean
 from mlcl.losses.dense import Similarity, Weighting, weighting_of
-from mlcl.losses.weights.base import PairWeights
-from mlcl.losses.weights.overlap import OverlapRule
+from mlcl.losses.sets import LabelSets
+from mlcl.losses.weights.base import BatchRanks, PairWeights
 
 LabelKind = Literal["none", "class", "multi_label", "ratings", "path"]
 
@@ -126,10 +126,6 @@ FROM_SIGNATURE: Mapping[str, Option] = MappingProxyType({})
 """The default of `LossSpec.options`: the options are read from the signature of `dense`."""
 
 
-def no_conflict(_options: Mapping[str, Any]) -> None:
-    """Accepts all options: the default check, for a loss whose options do not exclude each other."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class LossSpec:
     """Declares a loss as a value at the top of a module of `mlcl.losses.rules`, or of a plugin.
@@ -180,7 +176,7 @@ class LossSpec:
     closed: Callable[..., PairWeights] | None = field(default=None, repr=False)
     options: Mapping[str, Option] = field(default_factory=lambda: FROM_SIGNATURE)
     similarity: Similarity = "dot"
-    conflict: Callable[[Mapping[str, Any]], None] = field(default=no_conflict, repr=False)
+    conflict: Callable[[Mapping[str, Any]], None] | None = field(default=None, repr=False)
     terms: Callable[..., Tensor] | None = field(default=None, repr=False)
     year: int | None = None
     prototypes: bool = False
@@ -205,7 +201,8 @@ class LossSpec:
             if value not in option.allowed:
                 raise ValueError(f"option {name} of {self.name}; found: {value!r}; allowed: {option.allowed}")
         values = {name: given.get(name, option.default) for name, option in self.options.items()}
-        self.conflict(values)
+        if self.conflict is not None:
+            self.conflict(values)
         return values
 
     def arguments(self, options: Mapping[str, Any], *, prototypes: bool = False) -> dict[str, Any]:
@@ -218,13 +215,23 @@ class LossSpec:
         return found if isinstance(found, Weighting) else weighting_of(found.to(dtype), anchors)
 
 
+class WeightRule(Protocol):
+    """A rule that computes the weights from label sets: as a matrix, and for the tiled engine."""
+
+    def dense(self, sets: LabelSets, anchors: slice, dtype: Any, /) -> Weighting:
+        """Returns the weights W (N, B) of the anchors."""
+
+    def closed(self, sets: LabelSets, ranks: BatchRanks, /) -> PairWeights:
+        """Returns the weights in closed form."""
+
+
 def overlap_loss(
-    name: str, rule: Callable[..., OverlapRule], *, labels: LabelKind = "multi_label", **spec: Any
+    name: str, rule: Callable[..., WeightRule], *, labels: LabelKind = "multi_label", **spec: Any
 ) -> LossSpec:
     """Declares a loss whose weights depend on the overlap of two label sets, with dense and closed form.
 
-    `rule` is a function that returns the `OverlapRule`; its signature defines the options. The other
-    arguments are those of `LossSpec`.
+    `rule` is a function that returns the `OverlapRule`, or another `WeightRule`; its signature defines the
+    options. The other arguments are those of `LossSpec`.
 
     Example:
         >>> def dice_rule():
@@ -233,23 +240,21 @@ def overlap_loss(
         ...     return OverlapRule(dice, symmetric=True)
         >>> DICE = overlap_loss("dice", dice_rule, summary="by the Dice coefficient", source="Dice 1945")
     """
-    dense, closed = partial(_overlap_dense, rule), partial(_overlap_closed, rule)
-    options = options_of(rule)
     return LossSpec(
         name=name,
         labels=labels,
-        dense=dense,
-        closed=closed,
-        options=options,
+        dense=partial(_overlap_dense, rule),
+        closed=partial(_overlap_closed, rule),
+        options=options_of(rule),
         queue=True,
         on_host=True,
         **spec,
     )
 
 
-def _overlap_dense(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> Weighting:
+def _overlap_dense(rule: Callable[..., WeightRule], *arguments: Any, **options: Any) -> Weighting:
     return rule(**options).dense(*arguments)
 
 
-def _overlap_closed(rule: Callable[..., OverlapRule], *arguments: Any, **options: Any) -> PairWeights:
+def _overlap_closed(rule: Callable[..., WeightRule], *arguments: Any, **options: Any) -> PairWeights:
     return rule(**options).closed(*arguments)

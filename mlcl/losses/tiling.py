@@ -49,10 +49,7 @@ def _size_by_memory(device: torch.device) -> int:
 
 
 def largest_tile(free: int) -> int:
-    """Returns the largest tile size, a power of two, whose buffers take at most SHARE of `free` bytes.
-
-    It is LEAST_DEVICE_TILE at least.
-    """
+    """Returns the largest power of two, LEAST_DEVICE_TILE or more, whose buffers take SHARE of `free`."""
     pairs = max(SHARE * free / BUFFERS, LEAST_DEVICE_TILE**2)
     return int(2 ** math.floor(math.log2(pairs) / 2))
 

@@ -22,11 +22,9 @@ ALLOWED = "a mapping of names to tensors on the CPU, each with one row for each 
 
 
 class CallerCollate:
-    """Calls a collate function, and checks what it returns.
+    """Calls a collate function of texts, or of images of Pillow in RGB, and checks what it returns.
 
-    Args:
-        reads: Whether the function takes a list of texts, or of images of Pillow in RGB.
-        opened: Returns the function; it is called at the first use, since a pickle may hold the function.
+    `opened` returns the function; it is called at the first use, since a pickle may hold the function.
     """
 
     def __init__(self, reads: Reads, opened: Callable[[], Any]) -> None:

@@ -127,15 +127,10 @@ def caller_encoder(
 ) -> Encoder:
     """Declares the encoder of a caller's module.
 
-    Args:
-        name: The name in a job.
-        title: One line that describes it.
-        reads: What its forward takes, see `FORMS`.
-        pickled: The text of `pack`: a callable that makes the module, or the module without its weights.
-        weights: The SHA-256 of the file of weights; None for a callable.
-        tokenizer: Whether the tokenizer is made of the training texts or is a file; None without tokens.
-        collate: The text of `pack` of a collate function, which gives the forward its batches; None without.
-        python: The version of Python that code in the pickle is for; None for a pickle without code.
+    `reads` is what its forward takes, see `FORMS`. `pickled` is the text of `pack`: a callable that makes the
+    module or, with `weights`, the SHA-256 of their file, the module without them. `tokenizer` is made of the
+    training texts or is a file. `collate` is the text of `pack` of a function that gives the forward its
+    batches. `python` is the version that code in the pickle is for; None for a pickle without code.
     """
     fields = _fields(name, None if collate else reads, tokenizer, weights)
     batches = CallerCollate(reads, partial(_opened, name, collate, python)) if collate else None
@@ -196,10 +191,7 @@ def pack(
     key: str = KEY,
     allowed: str = "a class, or a partial of it",
 ) -> str:
-    """Pickles a callable or a module by cloudpickle, with the code of the modules `by_value`.
-
-    Raises UserError for the argument `key` if it cannot be pickled.
-    """
+    """Pickles a callable or a module by cloudpickle, with the code of the modules `by_value`."""
     try:
         import cloudpickle
     except ImportError:
@@ -223,10 +215,7 @@ def pack(
 
 
 def without_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Takes the weights out of a module, whose tensors then need no memory, and returns them by name.
-
-    Raises UserError for a state that is no tensor.
-    """
+    """Takes the weights out of a module, whose tensors then need no memory, and returns them by name."""
     state = module.state_dict(keep_vars=True)
     if other := [key for key, its in state.items() if not isinstance(its, Tensor)]:
         raise UserError("a state that is no tensor", key=KEY, found=other[:3], allowed="buffers")
@@ -283,10 +272,9 @@ def _not_here(name: str, error: Exception) -> UserError:
 
 @contextmanager
 def _own_classes() -> Iterator[None]:
-    """A context in which unpickled code becomes classes of its own.
+    """A context in which unpickled code becomes classes of its own, and overwrites none of the caller's.
 
-    Otherwise cloudpickle finds a class that this process has pickled, and overwrites the methods of the
-    caller's class by copies, which no longer see the caller's globals.
+    Otherwise cloudpickle finds a class that this process has pickled, whose methods' copies lack its globals.
     """
     from cloudpickle import cloudpickle
 

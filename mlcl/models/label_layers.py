@@ -94,10 +94,7 @@ class LabelAttention(nn.Module):
 
 
 def attend(score_BLT: Tensor, h_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-    """Returns label vectors (B, L, D): the states weighted by the softmax of scores (B, L, T) over tokens.
-
-    Padding, where the mask (B, T) is False, gets no weight.
-    """
+    """Returns vectors (B, L, D): states weighted by the softmax of scores (B, L, T) over unmasked tokens."""
     weight_BLT = score_BLT.masked_fill(~mask_BT.unsqueeze(1), -torch.inf).softmax(2)
     return weight_BLT @ h_BTD
 

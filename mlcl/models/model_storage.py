@@ -53,10 +53,7 @@ def stored_model(uri: str) -> Path:
 
 
 def store_model(folder: Path, uri: str) -> None:
-    """Copies a model's folder to a URI.
-
-    Only files of a copy that was stopped may be there already. Raises UserError for others, and if it fails.
-    """
+    """Copies a model's folder to a URI, where only files of a copy that was stopped may be already."""
     system, path = _locate(uri)
     try:
         names = [file for file in folder.iterdir() if any(fnmatch(file.name, each) for each in FILES)]

@@ -102,23 +102,12 @@ def load_pretrained(
     weights: Literal["float32", "bf16"] = "float32",
     gradient_checkpointing: bool = False,
 ) -> nn.Module:
-    """Loads a pretrained text encoder or decoder without a head.
+    """Loads a pretrained text encoder or decoder without a head, see `PretrainedKeys` and `model_folder`.
 
     Code that comes with the model is never run and nothing is unpickled. A decoder caches no keys and values,
-    and a pooler, which the token states do not need, is left out.
-
-    Args:
-        model: A folder, `package:NAME` or a name on the hub, see `model_folder`.
-        dropout: The dropout rate of hidden states and attention weights; by default the model's own rates.
-        lora: Settings of low-rank adapters, which are then the only trained weights; by default all weights
-            train.
-        weights: The dtype of the frozen weights beside adapters.
-        gradient_checkpointing: Whether each layer keeps only its input and is computed once more in the
-            backward pass, with the same random numbers.
-
-    Raises:
-        UserError: The model is missing, damaged, pickled, quantized or not a text model, does not support an
-            option, or transformers or peft is not installed.
+    and a pooler, which the token states do not need, is left out. A layer that is computed once more in the
+    backward pass has the same random numbers. Raises UserError if the model is missing, damaged, pickled,
+    quantized or not a text model, or does not support an option, or if a package is not installed.
     """
     folder = model_folder(model)
     config, auto_model = _configuration(folder, dropout)
@@ -237,10 +226,7 @@ def freeze_layers(network: nn.Module, freeze: bool | int) -> None:
 
 
 def token_states(network: nn.Module, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-    """Returns the last layer's states (B, T, D), at least float32.
-
-    `input_ids` are (B, T) int64, `attention_mask` (B, T) bool.
-    """
+    """Returns the last states (B, T, D), at least float32, of ids (B, T) int64 under a mask (B, T) bool."""
     h_BTD: Tensor = network(input_ids=input_ids, attention_mask=attention_mask.long()).last_hidden_state
     return h_BTD if h_BTD.dtype == torch.float64 else h_BTD.float()
 
@@ -252,10 +238,7 @@ def hidden_size(network: nn.Module) -> int:
 
 
 def check_length(network: nn.Module, tokens: int, key: str) -> None:
-    """Raises UserError if the network has learned positions for fewer than `tokens` tokens.
-
-    `key` is the job's key that the error names.
-    """
+    """Raises UserError of `key` if the network has learned positions for fewer than `tokens` tokens."""
     for name, module in network.named_modules():
         if not (name.endswith(POSITIONS) and isinstance(module, nn.Embedding)):
             continue

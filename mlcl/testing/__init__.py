@@ -30,10 +30,7 @@ def registered(registry: Registry[Any], modules: Sequence[str]) -> Iterator[None
 
 
 class PluginTestCase:
-    """The base class of all suites. During each test `registry` has the plugins that `modules` declare.
-
-    `modules` is needed only for plugins that no installed package declares.
-    """
+    """The base class of all suites. During each test `registry` has the plugins that `modules` declare."""
 
     registry: ClassVar[Registry[Any]]
     modules: ClassVar[Sequence[str]] = ()

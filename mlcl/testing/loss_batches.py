@@ -26,14 +26,8 @@ PATHS: list[Path] = [(-1, -1, -1), (0, 0, -1), (0, 0, 0), (0, 0, 0), (0, 1, 2), 
 class LossBatch:
     """A batch of B rows (several views of each sample), with every kind of label as plain Python objects.
 
-    Attributes:
-        z: The embeddings, (B, dim) float64.
-        sets: The set of labels of each row.
-        classes: The class of each row, -1 for unknown.
-        ratings: The ratings of each row.
-        paths: The path, or the set of paths, of each row.
-        samples: The sample that each row is a view of.
-        width: The number of labels in the space of `sets`.
+    `z` (B, dim) is float64. Each row has a set of labels below `width`, a class (-1 is unknown), ratings, a
+    path or a set of paths, and the sample that it is a view of.
     """
 
     z: Tensor
@@ -60,10 +54,7 @@ class LossBatch:
         return torch.tensor(self.samples)
 
     def plain(self, loss: str) -> list[Any]:
-        """Returns the label of each row as the loss uses it, in plain Python.
-
-        It is a class, a frozenset of labels, a list of ratings, a path, a frozenset of paths, or a sample id.
-        """
+        """Returns the label of each row, in plain Python, of the kind that the loss uses."""
         found: dict[str, list[Any]] = {
             "class": self.classes,
             "multi_label": self.sets,

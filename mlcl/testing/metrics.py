@@ -85,10 +85,7 @@ class MetricTestCase(PluginTestCase):
     @pytest.mark.parametrize("tied", [False, True])
     @pytest.mark.parametrize("seed", range(3))
     def test_the_value_equals_the_loop(self, name: str, task: Task, seed: int, tied: bool) -> None:
-        """Tests the value against `loop`.
-
-        The data has missing targets, labels that never or always occur, and rows without any label.
-        """
+        """Tests the value against `loop`, with missing targets, and labels that never or always occur."""
         p, targets = scene(task, seed, tied)
         for threshold in (0.5, 0.25):
             found = _values(name, task, p, targets, threshold)
@@ -133,10 +130,7 @@ class MetricTestCase(PluginTestCase):
         assert best >= random if METRICS[name].mode == "max" else best <= random
 
     def test_an_unknown_entry_has_no_part_in_the_value(self, name: str, task: Task) -> None:
-        """Tests that the probability of an unknown label does not change the value.
-
-        A metric that does not support unknown labels must be NaN.
-        """
+        """Tests that an unknown label changes nothing; a metric that does not take unknown ones is NaN."""
         if task == "multi_label":
             p, targets = scene(task, 0, tied=False)
             assert isinstance(targets, LabelRows)
@@ -151,10 +145,7 @@ class MetricTestCase(PluginTestCase):
     def test_without_a_block_of_rows_it_is_the_value_of_the_others(
         self, name: str, task: Task, tied: bool, unknown: bool
     ) -> None:
-        """Tests each jackknife value, which leaves out a block of rows, against the value of the other rows.
-
-        Multi-label targets are also tested with unknown labels.
-        """
+        """Tests jackknife values, also with unknown labels, against the value of the other rows."""
         p, targets = scene(task, 0, tied)
         if unknown and isinstance(targets, LabelRows):
             targets = _masked(targets)[0]
@@ -170,10 +161,7 @@ class MetricTestCase(PluginTestCase):
     def test_the_search_after_training_equals_one_setting_after_the_other(
         self, name: str, task: Task, tied: bool, unknown: bool
     ) -> None:
-        """Tests `search` against the metric at every single (k, lambda, temperature), to the last bit.
-
-        Multi-label targets are also tested with unknown labels.
-        """
+        """Tests `search` against the metric at every single (k, lambda, temperature), to the last bit."""
         p, targets = scene(task, 0, tied)
         train, neighbours = scene(task, 1, tied)[1], _neighbours(tied)
         if unknown:
@@ -217,10 +205,7 @@ def _values(name: str, task: Task, p: Tensor, targets: Targets, threshold: float
 
 
 def scene(task: Task, seed: int, tied: bool) -> tuple[Tensor, Targets]:
-    """Returns random probabilities and targets of a task.
-
-    `tied` probabilities are rounded to eighths, so that many are equal.
-    """
+    """Returns random probabilities and targets of a task; `tied` ones are rounded to eighths."""
     g = torch.Generator().manual_seed(seed)
     shape = {
         "single": (ROWS, CLASSES),

@@ -37,8 +37,7 @@ def run_ranks(function: Callable[..., Any], args: tuple[Any, ...], world: int) -
 def _run(rank: int, world: int, folder: Path) -> None:
     """Runs one rank, and ends its process when all ranks have an answer, without destroying the group.
 
-    About one orderly exit in ten aborts ("terminate called without an active exception"), because a native
-    thread of the group still runs. All files have been written by then.
+    About one orderly exit in ten aborts, because a native thread of the group still runs.
     """
     torch.set_num_threads(1)
     meeting = f"file://{folder}/rendezvous"

@@ -35,10 +35,7 @@ Content = str | bytes | None
 
 @dataclass(frozen=True)
 class Wart:
-    """A fault of the input: files (None removes one) or options that are wrong, and the expected error.
-
-    `message` must be part of the error's line.
-    """
+    """Wrong files (None removes one) or options, and a part of the expected error's line."""
 
     files: Mapping[str, Content]
     message: str

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mlcl.data.images import open_images
+from mlcl.data.images import load_upright, read_images
 from mlcl.errors import UserError
 
 
@@ -38,5 +38,7 @@ class CollatedRows:
         rows, refuse = indices.tolist(), self.refuse
         contents = [self.contents[row] for row in rows]
         if refuse is not None:
-            contents = list(open_images(contents, lambda place, found: refuse(rows[place], found)))
+            contents = list(
+                read_images(contents, load_upright, lambda place, found: refuse(rows[place], found))
+            )
         return dict(self.collate(contents))

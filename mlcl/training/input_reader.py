@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mlcl.config import JobConfig
 from mlcl.data import ImageRows, Split, Tokenizer, TokenRows, decode_all, encode
-from mlcl.data.images import Pixels, decode_images, undecoded
+from mlcl.data.images import ImageContent, Pixels, decode, read_images, undecoded
 from mlcl.data.tables.notation import is_unicode
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
@@ -104,8 +104,8 @@ def decode_contents(
 
     Raises UserError, with the entry of `places`, for an image that cannot be decoded.
     """
-    given = cast("Sequence[str | bytes | Path | Image.Image]", images)
-    pixels = list(decode_images(given, size, partial(_undecoded, places), stretch=stretch))
+    given, decoded = cast("Sequence[ImageContent]", images), partial(decode, size=size, stretch=stretch)
+    pixels = list(read_images(given, decoded, partial(_undecoded, places)))
     return np.stack(pixels) if pixels else np.zeros((0, 3, size, size), np.uint8)
 
 

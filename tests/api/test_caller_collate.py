@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 import mlcl
 from mlcl.api.common import with_encoder
 from mlcl.config import job_hash, load_job
-from mlcl.data.images import open_images
+from mlcl.data.images import load_upright, read_images
 from mlcl.errors import UserError
 from mlcl.models import ENCODERS
 from mlcl.service.export_run import export_run
@@ -100,7 +100,8 @@ def test_images_come_as_pillow_has_them_and_their_tensors_are_not_changed(images
     assert (report.state, report.metrics["test/accuracy"]) == ("COMPLETE", 1.0)
     data = JobData.of(job_with(images, home, Corner, corner), home)
     rows, split, some = data.rows(data.train), data.train, torch.tensor([5, 0, 2])
-    expected = corner(list(open_images([split.images()[row] for row in some.tolist()], None)))["pixels"]
+    given = [split.images()[row] for row in some.tolist()]
+    expected = corner(list(read_images(given, load_upright, None)))["pixels"]
     assert expected.flatten().tolist() == pytest.approx([230 / 255, 30 / 255, 30 / 255])
     assert torch.equal(rows.plain(some, torch.device("cpu"))["pixels"], expected)
     views = rows.batch(some, 2, torch.device("cpu")).inputs["pixels"]

@@ -6,8 +6,7 @@ import torch
 
 from mlcl.data import Dataset, prepare
 from mlcl.data.description import describe
-from mlcl.data.sources.common.label_sets import RELATIONS, fitted, shares_of
-from mlcl.data.sources.scenes import FAR, MIXES, SOURCE, Options
+from mlcl.data.sources.scenes import FAR, MIXES, RELATIONS, SOURCE, Options, fitted, shares_of
 from mlcl.errors import UserError
 from mlcl.losses.relations import label_counts, relation
 

@@ -1,9 +1,15 @@
-"""The domains of a space's parameters, which are the values that a parameter may have."""
+"""The domains of a space's parameters, which are the values that a parameter may have.
+
+In all methods `name` is the name of the parameter. Settings are values keyed by the keys of a job, and a
+point has a value for the name of each dimension. A job is checked with the settings at a domain's `ends`.
+`groups` returns a value and the size of each group of values that meet the same conditions in `terms`; the
+size has no meaning for a `continuous` domain, which has too many values to try each of them. `point_of`
+raises Misfit for a flat job with values that the domain lacks. `description` returns plain data.
+"""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,10 +27,6 @@ POSTHOC_POINTS = 21
 class Misfit(Exception):  # noqa: N818 (an expected result, not a failure)
     """The exception for a job that is not a point of the space."""
 
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-        super().__init__(reason)
-
 
 @dataclass(frozen=True)
 class Dimension:
@@ -36,66 +38,24 @@ class Dimension:
     log: bool = False
 
 
-class Domain(ABC):
-    """The base class of domains.
-
-    In all methods `name` is the name of the parameter. Settings are values keyed by the keys of a job, and a
-    point has a value for the name of each dimension.
-    """
-
-    continuous: ClassVar[bool] = False
-    """Whether the domain has too many values to try each of them."""
-
-    def keys_of(self, name: str) -> tuple[str, ...]:
-        """Returns the keys of the job that the parameter sets."""
-        return (name,)
-
-    @abstractmethod
-    def ends(self, name: str) -> list[dict[str, Any]]:
-        """Returns the settings with which a job is checked: the ends of a range, or each listed value."""
-
-    @abstractmethod
-    def groups(self, name: str, terms: Sequence[Term]) -> list[tuple[Any, int]]:
-        """Splits the values into groups, so that all values of a group meet the same conditions in `terms`.
-
-        Returns a value and the number of values of each group. For a continuous domain the number has no
-        meaning.
-        """
-
-    @abstractmethod
-    def dimensions(self, name: str) -> dict[str, Dimension]:
-        """Returns the dimensions that a search draws, keyed by their names."""
-
-    @abstractmethod
-    def settings_at(self, name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the settings at a point."""
-
-    @abstractmethod
-    def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the point with the values of a flat job. Raises Misfit if the domain lacks these values."""
-
-    @abstractmethod
-    def description(self) -> dict[str, Any]:
-        """Returns the kind and the values of the domain as plain data."""
-
-
-class _Range(Domain):
+class _Range:
     """The base class of the domains of numbers in [low, high]."""
 
     low: float
     high: float
     number: ClassVar[type[int] | type[float]] = float
+    continuous: ClassVar[bool] = False
+
+    def keys_of(self, name: str) -> tuple[str, ...]:
+        return (name,)
 
     def ends(self, name: str) -> list[dict[str, Any]]:
-        """Returns the settings with the lowest and with the highest number."""
         return [{name: self.low}, {name: self.high}]
 
     def settings_at(self, name: str, point: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the number at the point as settings."""
         return {name: point[name]}
 
     def point_of(self, name: str, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns a point with the job's number. Raises Misfit for a value that is no number in the range."""
         value = job.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and self.low <= value <= self.high:
             number = self.number(value)
@@ -170,10 +130,15 @@ class Int(_Range):
 
 
 @dataclass(frozen=True)
-class Choice(Domain):
+class Choice:
     """One of listed values. A value may have any type, and may also be a whole section of a job."""
 
     values: tuple[Any, ...]
+    continuous: ClassVar[bool] = False
+
+    def keys_of(self, name: str) -> tuple[str, ...]:
+        """Returns the key of the job that the parameter sets."""
+        return (name,)
 
     def ends(self, name: str) -> list[dict[str, Any]]:
         """Returns the settings with each value."""
@@ -222,7 +187,7 @@ class Choice(Domain):
 
 
 @dataclass(frozen=True)
-class Simplex(Domain):
+class Simplex:
     """Non-negative weights with a sum in [low, high], with a uniform distribution on the simplex.
 
     Each of `keys` has one weight. If `size` is set, there is one key, which has a list of `size` weights.
@@ -238,7 +203,7 @@ class Simplex(Domain):
     low: float
     high: float
     size: int | None = None
-    continuous = True
+    continuous: ClassVar[bool] = True
 
     @property
     def count(self) -> int:
@@ -299,6 +264,9 @@ class Simplex(Domain):
 
     def _sticks(self, name: str) -> list[str]:
         return [f"{name}.stick{j}" for j in range(self.count - 1)]
+
+
+Domain = Float | Int | Choice | Simplex
 
 
 def weights_of(total: float, sticks: Sequence[float]) -> list[float]:

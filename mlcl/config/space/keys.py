@@ -106,15 +106,8 @@ def matches(entry: str, pattern: str, known: Iterable[str]) -> dict[str, tuple[s
     """Returns the keys that match a pattern, each with the texts that the pattern's `*` matched.
 
     A `*` matches any text within one part of a key. An option of a head's loss need not be in `known`, since
-    a job has only the options that differ from the loss's defaults.
-
-    Args:
-        entry: The key of the entry in the space file, for errors.
-        pattern: A dotted key, which may contain `*`.
-        known: The keys of the job.
-
-    Raises:
-        UserError: No key matches, or a key that matches is in `FIXED`.
+    a job has only the options that differ from the loss's defaults. Raises UserError for `entry`, a key of
+    the space file, if no key matches, or if one is in `FIXED`.
     """
     known = list(known)
     option = _OPTION.fullmatch(pattern)
@@ -138,10 +131,7 @@ def unknown_key(entry: str, key: str, known: Iterable[str]) -> UserError:
 
 
 def bind(entry: str, pattern: str, stars: tuple[str, ...]) -> str:
-    """Returns the key of a condition, with each `*` replaced by the text that the parameter's `*` matched.
-
-    Raises UserError if the condition has more `*` than the parameter.
-    """
+    """Returns a condition's key with the texts that the parameter's `*` matched; refuses more `*`."""
     parts = pattern.split("*")
     if len(parts) - 1 > len(stars):
         problem = "has a * that the parameter's key does not bind"

@@ -252,10 +252,7 @@ def _check_overlap(found: Sequence[_Found]) -> None:
 def _conditioned(
     found: Sequence[_Found], known: Sequence[str], tree: Mapping[str, Any]
 ) -> tuple[Parameter, ...]:
-    """Returns the parameters with their conditions, each after the parameters that it needs.
-
-    Raises UserError for conditions that form a circle, and for a condition that can never hold.
-    """
+    """Returns the parameters with their conditions, each after those that it needs; refuses circles."""
     drawn = [each.parameter for each in found]
     patterns = {each.parameter.name: each.pattern for each in found}
     parameters = {

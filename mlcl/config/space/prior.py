@@ -28,10 +28,7 @@ class Prior(Section):
 
 
 def read_prior(name: str, beside: Path) -> Prior:
-    """Reads the packaged prior with this name, or else a file relative to the folder `beside`.
-
-    Raises UserError if there is no such file, or if it is not a prior.
-    """
+    """Reads the packaged prior with this name, or else a file relative to the folder `beside`."""
     known = {file.stem: file for file in FOLDER.glob("*.yaml")}
     file = known.get(name, beside / name)
     if not file.is_file():
@@ -41,11 +38,9 @@ def read_prior(name: str, beside: Path) -> Prior:
 
 
 def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
-    """Raises UserError if the prior has a key that no job has, or no key that the space varies.
+    """Raises UserError if a space's prior has a key that no job has, or no key that the space varies.
 
-    Args:
-        space: The space with its prior.
-        tree: The swept job, resolved.
+    `tree` is the resolved tree of the swept job.
     """
     from mlcl.config.schema import key_names  # imports all encoders, which few spaces need
 
@@ -65,14 +60,9 @@ def check_prior(space: Space, tree: Mapping[str, Any]) -> None:
 def begin_at(
     parameters: tuple[Parameter, ...], job: Mapping[str, Any], point: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the job with a prior's values for the keys that a space varies.
+    """Returns `job`, resolved and flat, with the values of a prior's `point` for the keys that vary.
 
     Numbers are clipped to the ranges of the space. Other values that a parameter cannot have are left out.
-
-    Args:
-        parameters: The parameters of the space.
-        job: The swept job, resolved and flat.
-        point: A point of a prior.
     """
     found = dict(job)
     for parameter in parameters:

@@ -1,7 +1,8 @@
-"""The search of a space: samplers, schedulers and goals."""
+"""The search of a space: samplers, schedulers, goals and fresh seeds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -17,14 +18,9 @@ from mlcl.plugins import registry
 class Sampler:
     """A sampler, which proposes the settings of trials.
 
-    Attributes:
-        title: The name of the sampler in words.
-        type: The class of the sampler as `module:name`.
-        options: The arguments of the class, besides the seed.
-        startup: Whether the class also takes the number of random trials at the start.
-        exhaustive: Whether the sampler tries every combination once and then ends. No domain may then be
-            continuous.
-        several_goals: Whether the sampler supports more than one metric.
+    `type` is its class as `module:name`, and `options` are the arguments besides the seed; with `startup` it
+    also takes the number of random trials at the start. An `exhaustive` sampler tries every combination once
+    and then ends, so no domain may be continuous. `several_goals` says that it supports several metrics.
     """
 
     title: str
@@ -129,10 +125,9 @@ def default_mode(metric: str) -> Mode:
 
 
 def read_goals(search: SearchConfig, default: str) -> tuple[tuple[Goal, ...], Goal]:
-    """Returns the goals of a search, and the goal by which trials stop early.
+    """Returns the goals of a search, by default `default`, and the goal by which trials stop early.
 
-    `default` is the metric if the search names none. Raises UserError if the keys of the search contradict
-    each other, or if a metric is not one on validation.
+    Raises UserError if the keys of the search contradict each other, or a metric is not one on validation.
     """
     metrics = search.metric or (default,)
     for metric in metrics:
@@ -173,3 +168,24 @@ def _prune_by(search: SearchConfig, goals: tuple[Goal, ...]) -> Goal:
         problem = f"is none of the search's metrics{did_you_mean(search.prune_by, metrics)}"
         raise UserError(problem, key="search.prune_by", found=search.prune_by, allowed=metrics)
     return goals[metrics.index(search.prune_by)]
+
+
+SEEDS_OF_A_SEARCH = 1000
+"""The distance between the first seeds of two consecutive searches."""
+
+
+def fresh_seeds(seed: int, search: int, count: int) -> range:
+    """Returns the fresh seeds of a search (numbered from 1), which no search and no race of the job uses.
+
+    Example:
+        >>> [*fresh_seeds(0, 1, 2), *fresh_seeds(0, 2, 2)]
+        [1, 2, 1001, 1002]
+    """
+    first = seed + SEEDS_OF_A_SEARCH * (search - 1) + 1
+    return range(first, first + count)
+
+
+def fresh_seeds_of(searches: int, count: int) -> list[int]:
+    """Returns the fresh seeds of a cell's searches. Each has an equal share of `count`, rounded up."""
+    each = math.ceil(count / searches)
+    return [its for number in range(1, searches + 1) for its in fresh_seeds(0, number, each)]

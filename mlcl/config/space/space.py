@@ -114,10 +114,7 @@ def branches(
 
 
 def branch_to(target: Parameter, parameters: Sequence[Parameter]) -> dict[str, Any] | None:
-    """Returns settings under which `target` is drawn; None if there are no such settings.
-
-    They are settings of the parameters that `target` needs.
-    """
+    """Returns settings of what `target` needs under which it is drawn; None if there are none."""
     wanted = {target.name}
     for parameter in reversed(parameters):
         if parameter.name in wanted:

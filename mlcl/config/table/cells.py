@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlcl.config.fresh_seeds import fresh_seeds_of
 from mlcl.config.job import JobConfig, covers, dump_job, job_hash
 from mlcl.config.loader import apply_overrides
 from mlcl.config.section import validate
+from mlcl.config.space.search import fresh_seeds_of
 from mlcl.config.table.schema import Scale, Table, TableLine, Tune, slug
 from mlcl.config.table.tree import PAPER, cell_tree, check_data, data_of, with_data
 from mlcl.config.table.tuning import Tuning, check_controls, tune_of, tuning_of, with_controls
@@ -123,14 +123,9 @@ def cells_of(
 
 
 def _seeds(tune: Tune | None, beside: Tune | None, asked: int | None, count: int) -> Sequence[int]:
-    """Returns the seeds of a cell.
+    """Returns the seeds of a cell: `asked`, or those of its search, or `count`, from 0 on.
 
-    Args:
-        tune: The search of the cell, None if it has none.
-        beside: The search of a tuned cell in the same column, None if there is none. A cell without a search
-            gets the fresh seeds of this search, so that the runs of both can be paired.
-        asked: The number of seeds that the user asks for, if any.
-        count: The number of seeds of the table.
+    Beside a tuned cell of its column it gets the fresh seeds of that search, so that runs can be paired.
     """
     if tune is None and beside is not None:
         return fresh_seeds_of(beside.searches, asked or beside.seeds or count)
@@ -164,10 +159,7 @@ def _printed(lines: Mapping[str, TableLine]) -> tuple[str, ...]:
 
 
 def _only(pairs: list[tuple[str, str]], only: Sequence[str], file: Path) -> list[tuple[str, str]]:
-    """Returns the pairs that match a pattern, or all pairs if there are no patterns.
-
-    Raises UserError for a pattern without a match.
-    """
+    """Returns the pairs that match a pattern, or all pairs if there are no patterns."""
     matching = {pattern: [pair for pair in pairs if _matches(pair, pattern)] for pattern in only}
     for pattern, found in matching.items():
         if not found:

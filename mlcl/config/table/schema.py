@@ -231,11 +231,7 @@ class Table(Section):
 
     @property
     def control(self) -> str:
-        """The name of the row with which the others are compared, empty if the table names none.
-
-        It is the control of `ranks`, by default the first ranked row; without `ranks`, the first control that
-        a `tune` names.
-        """
+        """The row with which others are compared: of `ranks`, or else the first of a `tune`; maybe empty."""
         if self.ranks is not None:
             first = next(row for row in self.rows if row not in self.ranks.leave_out)
             return self.ranks.control or first
@@ -302,10 +298,7 @@ def table_files(folder: Path | None = None) -> list[Path]:
 
 
 def find_table(name: str, folder: Path | None = None) -> Path:
-    """Returns the file of a table, which is given by its path or by its name, see `table_files`.
-
-    Raises UserError for an unknown name.
-    """
+    """Returns the file of a table from a path or a name of `table_files`. Raises UserError for others."""
     if name.endswith((".yaml", ".yml")):
         return Path(name)
     names = {file.stem: file for file in table_files(folder)}

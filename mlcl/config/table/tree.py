@@ -23,10 +23,8 @@ def cell_tree(
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Returns the job of a cell as a tree, without a seed, and the values of its post-hoc keys by name.
 
-    The row is applied first, then the column, then the scale.
-
-    Raises:
-        UserError: The table names no job, the job cannot be read, or a change does not fit it.
+    The row is applied first, then the column, then the scale. Raises UserError if the table names no job, the
+    job cannot be read, or a change does not fit it.
     """
     name = column.job or row.job or table.job
     if name is None:
@@ -92,17 +90,11 @@ def check_data(
     others: Sequence[dict[str, Any]],
     columns: Sequence[str],
 ) -> None:
-    """Checks the paths of data that the command line gives.
+    """Checks the paths of data, by source or column, that the command line gives.
 
-    Args:
-        data: The paths by source or column.
-        asked: The trees of the selected cells.
-        others: The trees of all cells of the table, whose sources are accepted, too.
-        columns: The names of the columns.
-
-    Raises:
-        UserError: A name is neither a column nor a source of a cell, or a prepared data set is given for a
-            source that the cells prepare with different options.
+    `asked` are the trees of the selected cells, `others` those of all, whose sources are accepted, too.
+    Raises UserError for a name that is neither a column nor a source of a cell, and for a prepared data set
+    of a source that the cells prepare with different options.
     """
     used = {_source_of(tree, section) for tree in (*asked, *others) for section in DATA_SECTIONS}
     known = sorted(source for source in used if source is not None)

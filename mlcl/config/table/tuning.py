@@ -25,18 +25,12 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Tuning:
-    """The searches of a cell.
+    """The searches of a cell: `trials` divided among independent `searches`, each with a race on fresh seeds.
 
-    Attributes:
-        space: The space.
-        text: The content of the space file, with the table's sampler if the table names one.
-        trials: The number of search trials, which are divided among the searches.
-        searches: The number of independent searches.
-        race_seeds: The number of fresh seeds of each search's race; 0 for no race.
-        confirm: The number of best trials of a search that enter its race.
-        control: The row whose picked setting in this column gives the values of `hold` and `start`.
-        hold: Keys of the space that keep the value of the control's pick in all trials.
-        start: Keys that have the value of the control's pick in the first trial of a search.
+    `text` is the content of the space file, with the table's sampler. A race has `race_seeds` fresh seeds (0:
+    no race), and the `confirm` best trials enter it. `control` is the row whose picked setting in this column
+    gives the value of the keys in `hold` in all trials, and of those in `start` in the first trial of a
+    search.
     """
 
     space: Space
@@ -71,10 +65,7 @@ def tune_of(table: Table, row: str, column: str, scale: Scale) -> Tune | None:
 
 
 def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) -> Tuning:
-    """Returns the checked search of a cell with this job. The control's own search has no control.
-
-    Raises UserError for a wrong space, a race with several goals, and seeds that would change the split.
-    """
+    """Returns the checked search of a cell with this job. The control's own search has no control."""
     for key in ("data.split_seed", "data.validation_seed", "data.hold_out.seed"):
         if key in table.seed_keys:
             problem = "the search of a cell and its confirmation share one split"
@@ -97,15 +88,9 @@ def tuning_of(tune: Tune, row: str, table: Table, file: Path, job: JobConfig) ->
 
 
 def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file: Path) -> list[Pair]:
-    """Returns the selected cells and their controls, in the order of the table.
+    """Returns the cells `kept` and their controls, in the order of `tunes` (of all cells).
 
-    Args:
-        kept: The selected cells.
-        tunes: The searches of all cells, None for a cell without one.
-        file: The table's file.
-
-    Raises:
-        UserError: A control has no search in a column.
+    Raises UserError if a control has no search in a column.
     """
     controls = set[Pair]()
     for row, column in kept:
@@ -121,8 +106,8 @@ def with_controls(kept: Sequence[Pair], tunes: Mapping[Pair, Tune | None], file:
 def check_controls(tunings: Mapping[Pair, Tuning], file: Path) -> None:
     """Raises UserError if a cell cannot take over values from its control.
 
-    The control must have as many searches and no control itself. For each key in `hold` and `start` both
-    spaces must have the same entry, which is neither a post-hoc key nor a simplex.
+    The control must have as many searches and no control itself, and both spaces the same entry, which is
+    neither post-hoc nor a simplex, for each key in `hold` and `start`.
     """
     for (row, column), tuning in tunings.items():
         if tuning.control is None:

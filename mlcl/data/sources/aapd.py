@@ -38,10 +38,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set with the multi-label space `subjects`.
-
-    Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set with the multi-label space `subjects`."""
     files = work.enter_context(RELEASE.open(options.path))
     parts = {part: [line.split() for line in _lines(files, f"label_{part}")] for part in PARTS}
     rows = {part: len(names) for part, names in parts.items()}

@@ -51,10 +51,7 @@ class BeerOptions(reviews.ReviewOptions):
 
 
 def read(options: BeerOptions, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5 in halves).
-
-    A missing rating is 0. Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing."""
     files = work.enter_context(RELEASE.open(options.path))
     kind = REVIEWS._replace(neutral=NEUTRAL[options.half_stars])
     return reviews.draw_reviews(options, split_seed, kind, partial(_reviews, files, options))

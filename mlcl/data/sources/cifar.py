@@ -158,8 +158,7 @@ def _png(pixels: NDArray[np.uint8]) -> bytes:
 def fetch(urls: Sequence[str], sha256: str, target: Path) -> Path:
     """Downloads a file from the first of several URLs that has it, and returns `target`.
 
-    Raises UserError where no URL has the whole file, and where one has a file of another SHA-256. No
-    file is left then.
+    Raises UserError, and leaves no file, where no URL has it whole or one has a file of another SHA-256.
     """
     errors = []
     target.parent.mkdir(parents=True, exist_ok=True)

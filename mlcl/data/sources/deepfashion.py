@@ -44,10 +44,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, _split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set.
-
-    Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set."""
     files = work.enter_context(RELEASE.open(options.path))
     cloth = _table(files, CLOTH)
     types = [_number(files, CLOTH, line, value, len(TYPES)) for line, _, value in cloth]

@@ -40,10 +40,7 @@ class Comment(NamedTuple):
 
 
 def read(options: DistributionOptions, _split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set in its published split.
-
-    Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set in its published split."""
     files = work.enter_context(RELEASE.open(options.path))
     emotions = files.class_names("emotions.txt")
     groups = {space: _groups(files, name, emotions) for space, name in GROUPS.items()}

@@ -78,8 +78,7 @@ def diagnoses() -> tuple[list[str], list[Diagnosis]]:
 def split_of(rows: list[Diagnosis], seed: int, twins: Literal["apart", "together"] = "apart") -> list[str]:
     """Assigns splits, 80/10/10, by a seeded hash of the description or its twin form.
 
-    Rows with an equal description or twin form share a split. Rows of categories are for training, so that
-    every class of every level has a training row.
+    Rows of categories are for training, so that every class of every level has a training row.
     """
     keys = [twin_form(row.text) if twins == "together" else row.text for row in rows]
     headings = {key for row, key in zip(rows, keys, strict=True) if row.code == row.category}

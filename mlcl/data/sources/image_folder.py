@@ -111,7 +111,7 @@ def _is_image(file: Path) -> bool:
 def find(root: Path) -> tuple[list[FoundImage], list[str]]:
     """Returns the images below `root`, and notes on files that are left out.
 
-    Raises UserError where there are no images, where depths differ, and for a class folder without an image.
+    Raises UserError for no images, depths that differ, and a class folder without an image.
     """
     files, others = image_files(root)
     unlabelled = [file for file in files if _unlabelled(file.relative_to(root).parts[0])]

@@ -134,11 +134,7 @@ def state_3(options: clinical.ClinicalOptions) -> list[Any]:
 
 
 def read_3(options: clinical.ClinicalOptions, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-III.
-
-    Raises UserError, which names file and line, for wrong lines, and if the counts are not the published
-    ones.
-    """
+    """Reads MIMIC-III. Raises UserError also for counts that are not the published ones."""
     files, notes = work.enter_context(RELEASE_3.open(options.path)), clinical.NoteStore(work)
     codes = clinical.Codes()
     for table in TABLES_3:
@@ -212,11 +208,7 @@ def state_4(options: Mimic4Options) -> list[Any]:
 
 
 def read_4(options: Mimic4Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Reads MIMIC-IV.
-
-    Raises UserError, which names file and line, for wrong lines, and if the counts are not the published
-    ones.
-    """
+    """Reads MIMIC-IV. Raises UserError also for counts that are not the published ones."""
     tables = work.enter_context(RELEASE_4.open(options.path))
     files = work.enter_context(NOTE_RELEASE_4.open(options.notes or options.path))
     notes, codes = clinical.NoteStore(work), clinical.Codes()

@@ -63,10 +63,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set.
-
-    Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set."""
     files = work.enter_context(RELEASE.open(options.path))
     concepts = files.class_names(*CONCEPTS)
     images = _images(files, LIST)

@@ -56,10 +56,7 @@ class TokenStory(NamedTuple):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set with the multi-label space `topics`.
-
-    Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set with the multi-label space `topics`."""
     files = work.enter_context(RELEASE.open(options.path))
     topics = _topics(files)
     names, ids = list(topics.values()), list(topics)

@@ -51,10 +51,7 @@ class Story(NamedTuple):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set with the multi-label space `topics`.
-
-    Raises UserError, which names file and story, for missing files and damaged stories.
-    """
+    """Returns the data set with the multi-label space `topics`."""
     files = work.enter_context(RELEASE.open(options.path))
     stories = _in_both(list(chain.from_iterable(_modapte(files, name) for name in FILES)))
     ids, splits, names = ([getattr(s, f) for s in stories] for f in ("id", "split", "topics"))

@@ -217,10 +217,7 @@ def _row_keys(options: TableOptions, rows: TableRows, kept: Sequence[int], conte
 
 
 def _given_splits(options: TableOptions, rows: TableRows) -> list[str]:
-    """Returns the split of each row, from the column of splits or the files' names; empty if neither has it.
-
-    Raises UserError for an unknown split, and if only some of several files have a split in their name.
-    """
+    """Returns the split of each row, from the column of splits or the files' names; empty for neither."""
     if options.split is not None:
         names = [str(value).strip() for value in rows.frame[options.split]]
         found = {name: SPLIT_NAMES.get(name.lower()) for name in set(names)}

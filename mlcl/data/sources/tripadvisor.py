@@ -57,10 +57,7 @@ def state(options: reviews.ReviewOptions) -> str:
 
 
 def read(options: reviews.ReviewOptions, split_seed: int, _work: Workspace) -> NewDataset:
-    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing.
-
-    Raises UserError, which names file and review, for missing files and wrong reviews.
-    """
+    """Returns the data set with the spaces `sentiment` (1 to 3) and `rating` (1 to 5), 0 for missing."""
     return reviews.draw_reviews(options, split_seed, REVIEWS, partial(_reviews, options.path))
 
 
@@ -69,19 +66,15 @@ def hotels(path: Path) -> list[Path]:
     root = path.resolve()
     for pattern in ("hotel_*.dat", "*.json"):
         files = [file for file in root.rglob(pattern) if file.resolve().is_relative_to(root)]
+        places: dict[str, Path] = {}
+        for file in sorted(files):
+            # Reviews of two files of one hotel would share ids.
+            if places.setdefault(file.stem, file) != file:
+                raise UserError("this hotel is there twice", file=file, found=places[file.stem])
         if files:
-            return _once(sorted(files))
+            return sorted(files)
     expected = "a folder with hotel_<number>.dat or <number>.json, from the authors' page of LARA"
     raise UserError("no hotels of TripAdvisor here", file=path, key="data.options.path", allowed=expected)
-
-
-def _once(files: list[Path]) -> list[Path]:
-    """Returns the files. Raises UserError for two files of one hotel, whose reviews would share ids."""
-    places: dict[str, Path] = {}
-    for file in files:
-        if places.setdefault(file.stem, file) != file:
-            raise UserError("this hotel is there twice", file=file, found=places[file.stem])
-    return files
 
 
 def _reviews(path: Path) -> Iterator[reviews.Review]:

@@ -49,10 +49,7 @@ class Options(DistributionOptions):
 
 
 def read(options: Options, split_seed: int, work: Workspace) -> NewDataset:
-    """Returns the data set.
-
-    Raises UserError, which names file and line, for missing files and wrong lines.
-    """
+    """Returns the data set."""
     files = work.enter_context(RELEASE.open(options.path))
     sets = _sets(files)
     labels = _labels(files, sets, options.difficult)

@@ -134,8 +134,8 @@ def _decoding(path: Path, line: list[int], encoding: str) -> Iterator[None]:
 def csv_table(path: Path, dialect: Dialect) -> TableFile:
     """Opens a CSV file; the default delimiter is the one that gives the first records equally many fields.
 
-    Raises UserError with the line for text that is not CSV and for a record with another number of fields,
-    and for a first line that looks like data unless `dialect.header` is given.
+    Raises UserError with the line for text that is not CSV and a record with another number of fields, and,
+    unless `dialect.header` is given, for a first line that looks like data.
     """
     encoding = dialect.encoding
     with _decoding(path, [1], encoding), open_bytes(path) as file:
@@ -191,11 +191,7 @@ def _delimiter(path: Path, encoding: str) -> str:
 
 
 def _check_header(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Raises UserError if the first line looks like data.
-
-    A first line looks like data if it has a number, a sentence, or a text that also occurs in its column
-    below.
-    """
+    """Refuses a first line with a number, a sentence, or a text that its column has again below."""
     numbered = [name for name in header if name.isdigit()] == [str(i) for i in range(len(header))]
     for column, name in enumerate(header):
         below = Counter(row[column].strip() for row in rows if len(row) == len(header))

@@ -38,10 +38,7 @@ def open_table(path: Path, dialect: files.Dialect | None = None) -> files.TableF
 
 
 def json_table(path: Path, dialect: files.Dialect) -> files.TableFile:
-    """Opens a file with a JSON object on each line, or one array of objects; each key is a column.
-
-    Raises UserError with the line for anything but a JSON object.
-    """
+    """Opens a file with an object a line, or an array of objects, whose keys are the columns."""
     lines = files.text_lines(path, dialect.encoding)
     unit = "row" if next((text.lstrip()[0] for _, text in lines if text.strip()), "") == "[" else "line"
 
@@ -72,10 +69,9 @@ def _json(path: Path, place: str, text: str) -> Any:
 
 
 def lines_table(path: Path, dialect: files.Dialect) -> files.TableFile:
-    """Opens a file with one text per line, the column `text`.
+    """Opens a file with one text per line, the column `text`; lines as fastText has them also give `labels`.
 
-    Lines as fastText has them also give the column `labels`. A file whose first lines all have the same
-    number of tabs is read as CSV.
+    A file whose first lines all have the same number of tabs is read as CSV.
     """
     first = [text for _, text in islice(files.text_lines(path, dialect.encoding), files.ROWS_TRIED)]
     tabs = {text.count("\t") for text in first}

@@ -100,10 +100,7 @@ class CellColumn:
 
     @classmethod
     def of(cls, rows: TableRows, name: str, given: Collection[str] = ()) -> CellColumn:
-        """Reads the cells of a column; a cell that is one of the class names `given` is kept as a text.
-
-        Raises UserError for a value that is neither a text, a number nor a list of these.
-        """
+        """Reads the cells of a column: texts, numbers or lists of them; a cell in `given` stays a text."""
         first: dict[Cell, int] = {}
         other: dict[str, str] = {}
         of_row = []
@@ -135,10 +132,7 @@ class CellColumn:
         return column._named(names)
 
     def _named(self, names: Sequence[str]) -> CellColumn:
-        """Returns the column with numbers, from 0 on, replaced by class names; -1 becomes a missing value.
-
-        Raises UserError for a number without a name.
-        """
+        """Returns the column with numbers, from 0 on, replaced by class names; -1 becomes a missing value."""
         number = {**{str(i): name for i, name in enumerate(names)}, "-1": ""}
 
         def name_of(item: str, cell: Cell) -> str:
@@ -203,8 +197,7 @@ def named_labels(
 ) -> Labels:
     """Reads labels from cells that name classes.
 
-    Raises UserError for a class in two spellings, for a class that is not in `given`, and if no row has a
-    label.
+    Raises UserError for a class in two spellings or not in `given`, and if no row has a label.
     """
     parts = {part.strip() for cell in column.first for part in notation.labels(cell)} - MISSING
     numbers = {str(i): name for i, name in enumerate(given)}

@@ -150,9 +150,9 @@ def is_unicode(text: str) -> bool:
 
 
 def items_of(text: str) -> list[str] | None:
-    """Returns the items of a list as JSON, Python or NumPy writes it; None for a text that is no list.
+    """Returns the items of a list as JSON, Python or NumPy writes it; None for a text that begins with no [.
 
-    A text that does not begin with [ is no list. Raises ValueError for one that does and cannot be read.
+    Raises ValueError for one that begins with [ and cannot be read.
     """
     if not text.startswith("["):
         return None
@@ -198,10 +198,7 @@ def number_of(text: str) -> float | None:
 
 
 def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation | None:
-    """Recognises how distinct cells write several labels; None if a cell may be one label or several.
-
-    A cell that is one of the class names `given` is never split.
-    """
+    """Recognises how distinct cells, but those in `given`, write several labels; None if it is unclear."""
     lists = [cell for cell in cells if isinstance(cell, tuple)]
     if form := _numbers(lists, given):
         return Notation(form)
@@ -225,10 +222,7 @@ def recognise(cells: Collection[Cell], given: Collection[str] = ()) -> Notation 
 def _numbers(
     lists: Sequence[tuple[str, ...]], given: Collection[str]
 ) -> Literal["indicators", "shares"] | None:
-    """Recognises lists with one number for each class, by an equal length or by numbers that repeat.
-
-    Returns `indicators` for numbers such as 0 and 1, `shares` for fractions, and None for other lists.
-    """
+    """Recognises lists, of equal length or of repeated numbers, with a number for each class."""
     items = {item for its in lists for item in its}
     values = {
         item: float(FLAGS[key]) if (key := item.lower()) in FLAGS else number_of(item) for item in items
@@ -292,10 +286,9 @@ def alone(cell: Cell) -> str | None:
 
 
 def form_of(label: str) -> str:
-    """Returns a key that all spellings of a label share.
+    """Returns a key that all spellings of a label share: the shortest form of a number, else small letters.
 
-    The key of a number is its shortest form. Any other key has small letters and single spaces, and neither
-    quotes nor brackets at its ends.
+    Single spaces are kept, and neither quotes nor brackets at its ends.
     """
     if (number := number_of(label)) is not None:
         return f"{number:g}" if float(f"{number:g}") == number else repr(number)

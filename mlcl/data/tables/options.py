@@ -17,7 +17,7 @@ from pydantic import (
 )
 from typing_extensions import Self
 
-from mlcl.config.section import Section, UserPath, listed
+from mlcl.config.section import Section, UserPath, exactly_one, listed
 from mlcl.data.format import RESERVED, Modality, SpaceName
 from mlcl.data.split_assignment import FRACTIONS
 
@@ -48,10 +48,7 @@ class _Label(Section):
 
 
 def _matching(pattern: str, columns: Sequence[str]) -> Sequence[str]:
-    """Returns the columns that a pattern such as `is_*` matches.
-
-    A pattern that is a column name, or that matches none, is returned itself.
-    """
+    """Returns the columns that a pattern such as `is_*` matches; a column's name, or no match, is itself."""
     return (pattern not in columns and fnmatch.filter(columns, pattern)) or [pattern]
 
 
@@ -94,10 +91,10 @@ class MultiLabelColumn(_Label):
     )
     uncertain: Treatment | None = Field(None, description="-1 among 0 and 1, likewise; default: an error")
 
+    _one_way = exactly_one("column", "columns")
+
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if (self.column is None) == (self.columns is None):
-            raise ValueError("give exactly one of column and columns")
+    def _classes_of_a_column(self) -> Self:
         if self.columns is not None and (self.classes or self.separator):
             raise ValueError("classes and separator go with column")
         return self

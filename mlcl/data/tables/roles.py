@@ -81,10 +81,9 @@ class ColumnRole:
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """The roles of a table's columns.
+    """The roles of a table's columns; `id` and `split` name the columns of ids and of splits.
 
-    `id` and `split` name the columns of ids and of splits. `repeats` maps a column to another one, or to the
-    columns of 0 and 1, with the same labels.
+    `repeats` maps a column to another one, or to the columns of 0 and 1, with the same labels.
     """
 
     columns: tuple[ColumnRole, ...]
@@ -115,10 +114,7 @@ class ColumnRoles:
 
 
 def roles_of(tables: Sequence[TableFile], given: Collection[str] = ()) -> ColumnRoles:
-    """Guesses the roles of the columns of one or several tables; the columns `given` are labels.
-
-    Raises UserError where a table cannot be read.
-    """
+    """Guesses the roles of the columns of one or several tables; the columns `given` are labels."""
     table = tables[0]
     names = list(dict.fromkeys(table.columns))
     sample = table.frame(names, SAMPLE)
@@ -251,10 +247,7 @@ def _codes(role: ColumnRole) -> Any:
 
 
 def _determines(fine: pd.Series[int], coarse: pd.Series[int]) -> bool:
-    """Whether each fine value occurs with only one coarse value in the rows that have both.
-
-    False if no row has both.
-    """
+    """Whether each fine value has only one coarse value in the rows with both; False without such rows."""
     pairs = pd.DataFrame({"fine": fine, "coarse": coarse})[(fine >= 0) & (coarse >= 0)].drop_duplicates()
     return bool(len(pairs)) and not pairs["fine"].duplicated().any()
 

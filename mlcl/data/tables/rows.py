@@ -86,10 +86,7 @@ class TableRows:
 def read_contents(
     frame: Frame, modality: Modality, columns: Sequence[str], files: ImageFiles
 ) -> Iterator[Content | Unreadable]:
-    """Yields the text, image (bytes or a path) or vector of each row, or why it cannot be read.
-
-    The texts of several columns are joined by line breaks.
-    """
+    """Yields the text (of several columns joined), image or vector of each row, or why it cannot be read."""
     for values in zip(*(frame[column] for column in columns), strict=True):
         if modality == "text":
             yield _text(values)
@@ -144,8 +141,8 @@ class ImageFiles:
     def find(self, name: str) -> Path | None:
         """Returns the image file that a cell names; None if there is none.
 
-        The name is a path from the table's folder or from the folder above it. A name without a folder, with
-        or without its suffix, may also be anywhere below the table's folder, if it is unique there.
+        The name is a path from the table's folder or the one above. A name without a folder may also be
+        anywhere below the table's folder if it is unique there, with or without its suffix.
         """
         for base in (self._folder, self._folder.parent):
             if (base / name).is_file():

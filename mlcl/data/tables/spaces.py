@@ -59,7 +59,6 @@ def read_columns(options: TableOptions, rows: TableRows) -> dict[str, Labels | R
     """Reads the labels or ratings of each label space.
 
     In a hierarchy of single-label levels, class names that occur below several parents become whole paths.
-    Raises UserError with the first row that cannot be read.
     """
     found: dict[str, Labels | Ratings] = {}
     for name, label in options.labels.items():
@@ -273,11 +272,7 @@ def _ratings(rows: TableRows, label: AspectColumns) -> Ratings:
 
 
 def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Labels]:
-    """Splits a column of paths into label spaces `<name>_level1` and so on, the coarsest level first.
-
-    A path may end above the finest level; the row then has no class at the levels below. Raises UserError for
-    a path with an empty part.
-    """
+    """Splits a column of paths, of which some may end early, into spaces `<name>_level1` and so on."""
     column = CellColumn.of(rows, label.column)
     paths: dict[object, list[str]] = {}
     for cell in column.first:
@@ -301,11 +296,7 @@ def _levels_of(rows: TableRows, name: str, label: PathColumn) -> dict[str, Label
 
 
 def _tell_apart(levels: Mapping[str, Labels], rows: TableRows) -> dict[str, Labels]:
-    """Renames classes that occur below several parents to whole paths, level by level from coarse to fine.
-
-    A row with such a class and without a class at the coarser level gets no class. Raises UserError for such
-    a name if the classes of the level are given.
-    """
+    """Renames classes below several parents to whole paths; a row without the coarser class gets none."""
     found = dict(levels)
     for coarse, fine in pairwise(levels):
         above: dict[str, Counter[str]] = defaultdict(Counter)

@@ -15,8 +15,8 @@ from mlcl.losses.dense import Weighting, candidate_mask, safe_divide
 from mlcl.losses.sets import LabelSets
 from mlcl.losses.spec import LevelNumbers, LossSpec
 from mlcl.losses.weights.base import BatchRanks, PairWeights
-from mlcl.losses.weights.paths import OnePath, Paths
-from mlcl.losses.weights.several_paths import SeveralPaths
+from mlcl.losses.weights.paths import OnePath
+from mlcl.losses.weights.several_paths import Paths, SeveralPaths
 
 LevelWeights = Annotated[Literal["exp", "uniform"] | Sequence[float], LevelNumbers()]
 PathLabels = Tensor | LabelSets

@@ -12,7 +12,7 @@ from mlcl.losses.dense import Weighting, candidate_mask
 from mlcl.losses.sets import LabelSets, cross
 from mlcl.losses.spec import LossSpec
 from mlcl.losses.weights.base import BatchRanks, DistinctSets
-from mlcl.losses.weights.incidence import Incidence, IncidenceWeights
+from mlcl.losses.weights.incidence import IncidenceWeights
 from mlcl.losses.weights.overlap import count_overlapping
 
 Normalization = Literal["paper", "paper_valid", "per_sample"]
@@ -54,13 +54,12 @@ def mulsupcon_closed(
     value_M = (1 / (rows_L - 1))[rows.columns] * factor_B[rows.row_index()]
     value_M[rows.row_index() >= len(sets) - ranks.queued] = 0
     symmetric = normalization != "per_sample" and not ranks.queued
-    incidence = Incidence(rows, value_M, symmetric)
     row_sums_N = rows.counts()[:own] * factor_B[:own]
 
     def overlapping() -> Tensor:
         return count_overlapping(DistinctSets(sets, BatchRanks(own, dtype)))
 
-    return IncidenceWeights(incidence, row_sums_N, overlapping, own)
+    return IncidenceWeights(rows, value_M, row_sums_N, overlapping, own, symmetric=symmetric)
 
 
 def _factors(sets: LabelSets, valid_B: Tensor, normalization: Normalization) -> Tensor:

@@ -10,35 +10,38 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mlcl.labels import LabelRows
-from mlcl.losses.dense import Weighting, pair_losses, ratio
+from mlcl.losses.dense import pair_losses, ratio
 from mlcl.losses.relations import LabelCounts
 from mlcl.losses.sets import LabelSets
-from mlcl.losses.spec import Interval, LossSpec
+from mlcl.losses.spec import Interval, overlap_loss
 from mlcl.losses.weights.base import BatchRanks
-from mlcl.losses.weights.label_shares import LabelShares, Nearness, label_shares
+from mlcl.losses.weights.label_shares import LabelShareRule, LabelShares
 from mlcl.losses.weights.pairwise import PairLoss, PairwiseWeights
 
 From0 = Annotated[float, Interval(0)]
 
 
-def _near(alpha: float) -> Nearness:
-    def share_of_candidate(counts: LabelCounts) -> Tensor:
-        return ratio(counts.shared, counts.candidate_size) ** alpha
+class RegRule(LabelShareRule):
+    """The weights of msc with another f; the tiled engine gets them with the gradient of `reg_terms`."""
 
-    return share_of_candidate
+    def closed(self, sets: LabelSets, ranks: BatchRanks) -> RegWeights:
+        """Returns the weights for the tiled engine."""
+        return RegWeights(self, sets, ranks)
 
 
-def reg_weights(
-    sets: LabelSets, anchors: slice, dtype: torch.dtype, *, prototypes: bool, alpha: From0 = 1.0
-) -> Weighting:
+def reg_rule(*, prototypes: bool, alpha: From0 = 1.0) -> RegRule:
     """W_ip = f_ip / |y_i| sum_{l in y_i & y_p} 1 / N_il; 1 / (|y_i| N_il) for the prototype of l in y_i.
 
     f_ip = (|y_i & y_p| / |y_p|)^alpha is the share of p's labels that i has, and N_il = [prototypes] +
     sum_{p != i, l in y_p} f_ip. With prototypes the weights of an anchor that has labels add up to 1.
+
     Source: REG (Audibert et al. 2024, arXiv 2412.00101), in the form of its published code.
     """
-    return label_shares(_near(alpha), sets, anchors, dtype, prototypes=prototypes, repulsion=1.0)
+
+    def share_of_candidate(counts: LabelCounts) -> Tensor:
+        return ratio(counts.shared, counts.candidate_size) ** alpha
+
+    return RegRule(share_of_candidate, prototypes)
 
 
 def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: From0 = 1.0) -> Tensor:
@@ -50,8 +53,8 @@ def reg_terms(logit_BC: Tensor, sets: LabelSets, *, prototypes: bool, alpha: Fro
     the term that changes the gradient too.
     """
     whole = slice(0, len(sets))
-    weighting = reg_weights(sets, whole, logit_BC.dtype, prototypes=prototypes, alpha=alpha)
-    weighting = weighting.to(logit_BC.device)
+    rule = reg_rule(prototypes=prototypes, alpha=alpha)
+    weighting = rule.dense(sets, whole, logit_BC.dtype).to(logit_BC.device)
     w_BC = weighting.weights
     if weighting.prototypes is not None:
         w_BC = torch.cat([w_BC, weighting.prototypes], 1)
@@ -68,30 +71,8 @@ def _pull(weight: Tensor, loss: Tensor, row_sum: Tensor) -> Tensor:
 class RegWeights(PairwiseWeights):
     """The weights of the pair losses W_ip (-log p_ip) with the gradient of `reg_terms`."""
 
-    def __init__(self, near: Nearness, sets: LabelSets, ranks: BatchRanks, *, prototypes: bool) -> None:
-        super().__init__(ranks)
-        self._labels = LabelShares(near, sets, ranks, prototypes=prototypes, merge=False)
-        self.row_sums = self._labels.row_sums
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)| (N,), the numbers of rows that share a label, without prototypes."""
-        return self._labels.positives()
-
-    def has_positive(self) -> Tensor:
-        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
-        return self._labels.has_positive()
-
-    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
-        both = self._labels.each(rows, cols)
-        if rows == cols:
-            for weight_IJ in both:
-                weight_IJ.fill_diagonal_(0)
-        return both
-
-    def of_prototypes(self) -> tuple[LabelRows, Tensor] | None:
-        """Returns the labels of the rows and their prototypes' weights; None without prototypes."""
-        return self._labels.of_prototypes()
+    def __init__(self, rule: RegRule, sets: LabelSets, ranks: BatchRanks) -> None:
+        super().__init__(LabelShares(rule, sets, ranks, merge=False), ranks)
 
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
         """Returns W x of pairs, with its derivatives, of which that by a positive's logit is limited."""
@@ -99,21 +80,12 @@ class RegWeights(PairwiseWeights):
         return PairLoss(weight * x, weight, _pull(weight, x.clamp(min=0), row_sum))
 
 
-def reg_closed(sets: LabelSets, ranks: BatchRanks, *, prototypes: bool, alpha: From0 = 1.0) -> RegWeights:
-    """Returns the weights for the tiled engine."""
-    return RegWeights(_near(alpha), sets, ranks, prototypes=prototypes)
-
-
-REG = LossSpec(
-    name="reg",
-    labels="multi_label",
+REG = overlap_loss(
+    "reg",
+    reg_rule,
     summary="msc by the share of the other row's labels, in which no positive is pushed away",
     source="REG (Audibert et al. 2024, arXiv 2412.00101)",
     year=2024,
-    dense=reg_weights,
-    closed=reg_closed,
     terms=reg_terms,
     prototypes=True,
-    queue=True,
-    on_host=True,
 )

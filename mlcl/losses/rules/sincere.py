@@ -77,22 +77,13 @@ class SincereWeights(PairwiseWeights):
     def __init__(
         self, rule: OverlapRule, sets: LabelSets, ranks: BatchRanks, denominator: Denominator
     ) -> None:
-        super().__init__(ranks)
+        self._overlap = rule.closed(sets, ranks)
+        super().__init__(self._overlap, ranks)
         self._decoupled = denominator == "negatives"
-        self._labels = rule.closed(sets, ranks)
-        self.row_sums = self._labels.row_sums
-
-    def positives(self) -> Tensor:
-        """Returns |P(i)|, the number of positives of each own anchor (N,)."""
-        return self._labels.positives()
 
     def excluded(self, rows: slice, cols: slice) -> Tensor:
         """Whether pairs of a tile of rows are positive (I, J)."""
-        return self._labels.overlapping(rows, cols)
-
-    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """Returns W_ij and W_ji of a tile of rows (I, J)."""
-        return self._labels.each(rows, cols)
+        return self._overlap.overlapping(rows, cols)
 
     def losses(self, weight: Tensor, x: Tensor, _row_sum: Tensor) -> PairLoss:
         """Returns W log(1 + exp(x)) or W x of pairs, with its derivatives."""

@@ -82,9 +82,9 @@ class PairWeights(ABC):
     def positives(self) -> Tensor:
         """Returns |P(i)|, the number of positives of each own anchor (N,)."""
 
-    @abstractmethod
     def attract(self, z_BD: Tensor) -> Tensor:
-        """Returns the own rows of (W + W^T) Z, (N, D)."""
+        """Returns the own rows of (W + W^T) Z, (N, D); for weights that follow from embeddings after `at`."""
+        raise NotImplementedError("the weights follow from the embeddings: call at first")
 
     def attract_queue(self, z_BD: Tensor, queue: slice) -> Tensor:
         """Returns the own rows of W Z (N, D), over the columns of a queue alone, the rows `queue` of Z."""
@@ -93,10 +93,7 @@ class PairWeights(ABC):
         return self.attract(only_BD)
 
     def attract_prototypes(self, z_BD: Tensor) -> Tensor:
-        """Returns W^T Z for the prototypes' columns of W (L, D), summed over own rows.
-
-        The prototypes are the last rows of Z.
-        """
+        """Returns W^T Z for the prototypes' columns of W (L, D), which are Z's last rows, over own rows."""
         raise NotImplementedError("this rule gives prototypes no weight")
 
     def both(self, rows: slice, cols: slice) -> Tensor:

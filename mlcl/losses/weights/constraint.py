@@ -14,14 +14,11 @@ from torch import Tensor
 from mlcl.losses.dense import safe_divide
 from mlcl.losses.tiling import is_host
 from mlcl.losses.weights.base import BatchRanks, Number, PairWeights
-from mlcl.losses.weights.paths import Paths
+from mlcl.losses.weights.several_paths import Paths
 
 
 class Constrained(PairWeights):
-    """The base class for both granularities, with the values that depend on labels alone.
-
-    `at` returns the weights for given embeddings.
-    """
+    """The base class for both granularities, with what depends on labels alone; `at` returns the weights."""
 
     def __init__(self, paths: Paths, shares: Sequence[float], ranks: BatchRanks, detach: bool) -> None:
         self.paths, self.ranks, self.detach = paths, ranks, detach
@@ -32,10 +29,6 @@ class Constrained(PairWeights):
     def positives(self) -> Tensor:
         """Returns |P(i)| (N,), the number of positives at the coarsest level with a weight above 0."""
         return (self.count[:, : self.own] * (self.share_H[:, None] > 0)).amax(0)
-
-    def attract(self, z_BD: Tensor) -> Tensor:
-        """Raises NotImplementedError, since the weights depend on the embeddings: `at` returns them."""
-        raise NotImplementedError("the weights follow from the embeddings: call at first")
 
 
 class ConstrainedLevels(Constrained):

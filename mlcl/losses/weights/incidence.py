@@ -6,7 +6,6 @@ Shapes: N own rows, B rows, L groups, M stored entries, D embedding.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,33 +15,27 @@ from mlcl.losses.sets import bag, by_label, group_bag
 from mlcl.losses.weights.base import BatchRanks, PairWeights
 
 
-@dataclass(frozen=True)
-class Incidence:
+class IncidenceWeights(PairWeights):
     """W_ip = sum_l a_il y_pl for p != i, where Y (`rows`) says which row is in which group.
 
-    `values` (M,) are the a_il of Y's stored entries. `symmetric` says that a_il is equal for all rows in
-    group l, which makes W symmetric.
-    """
-
-    rows: LabelRows
-    values: Tensor
-    symmetric: bool
-
-
-class IncidenceWeights(PairWeights):
-    """The weights of an `Incidence`: W Z = A (Y^T Z) - diag(A 1) Z, and W^T Z = Y (A^T Z) - diag(A 1) Z.
-
-    Each product takes O(M D).
+    `value_M` are the a_il of Y's stored entries. `symmetric` says that a_il is equal for all rows in group l,
+    which makes W symmetric. W Z = A (Y^T Z) - diag(A 1) Z and W^T Z = Y (A^T Z) - diag(A 1) Z take O(M D).
     """
 
     def __init__(
-        self, incidence: Incidence, row_sums_N: Tensor, positives: Callable[[], Tensor], own: int
+        self,
+        rows: LabelRows,
+        value_M: Tensor,
+        row_sums_N: Tensor,
+        positives: Callable[[], Tensor],
+        own: int,
+        *,
+        symmetric: bool,
     ) -> None:
         self.row_sums = row_sums_N
         self._positives = positives
-        self._symmetric = incidence.symmetric
+        self._symmetric = symmetric
         # Everything that depends on labels alone is computed here, so that `attract` waits for no device.
-        rows, value_M = incidence.rows, incidence.values
         self._width = rows.width
         self._columns, self._offsets = rows.part(slice(0, own))
         order_M, self._row_M, self._group_offsets = by_label(rows)
@@ -89,15 +82,13 @@ def number_groups(value_B: Tensor, known_B: Tensor) -> Tensor:
 
 
 def group_weights(group_B: Tensor, ranks: BatchRanks) -> IncidenceWeights:
-    """Returns the weights W_ip = 1[same group] / (n - 1), where n is the number of rows in the group.
-
-    `group_B` numbers the groups; a row with -1 is in no group.
-    """
+    """Returns the weights W_ip = 1[same group] / (n - 1) of groups of n rows; -1 in `group_B` is no group."""
     size_B = group_sizes(group_B)
     width = int(group_B.max()) + 1 if len(group_B) else 0
     weight_B = torch.where(size_B > 1, 1 / (size_B - 1).clamp(min=1).to(ranks.dtype), 0)
     weight_B[len(weight_B) - ranks.queued :] = 0
     rows = LabelRows.from_classes(group_B, width)
-    incidence = Incidence(rows, weight_B[group_B >= 0], symmetric=not ranks.queued)
+    value_M, symmetric = weight_B[group_B >= 0], not ranks.queued
     others_N = (size_B[: ranks.own] - 1).clamp(min=0)
-    return IncidenceWeights(incidence, (others_N > 0).to(ranks.dtype), lambda: others_N, ranks.own)
+    row_sums_N = (others_N > 0).to(ranks.dtype)
+    return IncidenceWeights(rows, value_M, row_sums_N, lambda: others_N, ranks.own, symmetric=symmetric)

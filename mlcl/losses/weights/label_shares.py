@@ -7,6 +7,7 @@ stored labels of the distinct sets, D embedding; I, J of a tile.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,53 +26,55 @@ Nearness = Callable[[LabelCounts], Tensor]
 """A function that returns f_ip of pairs of label sets; that of pairs without a shared label is not used."""
 
 
-def label_shares(
-    near: Nearness, sets: LabelSets, anchors: slice, dtype: torch.dtype, *, prototypes: bool, repulsion: float
-) -> Weighting:
+@dataclass(frozen=True)
+class LabelShareRule:
     """W_ip = f_ip / |y_i| sum_{l in y_i & y_p} 1 / N_il; 1 / (|y_i| N_il) for prototype l.
 
-    N_il = [prototypes] + sum_{p != i, l in y_p} f_ip, where [prototypes] is 1 with prototypes, else 0.
+    N_il = [prototypes] + sum_{p != i, l in y_p} f_ip, where [prototypes] is 1 with prototypes, else 0. `near`
+    computes f, and `repulsion` multiplies the exponentials of rows, not of prototypes.
     """
-    assert sets.rows is not None
-    y_BL = sets.rows.dense(dtype)
-    y_NL, size_N1 = y_BL[anchors], y_BL[anchors].sum(1, keepdim=True)
-    counts = LabelCounts(y_NL @ y_BL.T, size_N1, y_BL.sum(1)[None])
-    near_NB = near(counts) * candidate_mask(anchors, len(sets), y_BL.device)
-    inverse_NL = safe_divide(y_NL, (near_NB @ y_BL + int(prototypes)) * size_N1)
-    w_NB = near_NB * (inverse_NL @ y_BL.T)
-    return Weighting(
-        w_NB, (w_NB > 0).sum(1), prototypes=inverse_NL if prototypes else None, repulsion=repulsion
-    )
+
+    near: Nearness
+    prototypes: bool
+    repulsion: float = 1.0
+
+    def dense(self, sets: LabelSets, anchors: slice, dtype: torch.dtype) -> Weighting:
+        """Returns the weights as a matrix N x B, and those of prototypes (N, L), by their definition."""
+        assert sets.rows is not None
+        y_BL = sets.rows.dense(dtype)
+        y_NL, size_N1 = y_BL[anchors], y_BL[anchors].sum(1, keepdim=True)
+        counts = LabelCounts(y_NL @ y_BL.T, size_N1, y_BL.sum(1)[None])
+        near_NB = self.near(counts) * candidate_mask(anchors, len(sets), y_BL.device)
+        inverse_NL = safe_divide(y_NL, (near_NB @ y_BL + int(self.prototypes)) * size_N1)
+        w_NB = near_NB * (inverse_NL @ y_BL.T)
+        own = inverse_NL if self.prototypes else None
+        return Weighting(w_NB, (w_NB > 0).sum(1), prototypes=own, repulsion=self.repulsion)
+
+    def closed(self, sets: LabelSets, ranks: BatchRanks) -> PairWeights:
+        """Returns the weights in closed form, over distinct label sets, for the tiled engine."""
+        return LabelShares(self, sets, ranks)
 
 
 class LabelShares(PairWeights):
-    """W_uv = f_uv / |u| sum_{l in u & v} 1 / N(u, l), and 1 / (|u| N(u, l)) for u's prototypes.
+    """The weights of a `LabelShareRule`, of distinct label sets u and v; without `merge` of all rows.
 
-    N(u, l) = [there are prototypes] + sum_v f_uv over the other rows v that have l. u and v are distinct
-    label sets, and u & v is their intersection; without `merge` every row counts as a distinct set.
+    W_uv = f_uv / |u| sum_{l in u & v} 1 / N(u, l), and 1 / (|u| N(u, l)) for u's prototypes.
     """
 
     def __init__(
-        self,
-        near: Nearness,
-        sets: LabelSets,
-        ranks: BatchRanks,
-        *,
-        prototypes: bool,
-        repulsion: float = 1.0,
-        merge: bool = True,
+        self, rule: LabelShareRule, sets: LabelSets, ranks: BatchRanks, *, merge: bool = True
     ) -> None:
-        self.repulsion = repulsion
-        self._near, self._dtype = near, ranks.dtype
+        self.repulsion = rule.repulsion
+        self._near, self._dtype = rule.near, ranks.dtype
         self._distinct = DistinctSets(sets, ranks, merge=merge)
         self._sets = self._distinct.sets
         assert self._sets.rows is not None
         self._labels = self._sets.rows
         self._set_M = self._labels.row_index()
-        normaliser_M = self._sums() + int(prototypes)
+        normaliser_M = self._sums() + int(rule.prototypes)
         self._inverse_M = safe_divide(torch.ones_like(normaliser_M), normaliser_M)
         size_U = self._sets.sizes.to(self._dtype)
-        self._prototype_M = self._inverse_M / size_U[self._set_M] if prototypes else None
+        self._prototype_M = self._inverse_M / size_U[self._set_M] if rule.prototypes else None
         self._inverse_M.masked_fill_(self._set_M >= self._distinct.anchors, 0)
         # The weights of one of u's labels add up to 1 / |u|, unless nothing else has it.
         mass_U = torch.zeros_like(size_U).index_add_(0, self._set_M, (normaliser_M > 0).to(self._dtype))

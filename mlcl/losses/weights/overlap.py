@@ -145,8 +145,8 @@ class SetPairs:
     def _space(self) -> Tensor | None:
         """Returns a buffer for the K_uv (V, U) of own sets u with all sets v.
 
-        Returns None if the buffer would exceed `tiling.kept_pairs`, or if it would lack the K_vu that the
-        gradient needs: those of an asymmetric rule, if other processes have further sets.
+        None if it would exceed `tiling.kept_pairs`, or lack the K_vu that an asymmetric rule's gradient
+        needs, if other processes have further sets.
         """
         shape = self._own, len(self._rows_U)
         few = shape[0] * shape[1] <= tiling.kept_pairs(self._rows_U.device)

@@ -91,10 +91,7 @@ class ConstrainedPairs(Constrained):
         self._may_share = self._sorted.may_share(self._runs)
 
     def tiles(self) -> Iterable[_Tile]:
-        """Returns the tiles of own rows with all rows in which pairs may share a level.
-
-        They are kept between passes if they are few.
-        """
+        """Returns the tiles of own rows in which pairs may share a level; few are kept between passes."""
         return self._kept_tiles if self.own * self.count.shape[1] <= tiling.KEPT else self._make_tiles()
 
     @cached_property
@@ -138,10 +135,7 @@ class ConstrainedPairs(Constrained):
         return self.ranks.local_rows(chosen_BH.gather(0, anchor_H[None])[0])
 
     def _first(self, wanted_BH: Tensor) -> Tensor:
-        """Returns the first row that is wanted at each level (H,), in the order of ranks.
-
-        In this order all processes find the same row.
-        """
+        """Returns the first row that is wanted at each level (H,), in the order of ranks that all share."""
         global_B = self.ranks.global_rows(torch.arange(len(wanted_BH), device=wanted_BH.device))
         return self.ranks.local_rows(torch.where(wanted_BH, global_B[:, None], len(wanted_BH) - 1).amin(0))
 

@@ -18,6 +18,8 @@ from torch import Tensor
 from mlcl.labels import LabelRows
 from mlcl.losses import tiling
 from mlcl.losses.weights.base import BatchRanks, Number, PairWeights
+from mlcl.losses.weights.label_shares import LabelShares
+from mlcl.losses.weights.overlap import OverlapWeights
 
 
 @dataclass(frozen=True)
@@ -37,26 +39,26 @@ class PairLoss:
 
 
 class PairwiseWeights(PairWeights):
-    """The base class of weights whose pair losses f a subclass defines; `at` returns W' for embeddings."""
+    """The base class of weights whose pair losses f a subclass defines; `at` returns W' for embeddings.
 
-    def __init__(self, ranks: BatchRanks) -> None:
-        self._ranks = ranks
+    `given` are the weights W, which follow from labels alone.
+    """
 
-    @abstractmethod
-    def each(self, rows: slice, cols: slice) -> tuple[Tensor, Tensor]:
-        """Returns W_ij and W_ji of a tile of rows (I, J), 0 where i = j."""
+    def __init__(self, given: OverlapWeights | LabelShares, ranks: BatchRanks) -> None:
+        self._given, self._ranks = given, ranks
+        self.row_sums = given.row_sums
+
+    def positives(self) -> Tensor:
+        """Returns |P(i)| (N,), the number of positives of each own anchor, without prototypes."""
+        return self._given.positives()
+
+    def has_positive(self) -> Tensor:
+        """Whether each own anchor has a positive, which may be a row or a prototype, as bool (N,)."""
+        return self._given.has_positive()
 
     @abstractmethod
     def losses(self, weight: Tensor, x: Tensor, row_sum: Tensor) -> PairLoss:
         """Returns the losses f_i(W_ip, x_ip) of pairs, with their derivatives; `row_sum` are the R_i."""
-
-    def of_prototypes(self) -> tuple[LabelRows, Tensor] | None:
-        """Returns the labels of the own rows and their prototypes' weights (M,); None without prototypes."""
-        return None
-
-    def attract(self, _z_BD: Tensor) -> Tensor:
-        """Raises NotImplementedError, since the weights depend on the embeddings: `at` returns them."""
-        raise NotImplementedError("the weights follow from the embeddings: call at first")
 
     def at(self, z_BD: Tensor, lse_N: Tensor, ratio: Number) -> PairWeights:
         """Returns the weights W' for given embeddings, computed in one pass over the tiles."""
@@ -65,7 +67,10 @@ class PairwiseWeights(PairWeights):
         fixed = _FixedWeights(self, z_BD, len(lse_N), rows)
         for i, j, mirrored in tiling.tiles(z_BD.device, len(lse_N), rows, queued=queued):
             u_IJ = (z_BD[i] @ z_BD[j].T).mul_(ratio)
-            forward_IJ, backward_IJ = self.each(i, j)
+            forward_IJ, backward_IJ = self._given.each(i, j)
+            if i == j:
+                forward_IJ.fill_diagonal_(0)
+                backward_IJ.fill_diagonal_(0)
             forward = self.losses(forward_IJ, lse_B[i, None] - u_IJ, row_sum_B[i, None])
             backward = self.losses(backward_IJ, lse_B[j] - u_IJ, row_sum_B[j])
             fixed.row_sums[i] += forward.by_sum.sum(1)
@@ -79,9 +84,9 @@ class PairwiseWeights(PairWeights):
                 fixed.queue_product[i].addmm_(both_IJ, z_BD[j])
             if mirrored:
                 fixed.product[j].addmm_(both_IJ.T, z_BD[i])
-        given = self.of_prototypes()
-        if given is not None:
-            self._add_prototypes(fixed, *given, z_BD, lse_N, ratio)
+        of_prototypes = self._given.of_prototypes() if isinstance(self._given, LabelShares) else None
+        if of_prototypes is not None:
+            self._add_prototypes(fixed, *of_prototypes, z_BD, lse_N, ratio)
         return fixed
 
     def _add_prototypes(

@@ -5,7 +5,6 @@ Shapes: N own rows (the first), B rows, H levels; I and J are slices of rows.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -15,59 +14,17 @@ from torch import Tensor
 
 from mlcl.labels import LabelRows, sent
 from mlcl.losses.tiling import is_host
-from mlcl.losses.weights.base import BatchRanks, PairWeights
-from mlcl.losses.weights.incidence import Incidence, IncidenceWeights, group_sizes, number_groups
+from mlcl.losses.weights.base import BatchRanks
+from mlcl.losses.weights.incidence import IncidenceWeights, group_sizes, number_groups
 
 
-class Paths(ABC):
-    """The paths of B rows.
+class OnePath:
+    """Paths of B rows that have one path each, as the groups of rows with equal paths down to each level.
 
     Two rows that share a level share the coarser levels, too; the number of levels they share is their depth.
     `levels` is H. Sorting by `key` (B,) puts rows that share levels next to each other; it is -1 for a row
     without a known level.
     """
-
-    levels: int
-    key: Tensor
-
-    @abstractmethod
-    def depth(self, rows: slice, cols: slice) -> Tensor:
-        """Returns the depth of pairs (I, J), the number of levels that they share; arbitrary if i = j."""
-
-    @abstractmethod
-    def depth_of(self, index_A: Tensor) -> Tensor:
-        """Returns the depth of each of these rows with each row of the batch, as int8 (A, B)."""
-
-    @abstractmethod
-    def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Returns, for each two runs of rows sorted by `key`, whether their rows may share a level."""
-
-    @abstractmethod
-    def take(self, index: Tensor) -> Paths:
-        """Returns the paths of the rows with these numbers, for use by `depth` and `may_share` only."""
-
-    @abstractmethod
-    def counts(self) -> Tensor:
-        """Returns |P_l(i)|, the number of other rows that share level l with row i, as int64 (H, B)."""
-
-    @abstractmethod
-    def weights(
-        self,
-        weight_HB: Tensor,
-        row_sums_N: Tensor,
-        positives: Callable[[], Tensor],
-        *,
-        symmetric: bool = True,
-    ) -> PairWeights:
-        """Returns the weights W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
-
-        `row_sums_N` are their row sums, and `positives` computes |P(i)| (N,). `symmetric` says that a_il is
-        equal for all rows with i's path through level l.
-        """
-
-
-class OnePath(Paths):
-    """Paths of rows that have one path each, as the groups of rows with equal paths down to each level."""
 
     def __init__(self, groups_HB: Tensor, ranks: BatchRanks) -> None:
         self.levels = len(groups_HB)
@@ -77,20 +34,14 @@ class OnePath(Paths):
 
     @cached_property
     def _keys(self) -> Tensor:
-        """The group (H, B) of each row at each level, on the device of the embeddings.
-
-        A row without a group gets a negative number that no other row has, so that it equals no other row.
-        """
+        """The group (H, B) of each row, on the embeddings' device; for no group an own negative number."""
         own_B = -1 - torch.arange(self._groups.shape[1], device=self._groups.device)
         keys_HB = torch.where(self._groups < 0, own_B, self._groups)
         return sent(keys_HB, self._ranks.device or keys_HB.device)
 
     @classmethod
     def of(cls, path_BH: Tensor, ranks: BatchRanks) -> OnePath:
-        """Computes the groups from paths (B, H), coarse level first.
-
-        From its first unknown level (-1) on, a row is in no group.
-        """
+        """Computes the groups from paths (B, H), coarse level first; none from the first unknown level on."""
         groups = []
         group_B = path_BH.new_zeros(len(path_BH))
         for label_B in path_BH.unbind(1):
@@ -101,7 +52,7 @@ class OnePath(Paths):
         return cls(torch.stack(groups), ranks)
 
     def depth(self, rows: slice, cols: slice) -> Tensor:
-        """Returns the depth of pairs (I, J), the number of levels at which their groups are equal."""
+        """Returns the depth of pairs (I, J), the levels at which groups are equal; arbitrary if i = j."""
         key_HI, key_HJ = self._keys[:, rows], self._keys[:, cols]
         depth_IJ = torch.zeros(key_HI.shape[1], key_HJ.shape[1], dtype=torch.int8, device=key_HI.device)
         on_host = is_host(depth_IJ.device)
@@ -114,11 +65,11 @@ class OnePath(Paths):
         return depth_IJ
 
     def depth_of(self, index_A: Tensor) -> Tensor:
-        """Returns the depth of each of these rows with all rows (A, B), from the groups of each level."""
+        """Returns the depth of each of these rows with each row of the batch, as int8 (A, B)."""
         return (self._keys[:, index_A, None] == self._keys[:, None]).sum(0, dtype=torch.int8)
 
     def may_share(self, runs: Sequence[slice]) -> list[list[bool]]:
-        """Returns, for each two runs, whether the ranges of their coarsest groups overlap."""
+        """Returns, for each two runs of rows sorted by `key`, whether their coarsest groups overlap."""
         first_R = self.key[[run.start for run in runs]]
         last_R = self.key[[run.stop - 1 for run in runs]]
         meets: list[list[bool]] = ((first_R[:, None] <= last_R) & (first_R <= last_R[:, None])).tolist()
@@ -129,7 +80,7 @@ class OnePath(Paths):
         return OnePath(self._groups[:, index], self._ranks)
 
     def counts(self) -> Tensor:
-        """Returns the size of each row's group at each level, minus the row itself (H, B)."""
+        """Returns |P_l(i)|, the number of other rows that share level l with row i, as int64 (H, B)."""
         return torch.stack([(group_sizes(group_B) - 1).clamp(min=0) for group_B in self._groups])
 
     def weights(
@@ -140,7 +91,11 @@ class OnePath(Paths):
         *,
         symmetric: bool = True,
     ) -> IncidenceWeights:
-        """Returns weights that are sums over groups; a row is in one group of each level with a weight."""
+        """Returns the weights W_ip = sum_l a_il 1[i and p share level l], a = `weight_HB`.
+
+        `row_sums_N` are their row sums, and `positives` computes |P(i)| (N,). `symmetric` says that a_il is
+        equal for all rows with i's path through level l.
+        """
         weight_HB[:, weight_HB.shape[1] - self._ranks.queued :] = 0
         used_H = weight_HB.any(1)
         groups_HB, weight_HB = self._groups[used_H], weight_HB[used_H]
@@ -149,5 +104,5 @@ class OnePath(Paths):
         first_H = F.pad(size_H.cumsum(0), (1, 0))
         column_BH = (groups_HB + first_H[:-1, None]).T
         rows = LabelRows(F.pad(known_BH.sum(1).cumsum(0), (1, 0)), column_BH[known_BH], int(first_H[-1]))
-        incidence = Incidence(rows, weight_HB.T[known_BH], symmetric and not self._ranks.queued)
-        return IncidenceWeights(incidence, row_sums_N, positives, self._ranks.own)
+        value_M, symmetric = weight_HB.T[known_BH], symmetric and not self._ranks.queued
+        return IncidenceWeights(rows, value_M, row_sums_N, positives, self._ranks.own, symmetric=symmetric)

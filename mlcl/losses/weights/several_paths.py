@@ -20,7 +20,7 @@ from mlcl.losses import tiling
 from mlcl.losses.sets import LabelSets, bag, cross
 from mlcl.losses.tiling import tiles
 from mlcl.losses.weights.base import BatchRanks, DistinctSets, PairWeights
-from mlcl.losses.weights.paths import Paths
+from mlcl.losses.weights.paths import OnePath
 
 
 class NodeDepth:
@@ -53,8 +53,8 @@ class NodeDepth:
         return depth_IJ
 
 
-class SeveralPaths(Paths):
-    """Paths of rows that are given by sets of nodes, which include the parents of each node.
+class SeveralPaths:
+    """Paths of rows that are given by sets of nodes, which include the parents of each node; see `OnePath`.
 
     The hierarchy has `sets.rows.levels` nodes at each level. `key` is computed on the labels' device, the
     depth of pairs on the device of the ranks.
@@ -132,6 +132,9 @@ class SeveralPaths(Paths):
     def _distinct_depth(self) -> NodeDepth:
         assert self._distinct.sets.rows is not None
         return NodeDepth(self._distinct.sets.rows)
+
+
+Paths = OnePath | SeveralPaths
 
 
 class _DepthWeights(PairWeights):

@@ -59,10 +59,7 @@ class CnnText(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """Returns embeddings (B, D).
-
-        `input_ids` are (B, T) int64; `attention_mask` (B, T) bool is True for words.
-        """
+        """Returns embeddings (B, D) of ids (B, T) int64; the mask (B, T) bool is True for words."""
         x_BTE = self.embedding(input_ids) * attention_mask.unsqueeze(-1)
         x_BET = functional.pad(
             x_BTE.transpose(1, 2), (0, max(0, max(self.kernel_sizes) - input_ids.shape[1]))

@@ -197,8 +197,7 @@ def _offsets(counts: Tensor) -> Tensor:
 class SparseLinear(nn.Module):
     """A linear layer on sparse rows: y_b = sum_e v_e W[c_e] over the entries e of row b in columns below F.
 
-    Other entries are ignored, and there is no bias. W is initialised from a normal distribution with standard
-    deviation `std`.
+    Other entries are ignored, and there is no bias. W starts normally distributed with deviation `std`.
     """
 
     def __init__(self, columns: int, outputs: int, std: float) -> None:

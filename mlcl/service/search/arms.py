@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash, load_job
-from mlcl.config.fresh_seeds import SEEDS_OF_A_SEARCH, fresh_seeds
 from mlcl.config.space.keys import nodes
+from mlcl.config.space.search import SEEDS_OF_A_SEARCH, fresh_seeds
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
 from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep_plan import SweepPlan

@@ -60,7 +60,7 @@ def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Sta
         point = fit(space, flatten(dump_job(own)), flatten(dump_job(job)))
     except Misfit as error:
         given = ", ".join(f"{key}={value}" for key, value in setting.items())
-        problem = f"the space does not have this setting: {error.reason}"
+        problem = f"the space does not have this setting: {error}"
         raise UserError(problem, key="--try", found=given) from None
     return Start(point, "asked for", own)
 

@@ -107,17 +107,8 @@ def notes_dataset(
 ) -> NewDataset:
     """Returns the data set of notes with codes, its rows by admission id.
 
-    Args:
-        options: The options of the source.
-        split_of: The split of each admission.
-        codes: The codes of the admissions.
-        top: The codes that `codes: 50` keeps; None for the most frequent ones of training.
-        notes: The notes of the admissions.
-        name: The name of the data set.
-        published: The counts that were published for it.
-
-    Raises:
-        UserError: Where the counts are not the published ones, unless the split is seeded.
+    `top` are the codes that `codes: 50` keeps, None for the most frequent ones of training. Raises UserError
+    where the counts are not the `published` ones, unless the split is seeded.
     """
     kept = _codes_by_admission(split_of, codes, top, notes, options)
     trained = {code for row, own in kept.items() if split_of[row] == "train" for code in own}
@@ -177,12 +168,9 @@ def _codes_by_admission(
 class Lists:
     """The published lists of admission ids, one list per split.
 
-    Args:
-        options: The options of the source.
-        title: The publisher of the lists, for messages.
-        folder: The folder of the lists in the publisher's repository. The lists are looked for in this folder
-            below the given one, and in the given folder itself.
-        top: Whether the publisher also has a file with the fifty codes of `codes: 50`.
+    They are looked for in `folder`, as the publisher's repository names it, below the given folder, and in
+    the given folder itself. `title` names the publisher; `top` says that there is a file with the fifty
+    codes, too.
     """
 
     def __init__(self, options: ClinicalOptions, title: str, folder: str, *, top: bool = False) -> None:
@@ -201,8 +189,8 @@ class Lists:
     def read(self, codes: Codes, seed: int) -> tuple[dict[str, str], frozenset[str] | None]:
         """Returns the split of each admission, and the fifty codes if they are published.
 
-        The split is read from the lists or, if seeded, drawn by a hash of the patient. Raises UserError for a
-        line that is no id, and for an id in two lists.
+        A seeded split is drawn by a hash of the patient. Raises UserError for a wrong line, and an id in two
+        lists.
         """
         if self._path == "seeded":
             return {row: assign(its, seed, PATIENT_FRACTIONS) for row, its in codes.patient.items()}, None
@@ -251,9 +239,7 @@ def clean_tokens(text: str) -> str:
 def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yields the given columns of every record of a CSV file as text; the case of the header is ignored.
 
-    Notes hold quotes and line ends inside their fields. MIMIC-III heads its columns in capitals and its demo
-    in small letters. Raises UserError with the line for a missing column, a wrong number of fields and text
-    that is no CSV.
+    Raises UserError with the line for a missing column, a wrong number of fields and text that is no CSV.
     """
     csv.field_size_limit(LONGEST_FIELD)
     line = 1
@@ -278,11 +264,7 @@ def records(files: Distribution, names: Sequence[str], columns: Sequence[str]) -
 
 
 class NoteStore:
-    """The notes of each admission, in a scratch file.
-
-    They are not kept in memory, since all discharge summaries of MIMIC-IV take about 3 GB, and the notes of
-    one admission may be anywhere in the source's file.
-    """
+    """The notes of each admission, in a scratch file: those of MIMIC-IV take about 3 GB, in any order."""
 
     def __init__(self, work: Workspace) -> None:
         self._file = work.enter_context(tempfile.TemporaryFile(dir=work.folder))  # noqa: SIM115

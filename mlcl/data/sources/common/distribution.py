@@ -127,14 +127,9 @@ def _open_store(path: Path) -> _Folder | _Archive:
 class Distribution:
     """The files of a distribution, by the names that it gives them; a context manager that closes them.
 
-    Args:
-        path: The folder or archive.
-        title: The name and the publisher of the distribution, for messages.
-        expected: The files that must be there; a tuple has the possible names of one file. The other files
-            are looked for in the folder in which the first one is found.
-
-    Raises:
-        UserError: Lists the files that are missing.
+    `title` has name and publisher, for messages. `expected` are the files that must be there; a tuple has the
+    possible names of one file. All are looked for in the folder in which the first one is found. Raises
+    UserError with the files that are missing.
     """
 
     def __init__(self, path: Path, title: str, expected: Sequence[str | tuple[str, ...]]) -> None:
@@ -231,11 +226,10 @@ class Distribution:
         return UserError(problem, file=file, found=found, allowed=allowed)
 
     def state(self, *more: str) -> list[Any]:
-        """Returns path, size and time of change of the expected files, and of files in `more` that exist.
+        """Returns path, size and time of change of the expected files, and of those in `more` that exist.
 
-        If a name in `more` is a folder, the folder and the folders directly in it are listed: their times
-        change when a file is added, removed or renamed. If the distribution is an archive, only the archive
-        itself is listed.
+        Of a folder in `more` the folders directly in it are listed, too: their times change when a file is
+        added, removed or renamed. Of an archive only the archive itself is listed.
         """
         if self.path.is_file():
             return [file_state(self.path)]
@@ -253,10 +247,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Release:
-    """The files that a source reads: `title` and `expected` of a Distribution.
-
-    `more` returns further names for its method `state`.
-    """
+    """`title` and `expected` of a Distribution; `more` returns further names for its method `state`."""
 
     title: str
     expected: Sequence[str | tuple[str, ...]]

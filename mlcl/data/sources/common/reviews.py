@@ -70,10 +70,7 @@ class ReviewSet(NamedTuple):
         return [(1.0 + (r >= lowest) + (r > highest)) if r else 0.0 for r in ratings]
 
     def rating(self, text: Any, place: str, file: Path) -> float:
-        """Parses a rating; returns 0 for a missing rating, written as an empty text, 0 or a negative number.
-
-        Raises UserError for a value that is not on the scale.
-        """
+        """Parses a rating; 0 or less, or no text, is missing (0). Raises UserError for one off the scale."""
         written = str(text or "0").strip()
         try:
             number = max(float(written), 0.0)
