@@ -21,10 +21,7 @@ HERE = ("home", "dry_run", "print_config")
 def check_words(
     app: TyperGroup, words: Sequence[str], folder: Path, files: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Checks a command of `app`, its options and its files, see `check_command`.
-
-    Raises UserError if a file is wrong, and a usage error of click for wrong options.
-    """
+    """Checks a command of `app`, its options (by click) and its files, see `check_command`."""
     name = words[0] if words else "none"
     context: Any = None
     if name in SUBMITTABLE:

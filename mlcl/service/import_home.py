@@ -24,8 +24,7 @@ def import_home(source: Path, home: Path) -> list[RunRecord]:
 
     Folders, events and logs are copied. A log that was delivered to the MLflow database file of `source` is
     delivered to that of `home` by the next command; a log that was delivered to a server is not sent again.
-    After a killed import, the next one copies the rest. Raises UserError if `source` is no home, is `home`,
-    or is damaged.
+    After a killed import, the next one copies the rest.
     """
     if source.resolve() == home.resolve() or not Database(source).file.is_file():
         allowed = "another folder that commands had as --home"
@@ -68,10 +67,7 @@ def _with_parents(home: Path, id: str) -> Iterator[str]:
 
 
 def _copy_log(source: Path, id: str, home: Path) -> None:
-    """Copies a log that the home lacks, with the cursor that says which of its entries are delivered.
-
-    The cursor is left out if it is about the MLflow database file of the other home.
-    """
+    """Copies a log that the home lacks, with its cursor unless that is of the other home's MLflow file."""
     target = log_folder(home, id)
     if target.exists():
         return

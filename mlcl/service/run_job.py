@@ -33,11 +33,11 @@ from mlcl.training.step_precision import AUTO, in_precision
 
 @dataclass(frozen=True)
 class RunReport:
-    """The result of a run.
+    """The result of a run, which `resumed` if it began from a checkpoint.
 
-    `resumed` says whether it began from a checkpoint. `undelivered` is the number of logs, of this run and
-    earlier ones, that are not delivered to MLflow yet; `mlflow_run_id` is None if this run is not in MLflow.
-    `job_hash` is the hash of the job that was trained, which names a precision in place of `auto`.
+    `undelivered` is the number of logs, also of earlier runs, that are not in MLflow yet; `mlflow_run_id` is
+    None if this run is not. `job_hash` is that of the trained job, which names a precision in place of
+    `auto`.
     """
 
     id: str
@@ -66,12 +66,9 @@ def run_job(
     """Runs `job`, or resumes its interrupted run; `fresh` begins a new run in any case.
 
     Ray places a job of several workers, and any training if RAY_ADDRESS names a cluster. Each worker then has
-    `cpus` and `gpus`; by default a GPU if there is one for each. Other jobs are trained in this process.
-
-    A caller that runs several jobs gives its `stop`; without it, this function handles signals itself.
-    Raises UserError for wrong input before anything is started. After a NaN, an exception or a stop, the run
-    is closed as FAILED or STOPPED. MLflow must answer at the beginning; after that, only the end of the run
-    waits a moment for it.
+    `cpus` and `gpus`; by default a GPU if there is one for each. A caller that runs several jobs gives its
+    `stop`. Raises UserError for wrong input before anything is started. MLflow must answer at the beginning;
+    after that, only the end of the run waits a moment for it.
     """
     job_data = _with_precision(JobData.of(job, home), home, gpus, fresh=fresh)
     job = job_data.job

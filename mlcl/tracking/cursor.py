@@ -29,7 +29,6 @@ class Cursor:
         creating: Whether a request to create the run was sent whose answer is not known.
         twice: Whether two such requests were sent, so that there may be two runs.
         undeliverable: Why MLflow refused the rest of the log, or single entries; empty if it did not.
-        experiment_id: The id of the run's experiment.
         refused_at: The offset of the first entry that was refused while the entries after it were sent.
     """
 
@@ -73,14 +72,9 @@ class Cursor:
 
 @dataclass(frozen=True)
 class UndeliveredLog:
-    """A log with entries that have not been sent to MLflow.
+    """A log with a number of `entries` that the store `uri` lacks, the `refusal` if there was one.
 
-    Attributes:
-        id: The id of the log.
-        entries: The number of entries that have not been sent.
-        uri: The URI of the tracking store that the log is for.
-        refusal: Why MLflow refused these entries, or some of them; empty if it did not.
-        locked: Whether a process is sending the log at present.
+    `locked` says whether a process is sending the log at present.
     """
 
     id: str
@@ -117,10 +111,7 @@ def pending_entries(folder: Path, offset: int) -> int:
 
 
 def is_usable(home: Path, id: str, uri: str) -> bool:
-    """Whether a log can be started or continued for the store `uri`.
-
-    A log cannot be used if it exists for another store, or if MLflow has refused the rest of it.
-    """
+    """Whether a log can be started or continued: no other store has it, and MLflow did not refuse it."""
     folder, present = log_folder(home, id), stored_uri(uri, home)
     cursor = Cursor.read(folder)
     refused = cursor.undeliverable and cursor.refused_at is None

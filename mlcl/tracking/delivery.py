@@ -64,10 +64,10 @@ class _QueuedLog:
 
 
 class Delivery:
-    """Sends logs to MLflow in a background thread while the context is open.
+    """Sends logs to MLflow in a background thread while the context is open; `drain` waits for them.
 
-    `drain` waits until all are sent. Only one process at a time sends a log. Entries that are not sent when
-    the context ends are sent by a later command. `announce` is called with messages for the user.
+    Only one process at a time sends a log. Entries that are not sent when the context ends are sent by a
+    later command.
     """
 
     def __init__(self, tracker: Tracker, announce: Callable[[str], None] = lambda _: None) -> None:
@@ -208,10 +208,7 @@ class Delivery:
                     Cursor().write(folder)
 
     def _sender(self, log: _QueuedLog) -> Sender | None:
-        """Returns the log's sender; None while another process has its lock, or its parent has no run.
-
-        Raises Refused where the parent will never have a run.
-        """
+        """Returns the log's sender; None while another process has it, or its parent has no run."""
         if log.sender is None:
             log.elsewhere = not log.lock.enter_context(locked(log.folder / LOCK))
             if log.elsewhere:
@@ -266,10 +263,9 @@ class Delivery:
 
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
-    """Returns the ids of the logs that were sent to a store at this URI that has since been lost.
+    """Returns the logs that were sent to a store at this URI that has since been deleted or replaced.
 
-    A store counts as lost (deleted or replaced) if it has no run of mlcl at all, not even a deleted one. For
-    any other store the list is empty.
+    Such a store has no run of mlcl at all, not even a deleted one.
     """
     every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
@@ -278,11 +274,7 @@ def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
 
 
 def deliver_all(home: Path, uri: str, announce: Callable[[str], None] = lambda _: None) -> int:
-    """Sends every log of the home for the store `uri` to MLflow, including logs that it refused before.
-
-    Returns the number of logs that stay undelivered. `announce` is called with messages for the user. Raises
-    UserError where the store does not answer.
-    """
+    """Sends every log of the home for the store, also refused ones; returns how many stay undelivered."""
     with Delivery(Tracker(home, uri), announce) as delivery:
         delivery.add_undelivered(refused=True)
         delivery.drain()

@@ -22,10 +22,7 @@ from mlcl.training.run_files import JOB
 
 @dataclass(frozen=True)
 class JobLogs:
-    """Starts the logs of a command's runs under `home`, for the tracking store `uri`.
-
-    `source` is the provenance of the command; `deliver` is a function that sends a log, by its id, to MLflow.
-    """
+    """Starts the logs of a command's runs for the store `uri`; `deliver` sends a log, by its id."""
 
     home: Path
     uri: str
@@ -75,10 +72,7 @@ class JobLogs:
         )
 
     def usable(self, name: str) -> str:
-        """Returns the id for the log of the run `name`: the name, or `NAME-2`, `NAME-3` and so on.
-
-        A number is added if the log without it is for another store or was refused.
-        """
+        """Returns an id for the log of the run `name`: the name, or `NAME-2` and so on for another store."""
         ids = (name if number == 1 else f"{name}-{number}" for number in count(1))
         return next(id for id in ids if is_usable(self.home, id, self.uri))
 

@@ -13,10 +13,7 @@ Entry = Mapping[str, Any]
 
 
 def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
-    """Yields the complete lines from byte `offset` on, each with the offset of its end.
-
-    A last line without a newline is skipped. Yields nothing where there is no file.
-    """
+    """Yields the complete lines of a file, if there is one, from byte `offset` on, and their ends."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -44,10 +41,7 @@ def first_entry(path: Path) -> dict[str, Any]:
 
 
 def append(path: Path, entries: Iterable[Entry]) -> None:
-    """Appends the entries, after removing a partial last line that a killed writer may have left.
-
-    Raises OSError where they cannot be written; complete lines that were written before the error stay.
-    """
+    """Appends the entries after removing a partial last line; complete lines before an OSError stay."""
     lines = b"".join(
         json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n" for entry in entries
     )

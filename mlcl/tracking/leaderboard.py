@@ -18,10 +18,7 @@ MOST_SWEEPS = 200
 
 
 def describe_experiment(tracker: Tracker, run_id: str) -> None:
-    """Sets the description of the experiment of a run, unless a user wrote one.
-
-    Raises MlflowException where MLflow does not answer or refuses it.
-    """
+    """Sets the description of the experiment of a run, unless a user wrote one."""
     experiment = tracker.client.get_experiment(tracker.client.get_run(run_id).info.experiment_id)
     if not str(experiment.tags.get(Tag.NOTE, HEADING)).startswith(HEADING):
         return

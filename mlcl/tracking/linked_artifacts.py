@@ -14,16 +14,7 @@ from mlcl.files import new_file, remove_partial
 
 
 def link_artifact(path: Path, uri: str, name: str) -> bool:
-    """Links a file, or each file of a folder, into the folder of a run's artifacts.
-
-    Args:
-        path: The file or folder.
-        uri: The URI of the run's artifacts.
-        name: The name of the artifact.
-
-    Returns:
-        Whether all files are linked. They are not if the store is no local folder, or one on another disk.
-    """
+    """Links a file or folder as the artifact `name`; False if the store at `uri` is not on its disk."""
     target = _local_folder(uri)
     if target is None:
         return False

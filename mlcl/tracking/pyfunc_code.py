@@ -25,10 +25,7 @@ class ExportedPyfunc(PythonModel):  # type: ignore[misc]
         model_input: pd.DataFrame,
         params: dict[str, Any] | None = None,
     ) -> pd.DataFrame:
-        """Returns labels and probabilities of the rows of `model_input`, with its index.
-
-        `params` may have `predictor`, and for a multi-label task `threshold`.
-        """
+        """Returns labels and probabilities; `params` may have `predictor`, of several labels `threshold`."""
         params = params or {}
         inputs = model_input[self._model.index.modality].tolist()
         found = self._model.predict(

@@ -45,10 +45,7 @@ class Sender:
 
     @property
     def parent(self) -> str | None:
-        """The id of the log whose run must exist before this log's run is created.
-
-        None if there is no parent or this log's run exists already.
-        """
+        """The id of the log whose run must exist before this log's run is created, if there is one."""
         if self.cursor.run_id is not None:
             return None
         return first_entry(self.folder / LOG).get("parent")
@@ -56,8 +53,8 @@ class Sender:
     def deliver(self) -> Iterator[None]:
         """Sends the entries after the cursor, and yields after each; consecutive metrics are sent together.
 
-        Entries of an unknown kind are skipped. If MLflow refuses an entry, such as a file, of a run that
-        exists, the cursor keeps the entry's offset and the rest of the log is sent. Raises any other error.
+        If MLflow refuses an entry, such as a file, of a run that exists, the cursor keeps the entry's offset
+        and the rest of the log is sent. Raises any other error.
         """
         for entries, end in _batches(self.folder / LOG, self.cursor.offset):
             entry, kind = entries[0], entries[0].get("kind")
@@ -88,10 +85,7 @@ class Sender:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Records a refusal that is raised in the context in the cursor, if the run exists.
-
-        Raises any other error.
-        """
+        """Records a refusal in the context, if the run exists; raises any other error."""
         try:
             yield
         except Exception as error:
@@ -138,10 +132,7 @@ class Sender:
         cursor.write(self.folder)
 
     def _experiment(self, entry: Mapping[str, Any]) -> str:
-        """Returns the id of the run's experiment, which is that of its parent, even if it was renamed.
-
-        The experiment of a run without a parent is found by its name, or created.
-        """
+        """Returns the id of the experiment of the parent's run, even if renamed, else of that name."""
         home, parent = self._tracker.home, entry["parent"]
         kept = None if parent is None else experiment_id_of(home, parent)
         return self._tracker.experiment(entry["experiment"]) if kept is None else kept
@@ -225,10 +216,7 @@ class Sender:
 
 
 def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
-    """Yields batches of entries, each with the offset of its end in the log.
-
-    A batch has consecutive entries of metrics for one request, or a single entry of another kind.
-    """
+    """Yields consecutive metrics for one request, or a single other entry, with the offset of its end."""
     together: list[Any] = []
     points = end = 0
     for line, after in read_lines(path, offset):

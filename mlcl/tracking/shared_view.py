@@ -85,7 +85,7 @@ def cells_view(metrics: Mapping[str, bool], keys: Sequence[str]) -> dict[str, An
     """Returns a view of the trainings nested in a table's run, ordered by the first of `metrics`, best first.
 
     `metrics` maps names to whether larger values are better; `keys` are the job keys in which the cells
-    differ. There is one bar chart for each metric, with one bar for each training.
+    differ.
     """
     first, *others = metrics
     return _view(

@@ -41,11 +41,7 @@ PROBE = ".mlcl-probe"
 
 
 class Tracker:
-    """An open MLflow tracking server or store, with its `client`.
-
-    `uri` defaults to MLFLOW_TRACKING_URI, else to an SQLite file under `home`, which is created. Raises
-    UserError where the store does not answer or `home` cannot be written.
-    """
+    """An open MLflow tracking server or store, with its `client`; by default that of `tracking_uri`."""
 
     def __init__(self, home: Path, uri: str | None = None) -> None:
         self.uri = uri or tracking_uri(home)
@@ -87,10 +83,7 @@ class Tracker:
         return self.safe(str(error)).splitlines()[0]
 
     def experiment(self, name: str) -> str:
-        """Returns the id of an experiment, which is created if it does not exist.
-
-        Two processes that create it at once get the same id. Raises UserError for a deleted experiment.
-        """
+        """Returns the id of an experiment, which is created if it does not exist; refuses a deleted one."""
         found = self.client.get_experiment_by_name(name)
         if found is None:
             local = self.uri.startswith("sqlite:")
@@ -115,11 +108,9 @@ class Tracker:
     ) -> Experiment:
         """Returns the experiment to log to, after a file was written to its location.
 
-        If MLflow has the run `run_id`, the experiment is that of this run, and a name other than `name` is
-        announced. Otherwise it is the experiment `name`, which is created if it does not exist.
-
-        Raises UserError where the location refuses the file, the experiment was deleted or, with `whole`, the
-        run was deleted. In an outage the error of the location is raised.
+        If MLflow has the run `run_id`, it is the experiment of this run, whose other name is announced.
+        Otherwise it is the experiment `name`, which is created if it does not exist. Raises UserError where
+        the location refuses the file, the experiment was deleted or, with `whole`, the run was deleted.
         """
         run = None if run_id is None else existing_run(self.client, run_id)
         gone = None if run is None else trashed(self.client, self.uri, run.info.run_id)
@@ -166,7 +157,7 @@ def replace_artifacts(tracker: Tracker, run_id: str, folder: Path, artifact: str
     """Logs the content of `folder` as the run's artifact `artifact` and removes the artifact's other files.
 
     The other files stay where the store does not allow deletion. After a KeyboardInterrupt the whole artifact
-    is removed. Raises UserError where the store refuses the new files.
+    is removed.
     """
     client = tracker.client
     repository = artifact_store(client.get_run(run_id).info.artifact_uri, tracker.uri)

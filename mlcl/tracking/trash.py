@@ -55,9 +55,6 @@ def trashed_experiment(uri: str, id: str) -> Trashed:
 
 
 def _command(uri: str, *words: str) -> str:
-    """Returns the command line of a `mlflow` command on this store.
-
-    The URI of a server, which may contain a password, is left out: MLflow reads it from the environment.
-    """
+    """Returns a `mlflow` command line on this store; a server's URI stays in the environment."""
     store = f"{KEY}={shlex.quote(uri)} " if uri.startswith("sqlite:") else ""
     return f"{store}mlflow {shlex.join(words)}"

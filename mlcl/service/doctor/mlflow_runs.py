@@ -29,10 +29,7 @@ SHOWN_IDS = 3
 
 
 def find_undelivered(scope: Scope) -> Iterator[Finding]:
-    """Yields the logs with undelivered entries, and logs that went to a store that was deleted since.
-
-    A log whose command is running is only a note.
-    """
+    """Yields the logs with undelivered entries, and those that went to a store that was deleted since."""
 
     def mend() -> None:
         deliver_all(scope.home, scope.uri, scope.announce)
@@ -68,10 +65,7 @@ def _trashed(scope: Scope, log: str) -> Trashed | None:
 
 
 def find_wrong_states(scope: Scope) -> Iterator[Finding]:
-    """Yields the MLflow runs whose state differs from that in the home.
-
-    A note counts the RUNNING runs of other homes, whose state is not known here.
-    """
+    """Yields the MLflow runs whose state differs from the home's; a note counts those of other homes."""
     if unreachable_reason(scope.uri) or not _has_tables(scope):
         return
     client, foreign = MlflowClient(tracking_uri=scope.uri), []
@@ -128,11 +122,9 @@ def _state_of_log(home: Path, id: str) -> tuple[State, str] | None:
 
 
 def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
-    """Returns the state and reason to set for an MLflow run that no delivered log refers to.
+    """Returns the state and reason of an MLflow run without a delivered log: its record's, else killed.
 
-    If the record of the run's folder has this log, its state is taken, else the run was killed. Returns None
-    if a delivery was interrupted while it created an MLflow run for the log: the next delivery may use this
-    run.
+    None if a delivery was interrupted while it created a run for the log: the next delivery may use this run.
     """
     if log and Cursor.read(log_folder(owner.home, log)).creating:
         return None

@@ -27,17 +27,9 @@ def write_end(
 ) -> None:
     """Writes how a training, a run, a sweep or a table ended or was interrupted, and removes its checkpoint.
 
-    The ledger is written first, then the log, and the record in the home's database last: after a kill, a
+    The ledger (entry `key`) is written first, then the log, and the record (`run`) last: after a kill, a
     recovery takes ends from the ledger, and it looks only at records that are RUNNING. Repeating a call
-    changes nothing.
-
-    Args:
-        end: State, reason and results. A state of RUNNING writes nothing.
-        log: The log of the training, run, sweep or table; None if a kill prevented its start.
-        folder: The folder with the checkpoint, which is removed if the training is complete or pruned.
-        ledger: The ledger that has the training as the entry `key`; None for a plain run, sweep or table.
-        key: The key of the training in the ledger.
-        run: The folder with its record; None for a training of a sweep, which has no record of its own.
+    changes nothing, and a state of RUNNING writes nothing. `log` is None if a kill prevented its start.
     """
     if end.state is State.RUNNING:
         return
@@ -78,10 +70,7 @@ def drop_checkpoint(folder: Path, state: State) -> None:
 
 
 def find_checkpoints(home: Path) -> Iterator[tuple[Path, State]]:
-    """Yields each checkpoint in a home that no command will resume from, with the state of its training.
-
-    Sweeps and tables whose ledger cannot be read are skipped.
-    """
+    """Yields each checkpoint that no command will resume from, with the state of its training."""
     for folder, record in RunFolders(home).records():
         for file in (folder.path / name for name in CHECKPOINTS):
             if file.exists() and record.state not in RESUMABLE:

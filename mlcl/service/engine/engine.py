@@ -35,15 +35,8 @@ NONE_BEGINS = "Ray has begun no training for a minute: it has no room, or its pr
 class Engine:
     """Runs sources of trainings, one after the other; implements `TrialCallbacks`.
 
-    Args:
-        ledger: The ledger, to which every event is written first.
-        home: The folder with data and logs.
-        packing: How many trainings run at once, and the resources of each.
-        stop: The conditions under which no more trainings are started.
-        reporter: Receives the progress.
-        forecasts: Announces whether the budget suffices.
-        safe: Removes secrets from a text.
-        models: Whether trainings keep model and embeddings beside their metrics.
+    `safe` removes secrets from a text. `models` says whether trainings keep model and embeddings beside their
+    metrics.
     """
 
     def __init__(
@@ -109,10 +102,7 @@ class Engine:
         return False
 
     def interrupted(self) -> tuple[State, str]:
-        """Returns the state and reason of trainings that the command interrupts.
-
-        The state is BUDGET for a used-up budget, and STOPPED otherwise, also after too many failures.
-        """
+        """Returns state and reason of trainings that the command interrupts, also after failures."""
         state = State.BUDGET if self.stop.cause is State.BUDGET else State.STOPPED
         return state, self.stop.reason
 
@@ -156,10 +146,7 @@ class Engine:
         return None
 
     def _takes_results(self, source: TrainingSource, entry: Entry) -> bool:
-        """Whether a training takes the results of an earlier training with the same job.
-
-        If the earlier training still runs, the results are taken when it ends.
-        """
+        """Whether a training takes the results of an earlier one with the same job, now or later."""
         twin = source.twin(entry)
         if twin is None:
             return False
@@ -250,10 +237,9 @@ class Engine:
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether running trainings have missed the time limit after a request to stop.
+        """Whether trainings have missed the time limit after a request to stop.
 
-        Every BEAT_EVERY seconds the method also writes a `beat` event to the ledger, and tells the user if no
-        training begins.
+        Every BEAT_EVERY seconds it also writes a `beat` event, and tells the user if no training begins.
         """
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:

@@ -75,10 +75,7 @@ class Ledger:
                 self._apply(event)
 
     def append(self, event: str, **content: Any) -> None:
-        """Writes an event to the disk, then applies it. Raises OSError where the disk is full.
-
-        The folder must have a record.
-        """
+        """Writes an event to the disk, then applies it. The folder must have a record."""
         if self._run == 0:
             record = RunFolder(self.folder).record
             assert record is not None
@@ -117,10 +114,7 @@ class Ledger:
         handler(event)
 
     def _count_time(self, event: dict[str, Any]) -> None:
-        """Counts the wall-clock time of each command, from its first event to its end.
-
-        A command then still waits for MLflow, which is not counted.
-        """
+        """Counts the wall-clock time of each command to its end, without its wait for MLflow."""
         at = float(event["at"])
         if event["event"] == "session":
             self._session = (at, self.clock_seconds)
@@ -245,8 +239,7 @@ class Ledger:
     def spent(self, unit: Unit, *, running: bool = False) -> float:
         """Returns the time that all commands have used: wall-clock seconds, CPU-seconds or GPU-seconds.
 
-        With `running`, time is counted up to now. By default, wall-clock time is counted up to the last
-        event, and CPU and GPU time without the trainings that run now.
+        By default it is counted up to the last event, with `running` up to now.
         """
         at = now() if running else None
         if unit != "clock":

@@ -44,15 +44,10 @@ def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
 class NestedTrials(TrainingStore):
     """The store of trainings of a sweep or a tuned cell, with folders `trials/KEY` and log ids `SWEEP.KEY`.
 
-    Args:
-        ledger: The ledger of the sweep or table.
-        folder: The folder of the sweep or table.
-        logs: Writes the logs.
-        data: The data set of the trainings.
-        free: Post-hoc keys, whose values are chosen after training: a log gets them as parameters only then.
-        scopes: The searches whose trainings are stored here; by default all.
-        parent: The id of the log in which the logs are nested; by default that of the sweep.
-        shared: The MLflow parameters of the sweep's run: the run of a trial has only parameters that differ.
+    `free` are post-hoc keys, of which a log gets the values once they are chosen. `scopes` are the searches
+    whose trainings are stored here, by default all. `parent` is the id of the log in which the logs are
+    nested, by default that of the sweep. `shared` are parameters of the sweep's run, which its trials' runs
+    do not repeat.
     """
 
     def __init__(
@@ -133,10 +128,7 @@ class NestedTrials(TrainingStore):
         return RunLog.attach(self._logs.home, log_id(self._folder.name, key))
 
     def open_all(self) -> None:
-        """Starts the logs that trainings and confirmations of the ledger lack because a command was killed.
-
-        Confirmations that have ended are then closed in their logs.
-        """
+        """Starts logs that a kill prevented, and closes those of confirmations that have ended."""
         for confirmation in self._ledger.confirmations.values():
             if self._is_here(confirmation):
                 self.open_confirmation(confirmation)

@@ -18,10 +18,7 @@ TIMEOUT = 10.0
 
 
 def resolve_target(target: str | Reference | None) -> str | None:
-    """Returns the URL to post to; None if there is no target.
-
-    Raises UserError if a reference has no value, or its value is no URL; the error does not show the value.
-    """
+    """Returns the URL to post to, if there is one; an error about a secret does not show its value."""
     if not isinstance(target, Reference):
         return target
     try:

@@ -92,9 +92,8 @@ def _too_large(
 class Resources:
     """The resources that a command asks for.
 
-    `cpus` and `gpus` are the numbers for each worker; by default a worker gets one GPU if the cluster has
-    any. `parallel` is the number of trainings that run at once; by default it is the largest number that
-    fits.
+    `cpus` and `gpus` are those of each worker, by default one GPU if the cluster has any. `parallel` is the
+    number of trainings that run at once, by default as many as fit.
     """
 
     cpus: float = 1
@@ -103,10 +102,7 @@ class Resources:
     budget: Budget | None = None
 
     def check(self, job: JobConfig) -> None:
-        """Raises UserError if this machine lacks the device, or for a budget of GPU time without GPUs.
-
-        The method is called before Ray is started.
-        """
+        """Raises UserError, before Ray starts, if the device or the GPUs of a GPU budget are missing."""
         device = job.train.device
         if not on_cluster() and job.train.workers == 1:
             pick_device("cuda" if self.gpus else device)
@@ -114,10 +110,7 @@ class Resources:
             check_budget(self.budget, self._may_have_gpus(device))
 
     def _may_have_gpus(self, device: str) -> float:
-        """Returns the number of GPUs of a worker, estimated before Ray is started.
-
-        On a cluster, a worker without a given number is assumed to get one GPU.
-        """
+        """Returns the number of GPUs of a worker, estimated before Ray is started; on a cluster one."""
         if self.gpus is not None:
             return self.gpus
         if device == "cpu":
@@ -129,19 +122,16 @@ class Resources:
         return float(torch.cuda.is_available())
 
     def local_cpus(self, job: JobConfig) -> int:
-        """Returns the smallest number of CPUs that a local Ray must be given for one training to fit.
-
-        It may exceed the CPUs of the machine, so that a job of two workers runs on any laptop.
-        """
+        """Returns the CPUs that a local Ray needs for one training, which may exceed those of the machine."""
         workers = job.train.workers
         return workers * max(1, math.ceil(self.cpus)) if workers > 1 else 1
 
     def pack(self, job: JobConfig, most: int) -> Packing:
         """Packs at most `most` trainings into the cluster that this process is connected to.
 
-        If RAY_ADDRESS names a cluster and `parallel` is set, trainings up to `parallel` that do not fit wait
-        for nodes that an autoscaler adds. Otherwise raises UserError if no training fits, since Ray would
-        wait silently and forever. A fraction of a GPU is never spread over two GPUs.
+        If RAY_ADDRESS names a cluster and `parallel` is set, trainings that do not fit wait for nodes that an
+        autoscaler adds. Otherwise raises UserError if none fits, since Ray would wait silently and forever. A
+        fraction of a GPU is never spread over two GPUs.
         """
         import ray  # late: a dry run needs none
 

@@ -20,8 +20,8 @@ Kind = Literal["note", "stage", "begin", "rung", "close", "end"]
 class Row:
     """One training: its state, its last epoch and score, and the seconds that it has run.
 
-    `epochs` is 0 for a baseline, and `metric` is the name of the score. Once a training with post-hoc keys
-    has ended, the score is the best over their values. `settings` are the searched values, by job key.
+    `epochs` is 0 for a baseline. Once a training with post-hoc keys has ended, the score is the best over
+    them.
     """
 
     label: str
@@ -37,11 +37,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Progress:
-    """The present state of a sweep or table.
+    """The present state of a sweep or table: `done` of `total` trainings of the stage have ended.
 
-    `done` of `total` trainings of the stage have ended, and `running` has the trainings that run now. `best`
-    is the label and the score of the best search trial; `seconds_left` is the expected time to the end of the
-    stage, None until this command has ended a training; `budget_left` is a text such as `1.2 gpu-h`.
+    `best` is the label and the score of the best search trial; `seconds_left` is the expected time to the end
+    of the stage, None until this command has ended a training; `budget_left` is a text such as `1.2 gpu-h`.
     """
 
     stage: Stage
@@ -56,10 +55,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """An event of a sweep or table that is shown to the user.
+    """An event for the user: a `note`, the start of a `stage`, the `end`, or one of a training (`row`).
 
-    Kinds: `note` has a message (`text`), `stage` comes at the start of a stage, `begin`, `rung` (an
-    intermediate value) and `close` are about one training (`row`), `end` is the last event.
+    A training has `begin`, `rung` (an intermediate value) and `close`.
     """
 
     kind: Kind
@@ -73,10 +71,7 @@ ProgressListener = Callable[[ProgressEvent], None]
 
 
 def steady(watch: ProgressListener) -> ProgressListener:
-    """Wraps a listener, which is not called again after its first OSError, so that trainings continue.
-
-    Such an error occurs when the terminal is closed or the reader of a pipe has ended.
-    """
+    """Wraps a listener, which is not called again after an OSError of a closed terminal or pipe."""
     gone = False
 
     def tell(event: ProgressEvent) -> None:
@@ -93,13 +88,7 @@ def steady(watch: ProgressListener) -> ProgressListener:
 class Reporter:
     """Sends events to a listener, together with the progress computed from the ledger.
 
-    Args:
-        ledger: The entries of the sweep or table.
-        account: The budget and the time used of it.
-        watch: Receives the events.
-        metric: The name of the metric of intermediate values.
-        score: The name of the final metric.
-        best: Returns the best training; None if there is none.
+    `metric` names intermediate values, and `score` final ones; `best` returns the best training so far.
     """
 
     def __init__(

@@ -58,10 +58,7 @@ def backed_up(home: Path, announce: Callable[[str], None]) -> Iterator[None]:
 
 
 def close_ledger(home: Path, folder: RunFolder) -> None:
-    """Writes the end of a killed sweep or table, and of its trainings, to its ledger.
-
-    The caller holds the folder's lock.
-    """
+    """Writes the end of a killed sweep or table, whose lock the caller holds, and of its trainings."""
     ledger = Ledger(folder.path)
     if not ledger.head:
         return
@@ -71,10 +68,7 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
 
 
 def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
-    """Sets the RUNNING trainings and confirmations of a ledger to STOPPED.
-
-    The end of every training and confirmation is then written to its log, in case a kill prevented it.
-    """
+    """Sets RUNNING trainings and confirmations to STOPPED, and repeats all ends in the logs, after a kill."""
     id = ledger.folder.name
     for key, entry in ledger.entries.items():
         end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end

@@ -15,16 +15,10 @@ GRACE = 30.0
 
 
 class StopConditions:
-    """Stops a command for a signal, a used-up budget, or too many failures in a row.
+    """Stops a command for a signal, a used-up budget, or more than `max_failed` failures in a row.
 
     `cause` is None until then; afterwards it is the state that the sweep or table ends in, with a `reason`.
     `file` is the stop file, for which running trainings look.
-
-    Args:
-        folder: The folder of the sweep or table.
-        stop: The user's request to stop.
-        account: The budget and the time used of it.
-        max_failed: The number of failures in a row that is allowed; None allows any number.
     """
 
     def __init__(self, folder: Path, stop: StopRequest, account: Account, max_failed: int | None) -> None:

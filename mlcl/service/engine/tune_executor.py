@@ -47,10 +47,7 @@ class TrialCallbacks(Protocol):
         """Called with a note of a training for the user."""
 
     def end(self, key: str, result: dict[str, Any]) -> None:
-        """Called at the end of a training with its last report.
-
-        The report is empty if the training was stopped early or its process ended.
-        """
+        """Called with the last report of a training, empty if it was stopped early or its process ended."""
 
     def died(self, key: str, reason: str) -> None:
         """Called for a training that Tune gave up on, with the reason."""
@@ -60,11 +57,7 @@ class TrialCallbacks(Protocol):
 
 
 class _Guard:
-    """Calls the callbacks and keeps their first error.
-
-    Tune would swallow the error and repeat trainings that have ended. Each callback runs in a `shield`
-    context, in which a second Ctrl-C does not interrupt it between two of its writes.
-    """
+    """Calls the callbacks in a `shield` from signals, and keeps their first error: Tune would swallow it."""
 
     def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
         self.error: Exception | None = None
@@ -83,10 +76,7 @@ class _Guard:
 
 
 class _DriverOnly:
-    """A base class that is pickled without its attributes, so that they are not in Tune's snapshots.
-
-    Commands resume from the ledger and the folders of trainings, never from Tune's snapshots.
-    """
+    """A base class that is pickled without its attributes: Tune's snapshots, which none reads, stay small."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__()
@@ -118,11 +108,7 @@ class _Feed(_DriverOnly, Searcher):
 
 
 class _Scheduler(_DriverOnly, FIFOScheduler):
-    """A scheduler of Tune that stops a training early if `TrialCallbacks.report` returns True.
-
-    A training whose process was lost, and which begins from a later checkpoint than the time before, may lose
-    MAX_RESTARTS more: only losses without progress count.
-    """
+    """A scheduler of Tune that stops trainings early, and forgets lost processes once there was progress."""
 
     def __init__(self, guard: _Guard) -> None:
         super().__init__(guard)
@@ -180,13 +166,9 @@ def run_trainings(
 ) -> None:
     """Runs trainings until there are no more and all have ended. Raises the first error of a callback.
 
-    Actors are reused, so that libraries are imported once per actor and not once per training.
-
-    Args:
-        callbacks: Hands out the trainings and receives their events.
-        folder: The folder in which Tune keeps its files; they are removed at the end.
-        packing: How many trainings run at once, and the resources of each.
-        shield: Returns a context in which signals do not interrupt; each callback runs in one.
+    Actors are reused, so that libraries are imported once per actor and not once per training. Tune's files
+    in `folder` are removed at the end. Each callback runs in a context of `shield`, which signals do not
+    interrupt.
     """
     guard = _Guard(callbacks, shield)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported in one line

@@ -50,10 +50,9 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command on the cluster, with the state of its latest attempt.
+    """A submitted command on the cluster, with the state of its latest attempt (`attempt`, Ray's id).
 
-    `attempt` is the submission id of the latest attempt in Ray, and `attempts` their number. `user` is the
-    user who submitted the first attempt. Times are in seconds since 1970 (UTC).
+    `user` is the user who submitted the first attempt. Times are in seconds since 1970 (UTC).
     """
 
     id: str
@@ -74,10 +73,7 @@ class JobView:
 
 
 class JobsClient:
-    """A client for the jobs of a cluster.
-
-    Every method raises UserError if the cluster does not answer or refuses the request.
-    """
+    """A client for the jobs of a cluster; raises UserError if the cluster does not answer or refuses."""
 
     def __init__(self, cluster: ClusterConfig, file: Path) -> None:
         self.cluster, self.file = cluster, file
@@ -119,10 +115,7 @@ class JobsClient:
         return view
 
     def submit(self, attempt: str, **job: Any) -> None:
-        """Submits a job with the submission id `attempt`, which must be new to the cluster.
-
-        `job` is passed to Ray's `submit_job`.
-        """
+        """Submits a job with a new submission id `attempt`; `job` is passed to Ray's `submit_job`."""
         self._call("submit_job", submission_id=attempt, **job)
 
     def logs(self, view: JobView) -> str:
@@ -135,10 +128,7 @@ class JobsClient:
         return lines
 
     def lines(self, id: str) -> Iterator[str]:
-        """Yields the lines that the latest attempt of a job prints, until the attempt has ended.
-
-        Unlike `follow` it needs no event loop; a notebook runs one already.
-        """
+        """Yields the lines that a job's latest attempt prints; a notebook can, unlike with `follow`."""
         known = 0
         while True:
             view = self.get(id)  # before the output, which an ended job has written whole
@@ -204,11 +194,7 @@ def present_user() -> str:
 
 
 def check_owner(id: str, owner: str, *, force: bool) -> None:
-    """Raises UserError for the job of another user, unless `force` is set.
-
-    An empty `owner` is unknown and passes. The check protects only against mistakes, since the cluster's
-    token allows everything.
-    """
+    """Raises UserError for another user's job, against mistakes alone; an empty `owner` is unknown."""
     if owner not in ("", present_user()) and not force:
         found = f"{id} of {owner}"
         raise UserError("the job of another user", key="ID", found=found, allowed="--force")

@@ -39,10 +39,10 @@ SAME = ("python", "torch", "ray", "mlcl")
 
 
 def check_cluster(storage: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns the measurements of each node of the Ray cluster that this process has joined, and problems.
+    """Returns the measurements of each node of the joined Ray cluster, and problems.
 
-    `storage` is the folder that all nodes share. The network is measured by NCCL between nodes with a GPU; if
-    no node has a GPU, it is measured by Gloo between nodes whose CPUs take trainings.
+    All nodes share the folder `storage`. The network is measured by NCCL between nodes with a GPU, else by
+    Gloo between nodes whose CPUs take trainings.
     """
     storage.mkdir(parents=True, exist_ok=True)
     nodes = sorted(

@@ -39,10 +39,7 @@ PROGRESS_EVERY = 0.2
 
 
 class GroupConfig(TorchConfig):
-    """Ray's configuration of the process group, in which Gloo uses the network interface that Ray uses.
-
-    On several nodes, Gloo would by default use the address of the host name, which is often 127.0.1.1.
-    """
+    """Ray's configuration of the process group; on several nodes, Gloo uses Ray's network interface."""
 
     @property
     def backend_cls(self) -> type:
@@ -91,10 +88,7 @@ def interface(address: str) -> str | None:
 
 
 def work(config: dict[str, Any]) -> dict[str, Any]:
-    """Trains as one rank, and returns how the training ended, with the final metrics of rank 0.
-
-    Stops, divergence and bad input are returned; after any other exception Ray may start the group again.
-    """
+    """Trains as one rank, and returns how it ended; Ray may start the group again after other errors."""
     enter_workdir(config["cwd"])
     folder, home = Path(config["folder"]), Path(config["home"])
     log = None
@@ -135,10 +129,9 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _only_writer(folder: Path, context: Context) -> Iterator[None]:
-    """Waits until no other process holds the lock of the folder, and holds it while the context is open.
+    """Holds the lock of the folder, for which rank 0 waits, and the other ranks with it.
 
-    Ray replaces workers on a node that does not answer, but they may still run and write. All ranks wait for
-    rank 0 to get the lock, since each reads the checkpoint. Raises RuntimeError if it fails to get it.
+    Ray replaces workers on a node that does not answer, but they may still run and write.
     """
     if not context.is_main:
         busy = context.any(False)

@@ -50,10 +50,7 @@ class FailureNotes(UserCallback):
 
 
 def slow_rank_notes(context: Context) -> list[str]:
-    """Multiplies matrices on every rank, and returns a note for each rank that is SLOWER than the median.
-
-    Every rank must call this.
-    """
+    """Multiplies matrices on every rank, which all call this; returns a note for each that is SLOWER."""
     if context.world_size == 1:
         return []
     found = context.objects((ray.util.get_node_ip_address(), _seconds_of_a_product(context.device)))

@@ -20,10 +20,7 @@ TESTED = ">=2.54,<2.61"
 
 @contextmanager
 def killed_at_once() -> Iterator[None]:
-    """Makes Ray end the processes that it starts in the context with SIGKILL, not with SIGTERM.
-
-    SIGTERM is blocked in them, so that Ray would wait in vain for a second for each of them.
-    """
+    """Makes Ray end processes of the context with SIGKILL: they block SIGTERM, for which it would wait."""
     from ray._private import services
 
     original = services.ConsolePopen
@@ -41,10 +38,7 @@ def killed_at_once() -> Iterator[None]:
 
 @contextmanager
 def without_uv() -> Iterator[None]:
-    """Makes `ray.init` start its processes with this Python also where `uv run` started this process.
-
-    Each would run `uv run` in a copy of the current folder, that is install the user's project or wait.
-    """
+    """Makes `ray.init` start processes by this Python, also under `uv run`, which would install or wait."""
     from ray._private import ray_constants
 
     before = ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
@@ -59,9 +53,8 @@ def without_uv() -> Iterator[None]:
 def patched_tune() -> Iterator[None]:
     """Makes Tune restart processes that run out of memory, and forward no AWS_* variables to its processes.
 
-    Unpatched, Tune ends all trainings with an error if Ray's memory monitor kills a process. Ray writes the
-    variables that Tune forwards, which may be secret, to its logs. Local processes inherit them in any case,
-    and processes on another node have those of their node.
+    Unpatched, Tune ends all trainings if Ray's memory monitor kills a process. Ray writes the variables that
+    Tune forwards, which may be secret, to its logs; local processes inherit them, other nodes have their own.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution import class_cache

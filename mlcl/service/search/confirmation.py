@@ -23,9 +23,8 @@ LARGEST_SHARE = 2
 class Candidate:
     """A setting that is confirmed on fresh seeds.
 
-    `name` does not change. `labels` has a text for each reason for which this job was chosen, such as its
-    present rank in the search. `trial` is the label of the search trial with this setting; empty if there is
-    none.
+    `name` does not change; `labels` say why it was chosen, such as its present rank in the search. `trial` is
+    the label of the search trial with this setting; empty if there is none.
     """
 
     key: str
@@ -48,10 +47,7 @@ def _key(job: JobConfig) -> str:
 
 
 def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings that are compared in a search's race: the job as written, then its best trials.
-
-    If a best trial has the values of the job as written, the two enter the race as one setting.
-    """
+    """Returns the settings of a search's race: the job as written, then its best trials, equal ones once."""
     trained = [trial for trial in trials if not trial.same_as]
     count = entrant_count(search.plan.confirm, len(ranked(trained, search.plan.space.mode)))
     found = _settings(search, trials, count)
@@ -59,21 +55,12 @@ def entrants(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
 
 
 def entrant_count(confirm: int, trials: int) -> int:
-    """Returns the number of trials that enter a race: at most half of the complete ones, but at least one.
-
-    Args:
-        confirm: The number that the user asked for.
-        trials: The number of complete trials.
-    """
+    """Returns how many trials race: `confirm`, at most half of the complete `trials`, at least one."""
     return min(confirm, max(1, trials // LARGEST_SHARE), trials)
 
 
 def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
-    """Returns an entrant of a race as a setting to be confirmed.
-
-    `knn` has the k, lambda and temperature that the race chose for the nearest neighbours. They replace the
-    grid in the job; if it is empty, the job is unchanged.
-    """
+    """Returns the setting to confirm of a race's entrant, with the k, lambda and temperature of `knn`."""
     chosen = {f"evaluation.knn.{key}": value for key, value in knn.items()}
     grid = {"evaluation.knn.grid": None} if chosen else {}
     job = load_job(dump_job(entrant.job), {**chosen, **grid})
@@ -83,8 +70,7 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
 def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
     """Returns the settings that are confirmed without a race: the job as written, then the best trials.
 
-    With several goals, the trials are taken from the Pareto front. If the job is not searched, only the job
-    as written is returned.
+    With several goals, the trials are taken from the Pareto front.
     """
     return _settings(search, trials, search.plan.confirm)
 

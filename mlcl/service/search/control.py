@@ -19,7 +19,7 @@ HEADS = "objective.heads"
 def control_job(job: JobConfig) -> JobConfig | None:
     """Returns a job without its contrastive heads: its classifier has weight 1 and as many views as before.
 
-    Returns None if no head has a weight above 0, since such a job is its own control.
+    None if no head has a weight above 0, since such a job is its own control.
 
     Example:
         >>> control_job(load_job("jobs/icd10cm_mlcl.yaml")).train.views
@@ -36,16 +36,8 @@ def control_job(job: JobConfig) -> JobConfig | None:
 def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the point in the space of a job with heads that is nearest to a setting of its control.
 
-    The point has the control's values, the smallest weights of the heads that the space allows, and otherwise
-    the values of the job as written.
-
-    Args:
-        space: The space of the heads' search.
-        job: The job as written, resolved and flat.
-        settings: The values that the control's search drew, by job key.
-
-    Returns:
-        A value for each dimension; None if the point lies outside the space.
+    It has the control's drawn values (`settings`), the smallest weights of the heads that the space allows,
+    and otherwise the values of the job as written, which is flat; None if it lies outside the space.
     """
     nearest = dict(job)
     changed = [settings, *(least for each in space.parameters if (least := _least_weights(each)))]
@@ -59,10 +51,7 @@ def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, A
 
 
 def _least_weights(parameter: Parameter) -> dict[str, Any]:
-    """Returns the values of a parameter of head weights that have the smallest sum.
-
-    Returns an empty dict for other parameters, and if all values have the same sum.
-    """
+    """Returns the head weights with the smallest sum that a parameter draws; empty for other parameters."""
     if not all(key.startswith(f"{HEADS}.") and key.endswith(".weight") for key in parameter.keys):
         return {}
     ends = sorted(parameter.domain.ends(parameter.name), key=_total)

@@ -83,11 +83,7 @@ def _fresh_trainings(search: SearchPlan) -> int:
 
 
 def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str, Any]:
-    """Returns which trainings keep model and embeddings, their largest number, and the bytes of one.
-
-    The bytes are the mean over the trainings on the disk of an earlier sweep with this name; None if there
-    are none.
-    """
+    """Returns which trainings keep their model, at most how many, and the mean bytes of earlier ones."""
     keep, searches = plan.job.tracking.keep, [each for each in plans if each.is_searched]
     fresh = sum(each.plan.seeds for each in plans)
     own = [each.plan for each in searches if each.role is Role.MODEL and not plan.knn_races]
@@ -101,10 +97,7 @@ def _disk(plan: SweepPlan, plans: Sequence[SearchPlan], home: Path) -> dict[str,
 
 
 def _time(name: str, home: Path, epochs: int) -> dict[str, float] | None:
-    """Estimates the seconds that a number of epochs takes, from ended trainings of the sweep of this name.
-
-    Returns the seconds and the number of these trainings; None if there are none.
-    """
+    """Estimates the seconds of some epochs from ended trainings of the sweep of this name, if any."""
     folder = RunFolders(home, "sweeps").named(name)
     entries = [] if folder is None else list(Ledger(folder.path).entries.values())
     ended = [each for each in entries if each.intermediate and each.cost.seconds]

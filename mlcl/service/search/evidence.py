@@ -18,23 +18,17 @@ STEPS, FARTHEST = 200, 8.0
 
 
 def least_trials(startup: int) -> int:
-    """Returns the number of trials before which no search stops early.
-
-    It is twice the number of random trials at the start (`startup`), but at least LEAST_TRIALS.
-    """
+    """Returns the number of trials before which no search stops early: twice its random ones, or more."""
     return max(LEAST_TRIALS, 2 * startup)
 
 
 def expected_gain(scores: Sequence[float], remaining: float) -> float:
     """Returns by how much the best of the remaining trials is expected to be better than the best so far.
 
-    The remaining trials are taken for independent draws from the normal distribution F with the scores' mean
-    and standard deviation. With n of them and the best score b the gain is the integral of 1 - F(x)^n over
-    x > b, the expected improvement of n draws (Ginsbourger and others 2010, section 2).
-
-    Args:
-        scores: The scores of at least two complete trials; more is better.
-        remaining: The number n of trials that are expected to complete.
+    The remaining trials are taken for independent draws from the normal distribution F with the mean and
+    standard deviation of the scores, at least two, more is better. With n of them and the best score b the
+    gain is the integral of 1 - F(x)^n over x > b, the expected improvement of n draws (Ginsbourger and others
+    2010, section 2).
 
     Example:
         >>> round(expected_gain([0.5, 0.6, 0.7], 1), 3), round(expected_gain([0.5, 0.6, 0.7], 10), 3)
@@ -52,16 +46,9 @@ def stop_reason(
 ) -> str:
     """Returns the reason why a search needs no more trials; an empty text if it needs more.
 
-    The fraction of the remaining trials that will complete, instead of being pruned, is estimated from the
-    ended trials.
-
-    Args:
-        scores: The scores of the complete trials.
-        ended: The number of complete and pruned trials.
-        remaining: The number of trials that have not ended, including those not drawn yet.
-        startup: The number of random trials at the start of the sampler.
-        margin: The search stops if the expected gain is smaller than this.
-        mode: max or min.
+    It stops if the expected gain is below `margin`. The fraction of the `remaining` trials that will
+    complete, instead of being pruned, is estimated from the `ended` ones. `scores` are those of complete
+    trials, `startup` is the number of random trials at the start of the sampler.
     """
     if ended < least_trials(startup) or len(scores) < LEAST_TRIALS or not all(map(math.isfinite, scores)):
         return ""
@@ -73,10 +60,10 @@ def stop_reason(
 
 
 def stop_of(plan: SweepPlan, ledger: Ledger, scope: str) -> SearchStop | None:
-    """Returns the early end of a search; None if it has none that is valid for this plan.
+    """Returns the early end of a search, if it holds for this plan.
 
-    An early end is valid for the version of the space in which it happened, for plans that ask for no more
-    trials than the plan of that time, and while `search.stop` of the space is set.
+    It holds for the version of the space in which it happened, for plans that ask for no more trials than the
+    plan of that time, and while `search.stop` of the space is set.
     """
     stop = ledger.stops.get(scope)
     if stop is None or plan.space.search.stop is None:

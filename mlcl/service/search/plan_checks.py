@@ -17,10 +17,7 @@ from mlcl.training.job_data import JobData
 
 
 def check_plan(plan: SweepPlan, home: Path) -> JobData:
-    """Checks a plan before Ray or MLflow are started, and returns the opened data of its job.
-
-    Raises UserError for the first problem that is found.
-    """
+    """Checks a plan before Ray or MLflow are started, and returns the opened data of its job."""
     plan.resources.check(plan.job)
     resolve_target(plan.job.tracking.notify)
     search_job = plan.search_job()
@@ -55,10 +52,7 @@ def _check_corners(plan: SweepPlan, info: DatasetInfo) -> None:
 
 
 def _check_goals(plan: SweepPlan) -> None:
-    """Raises UserError if post-hoc keys cannot be chosen by the goals.
-
-    Each training chooses their values in the default direction of a metric, which must be that of the goal.
-    """
+    """Raises UserError unless a training can choose the post-hoc keys by each goal's default direction."""
     if not plan.space.posthoc:
         return
     for goal in plan.space.goals:

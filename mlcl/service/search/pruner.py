@@ -22,15 +22,9 @@ ENDED = {
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
-    """Returns the epochs before the last one at which trials are compared.
+    """Returns the epochs before the last one at which trials are compared, with a validation `every` epochs.
 
-    The rungs of all brackets of Hyperband are among those of ASHA. The median pruner compares at each
-    validation.
-
-    Args:
-        search: The search settings of the space, which name the scheduler.
-        epochs: The number of epochs of a training.
-        every: The number of epochs from one validation to the next.
+    The rungs of all brackets of Hyperband are among those of ASHA.
     """
     if search.scheduler == "none":
         return []
@@ -66,14 +60,7 @@ class ReplayPruner:
     """A pruner whose answers depend only on the reports it gets.
 
     A resumed sweep reports the intermediate values of its trials again, in the same order, and gets the same
-    answers.
-
-    Args:
-        search: The search settings of the space, which name the scheduler.
-        mode: Whether more ("max") or less ("min") is better.
-        epochs: The number of epochs of a training.
-        every: The number of epochs from one validation to the next.
-        name: The sweep's name, from which Hyperband computes a trial's bracket together with its number.
+    answers. From `name`, the sweep's, Hyperband computes a trial's bracket together with its number.
     """
 
     def __init__(self, search: SearchConfig, mode: str, *, epochs: int, every: int, name: str) -> None:
@@ -92,8 +79,7 @@ class ReplayPruner:
     def should_prune(self, number: int, epoch: int, score: float) -> bool:
         """Reports an intermediate value of trial `number`; returns whether the trial is pruned at this epoch.
 
-        A second report for the same epoch gets the answer of the first. A score that is not finite never
-        prunes a trial, which will fail at its end.
+        A score that is not finite never prunes a trial, which will fail at its end.
         """
         if (number, epoch) not in self._decisions:
             decided = False

@@ -25,8 +25,7 @@ from mlcl.training.neighbour_grid import Grid, best_mean
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
     """Returns the entrants of a race with their scores on its seeds; a failed training has the score NaN.
 
-    The list is empty until every training has ended, and if there is a single entrant, unless races choose
-    the k-NN parameters.
+    The list is empty until every training has ended, and if there is no race, see `race_winner`.
     """
     if len(raced) < 2 and not search.plan.knn_races:
         return []
@@ -89,13 +88,7 @@ def search_result(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger
 
 
 def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
-    """Returns the entrant with the best mean score, the first one in a tie.
-
-    Entrants with a failed training are left out; if all have one, the first entrant is returned.
-
-    Args:
-        entrants: The job as written first, then the trials, the best one first.
-        mode: max or min.
+    """Returns the entrant with the best mean score, the first one in a tie or if all have a failed training.
 
     Example:
         >>> written, found = Entrant("as written", (0.71, 0.73)), Entrant("trial 5", (0.70, 0.72), found=0.78)
@@ -110,16 +103,9 @@ def race_pick(entrants: Sequence[Entrant], mode: str) -> Entrant:
 def kept_share(entrant: Entrant, scores: Sequence[float], mode: str) -> float | None:
     """Returns the fraction of an entrant's lead over the median trial that is left on the race's seeds.
 
-    The lead is the difference of its score in the search and the median score of the trials.
-
-    Args:
-        entrant: The winner of the race.
-        scores: The scores of all complete trials of the search.
-        mode: max or min.
-
-    Returns:
-        1 if the mean over the race's seeds equals the score of the search, 0 if it equals the median; None if
-        the entrant has no lead in the search, or one of its trainings failed.
+    The lead is its score in the search minus the median of `scores`, those of all complete trials. The result
+    is 1 if the mean over the race's seeds equals the score of the search, 0 if it equals the median; None if
+    the entrant has no lead in the search, or one of its trainings failed.
     """
     if entrant.found is None or not scores or not math.isfinite(entrant.mean):
         return None

@@ -16,11 +16,7 @@ from mlcl.service.search.sampling import exact, fit
 
 @dataclass(frozen=True)
 class Start:
-    """A setting that a search tries first.
-
-    A point may lose the last digits of a value. `job` therefore has the exact values; it is None if the job
-    is made from the point.
-    """
+    """A setting that a search tries first; `job` has the exact values, since a point may lose last digits."""
 
     point: dict[str, Any]
     origin: Origin
@@ -34,13 +30,7 @@ class Start:
 def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Start:
     """Returns a setting that the user asked for. Keys of the space that it lacks keep the job's values.
 
-    Args:
-        space: The space.
-        job: The job that is swept over the space, resolved.
-        setting: Values by key of the space.
-
-    Raises:
-        UserError: The space does not vary a key, or does not have a value.
+    Raises UserError if the space does not vary a key, or does not have a value.
     """
     if not setting:
         raise UserError("sets no key", key="--try", allowed="key=value,...")
@@ -66,10 +56,7 @@ def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Sta
 
 
 def asked_starts(space: Space, job: JobConfig, settings: Sequence[Mapping[str, Any]]) -> Iterator[Start]:
-    """Yields the settings that the user asked for, without keys that the space of this arm does not vary.
-
-    A setting that is outside of this space is left out: only the swept job needs all of them.
-    """
+    """Yields the settings that the user asked for, as far as the space of this arm has them."""
     varied = {key for parameter in space.parameters for key in parameter.keys}
     for setting in settings:
         with suppress(UserError):

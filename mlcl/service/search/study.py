@@ -49,15 +49,7 @@ def build_study(
     sampler: BaseSampler | None = None,
     storage: BaseStorage | None = None,
 ) -> optuna.Study:
-    """Builds the study of a space version, with the earlier trials that fit it and then its own trials.
-
-    Args:
-        version: The space version.
-        trials: The trials of this version, in the order in which they were drawn.
-        name: The study's name.
-        sampler: Draws new trials; by default Optuna's default sampler.
-        storage: The storage of the study; by default memory.
-    """
+    """Builds the study of a space version, with the earlier trials that fit it and then its own trials."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(
         study_name=name,
@@ -129,13 +121,9 @@ def draw_trial(
 ) -> tuple[dict[str, Any], FrozenTrial]:
     """Draws a new trial; returns its settings by job key, and the Optuna trial.
 
-    Args:
-        space: The space of `version`.
-        version: The space version.
-        trials: All trials of the version so far. An interrupted trial counts as running.
-        starts: The points of the first trials of a version, such as that of the job as written. A point of
-            a reused trial is skipped.
-        asked: The point of this trial, if the user asked for one.
+    `trials` are all of the version so far; an interrupted one counts as running. `starts` are the points of
+    the first trials of a version, without those of reused trials, and `asked` is a point that the user asked
+    for.
     """
     known = trials_to_learn(trials, space, version)
     running = [replace(each, state=State.RUNNING) if each.resumable else each for each in known]

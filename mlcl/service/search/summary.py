@@ -32,15 +32,7 @@ WRITE_EVERY = 10.0
 
 
 class SweepReader:
-    """Builds the result of a sweep from its ledger and logs.
-
-    Args:
-        plan: The plan of the present command.
-        ledger: The ledger in the sweep's folder.
-        home: The folder with the logs.
-        run_id: Returns the id of the MLflow run of a log; None if the log has not been delivered.
-        test_rows: The number of test rows.
-    """
+    """Builds the result of a sweep from its ledger and logs."""
 
     def __init__(
         self,
@@ -68,8 +60,8 @@ class SweepReader:
     ) -> SweepResult:
         """Returns the result of the sweep so far; arguments that are not explained become its fields.
 
-        `confirmed` are the keys of the settings that this command confirmed, and `model` is the key of the
-        training whose model is registered, empty if there is none.
+        `confirmed` are the keys of the settings that this command confirmed, `model` that of the registered
+        model.
         """
         plan, ledger = self._plan, self._ledger
         counted, baselines = self._counted(model=True), self._counted(model=False)
@@ -141,10 +133,7 @@ class SweepReader:
         return tuple(build(entry, log_id(self._id, entry.key), self._params, free) for entry in entries)
 
     def _settings(self) -> dict[str, SettingResult]:
-        """Returns the settings with fresh seeds, without those of races, by key; each has a unique name.
-
-        A number or `baseline` is added to a name that is taken: a baseline's file may be named like a trial.
-        """
+        """Returns the confirmed settings by key; a number or `baseline` tells equal names apart."""
         models = {AS_WRITTEN, *(trial.label for trial in self._ledger.trials())}
         confirmations = [each for each in self._ledger.confirmations.values() if not each.race]
         used, found = Counter[str](), {}
@@ -185,10 +174,7 @@ class SweepReader:
 
 
 def kept_on_disk(reader: SweepReader, watch: ProgressListener) -> ProgressListener:
-    """Returns a listener that calls `watch` and writes `sweep.json` after trainings end.
-
-    The file is written at most every WRITE_EVERY seconds.
-    """
+    """Wraps a listener, and writes `sweep.json` after trainings end, at most every WRITE_EVERY seconds."""
     last = -WRITE_EVERY
 
     def listen(event: ProgressEvent) -> None:

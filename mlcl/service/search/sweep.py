@@ -45,10 +45,7 @@ RUN_PATIENCE = 5.0
 def run_sweep(
     plan: SweepPlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> SweepResult:
-    """Runs a sweep, or resumes that of the plan's name, and returns its result.
-
-    Raises UserError for a wrong plan, before any training has been started.
-    """
+    """Runs a sweep, or resumes that of the plan's name; a wrong plan is refused before any training."""
     job_data = check_plan(plan, home)
     plan = decided(plan, job_data, home)
     identity = sweep_identity(plan, job_data, home)
@@ -87,10 +84,7 @@ def run_sweep(
 
 
 def _find(plan: SweepPlan, home: Path, identity: Mapping[str, object]) -> RunFolder:
-    """Returns the folder of the sweep to resume, or a new one, see `sweep_folder`.
-
-    Raises UserError if the sweep of this name has another identity, or if the plan reuses its own trials.
-    """
+    """Returns the folder of the sweep to resume, or a new one; the plan may not reuse its own trials."""
     folder = sweep_folder(plan, home, identity)
     if plan.warm_start == folder.path.name:
         raise UserError("a sweep has its own trials already", key="--warm-start", found=plan.name)
@@ -156,9 +150,8 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, sco
 class Sweep:
     """A running sweep.
 
-    `searches` has the search of each of the `plans` that has trials, by scope. `raced` has the entrants of
-    the races and `chosen` the settings to confirm, both by scope of their search. `confirmed` has the keys of
-    the settings that are reported as confirmed.
+    `searches` has the search of each of the `plans` that has trials, `raced` the entrants of the races, and
+    `chosen` the settings to confirm, all by scope. `confirmed` has the keys of those reported as confirmed.
     """
 
     plan: SweepPlan
@@ -201,10 +194,7 @@ class Sweep:
             yield SearchSource(now, self.store, self.kept, self.own.point, then)
 
     def _choose(self, plans: Sequence[SearchPlan]) -> Iterator[TrainingSource]:
-        """Yields the source of the races of searches, if there are any, then sets the settings to confirm.
-
-        No setting is set for a search whose race has not ended.
-        """
+        """Yields the source of the races, if there are any, then chooses the settings to confirm."""
         ledger = self.command.ledger
         found = {each.scope: ledger.counted(each.scope) for each in plans}
         raced = {each.scope: entrants(each, found[each.scope]) for each in plans if each.races}
@@ -300,10 +290,7 @@ class Sweep:
         return found or self.own.best
 
     def register(self) -> None:
-        """Registers the best model, unless the model of its MLflow run is registered already.
-
-        The user is told if the model's files were not kept, or if its log is not in MLflow.
-        """
+        """Registers the best model, unless that of its MLflow run is registered; says what prevents it."""
         command, best = self.command, self.model
         if best is None or best.score is None:
             return

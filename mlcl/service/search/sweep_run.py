@@ -61,10 +61,7 @@ class SweepRun:
         self.log.set_state(State.RUNNING)
 
     def log_request(self) -> None:
-        """Logs the options of this command, its job and its space, in place of those of an earlier command.
-
-        The name of the space's artifact has the number of the space's version.
-        """
+        """Logs options, job and space (by version) of this command in place of an earlier command's."""
         plan, budget, version = self._plan, self._plan.resources.budget, self._ledger.versions()[-1].number
         goals = zip(plan.scores, plan.space.goals, strict=True)
         self.log.tags(
@@ -116,10 +113,7 @@ class SweepRun:
         self._view(name)
 
     def curve(self) -> None:
-        """Logs the best score so far after each ended trial, over the comparable trials of the present space.
-
-        The step counts all ended trials, so that the curve continues after the space has changed.
-        """
+        """Logs the best score after each ended trial; steps go on after the space has changed."""
         best: float | None = None
         better = max if self._plan.space.mode == "max" else min
         counted = {entry.key for entry in self._counted()}

@@ -52,8 +52,8 @@ def first_job(
 ) -> FirstJob:
     """Makes a job that predicts the label space `labels`, by default the first one or the finest level.
 
-    `data` becomes the section `data` of the job, and `encoder`, if it is given, its section `encoder`. Raises
-    UserError for too few rows, and for an unknown label space.
+    `data` and `encoder` become sections of the job. Raises UserError for too few rows or an unknown label
+    space.
     """
     for split, least in FEWEST.items():
         if (rows := info.rows.get(split, 0)) < least:  # type: ignore[call-overload]

@@ -52,17 +52,7 @@ class UserData:
 def prepare_user_data(
     paths: Sequence[Path], home: Path, given: UserOptions, ask: Ask | None = None
 ) -> UserData:
-    """Recognises data and prepares them.
-
-    Args:
-        paths: Tables with the same columns, a folder of images, or a prepared data set.
-        home: The home in which the data set is prepared.
-        given: The options that the user gives for the columns.
-        ask: Asks the user for options that are neither given nor clear from the data.
-
-    Raises:
-        UserError: The data cannot be read or, without `ask`, an option is neither given nor clear.
-    """
+    """Recognises data (tables, a folder of images, a prepared set) and prepares them, see `start`."""
     path = paths[0]
     if (path / INFO_FILE).is_file():
         return UserData(path, {"path": str(path)}, {}, [f"{path}: a prepared data set"])

@@ -18,10 +18,7 @@ MAX_REASONS = 500
 
 
 def text_of(figure: FigureResult) -> str:
-    """Formats a figure as mean, standard deviation and printed number, such as `72.31 ± 0.42 (71.30) !`.
-
-    The `!` marks a mean out of tolerance. If seeds are missing, their number is shown as `[2 of 3]`.
-    """
+    """Formats a figure as `72.31 ± 0.42 (71.30) !`: mean, deviation, printed; `!`: out of tolerance."""
     mean, digits = figure.mean, figure.digits
     if mean is None:
         ours = "-"
@@ -77,10 +74,7 @@ def markdown(report: TableResult) -> str:
 
 
 def _missing(report: TableResult) -> list[str]:
-    """Returns a line for each reason for missing values, which names its cells.
-
-    A row or column whose cells all have missing values is named as a whole.
-    """
+    """Returns a line for each reason for missing values, with its cells, or whole rows and columns."""
     found: dict[str, list[CellResult]] = {}
     for cell in report.cells:
         if any(figure.verdict == "missing" for figure in cell.figures):
@@ -132,8 +126,7 @@ def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]
     """Returns the heads and rows of a table with the gains of one row over each other row.
 
     A gain is the difference of the means, in the table's unit and as a share of the other mean. Values in
-    parentheses are computed from the printed figures. The last row has the sample standard deviation over all
-    rows.
+    parentheses are computed from the printed figures. The last row has the deviation over all rows.
     """
     places, found = _places(report), _figures(report)
     others = [each for each in report.rows if each != row]

@@ -40,8 +40,7 @@ def run_table(
 ) -> TableResult:
     """Trains the missing cells of a table, and returns the results of all cells.
 
-    Trainings of an interrupted or killed command are resumed, and complete ones are not repeated. Raises
-    UserError for wrong input, before any training is started.
+    Interrupted trainings are resumed. Raises UserError for wrong input, before any training is started.
     """
     if plan.table.clean:
         check_committed(plan.file)
@@ -93,10 +92,7 @@ def run_table(
 def _sources(
     cells: CellsSource, tuned: Mapping[TunedCell, Ledger], command: Command, engine: Engine, parent: str
 ) -> Iterator[TrainingSource]:
-    """Yields the missing runs of cells without a search, then the stages of each tuned cell.
-
-    Searches that were taken from another table's ledger are skipped.
-    """
+    """Yields the missing runs of plain cells, then the stages of tuned cells that this table searches."""
     if cells.left():
         yield cells
     for cell, its in tuned.items():

@@ -75,10 +75,9 @@ def check_folder(folder: Path) -> None:
 def write_cells(report: TableResult, folder: Path, plan: TablePlan) -> list[Path]:
     """Writes the file `ROW/COLUMN.json` of each cell without missing values, and returns the files.
 
-    The files are for publication: they have the settings, the figures and the verdicts on the cell. They have
-    neither the parameters, which contain paths of this machine, nor the trainings, which `table.json` has.
-
-    Raises UserError if the table is `clean` and a training of a cell ran code that was not committed.
+    The files are for publication: they have neither the parameters, which contain paths of this machine, nor
+    the trainings. Raises UserError if the table is `clean` and a cell's training ran code that was not
+    committed.
     """
     whole = [each for each in report.cells if all(its.verdict != "missing" for its in each.figures)]
     if plan.table.clean:

@@ -54,12 +54,7 @@ def write_trials(
 ) -> None:
     """Writes all ended trainings of tuned cells to a Parquet file in the table's folder.
 
-    The file's metadata have the table's name and id, all commits, and whether all code was committed.
-
-    Args:
-        report: The result of the table.
-        searches: The ledger of each tuned cell.
-        tags: Returns the tags with which the log of this id was started.
+    Its metadata have the table's name and id, all commits, and whether all code was committed.
     """
     rows = [
         {"table": report.name, **row}
