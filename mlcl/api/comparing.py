@@ -99,8 +99,9 @@ def compare(
         Cannot tell whether mulsupcon is better than bce: ...
     """
     from mlcl.api.answer import Answer
-    from mlcl.api.notebook import listener_of
-    from mlcl.service.tables import TablePlan, run_table
+    from mlcl.api.progress import listener_of
+    from mlcl.service.tables.plan import TablePlan
+    from mlcl.service.tables.table import run_table
 
     folder = home_of(home)
     its = user_data(data, columns, folder)

@@ -109,7 +109,7 @@ def sweep(
         Cannot tell whether the heads help: ...
     """
     from mlcl.api.answer import Answer
-    from mlcl.api.notebook import listener_of
+    from mlcl.api.progress import listener_of
     from mlcl.service.search.sweep import run_sweep
 
     folder = home_of(home)
@@ -222,7 +222,7 @@ def sweep_plan(
     Raises:
         UserError: For a name, a space, a control or a baseline that cannot be used.
     """
-    from mlcl.service.search.control import control_job
+    from mlcl.service.search.arms import control_job
     from mlcl.service.search.sweep_plan import SweepPlan, fitted_baselines
 
     if not re.fullmatch(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}", name):

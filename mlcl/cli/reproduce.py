@@ -27,7 +27,7 @@ from mlcl.config.table.schema import Table, find_table, load_table, table_files
 from mlcl.errors import UserError
 
 if TYPE_CHECKING:
-    from mlcl.service.tables import TablePlan
+    from mlcl.service.tables.plan import TablePlan
 
 
 def reproduce(
@@ -62,7 +62,8 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
-    from mlcl.service.tables import TablePlan, plan_table
+    from mlcl.service.tables.cost import plan_table
+    from mlcl.service.tables.plan import TablePlan
 
     plan = TablePlan(
         load_table(file),
@@ -124,8 +125,9 @@ def _run(plan: TablePlan, figures: Path | None, home: Path, *, strict_code: bool
     """Runs the missing trainings, prints the table and how to continue, and exits with the state's status."""
     from mlcl.cli.progress import progress_view
     from mlcl.results.documents import document
-    from mlcl.service.tables import check_folder, run_table, write_cells
     from mlcl.service.tables.rendering import markdown
+    from mlcl.service.tables.table import run_table
+    from mlcl.service.tables.table_log import check_folder, write_cells
     from mlcl.tracking import dashboard, tracking_uri
     from mlcl.tracking.shared_view import view_links
 

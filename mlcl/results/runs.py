@@ -174,7 +174,7 @@ class Runs:
 
     def check_trash(self, word: str) -> None:
         """Raises UserError where MLflow has deleted the run of this home with the name or id `word`."""
-        from mlcl.tracking.trash import trashed
+        from mlcl.tracking.tracker import trashed
 
         for _, record in home_records(self.home):
             run_id = run_id_of(self.home, record.log) if word in (record.name, record.id) else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mlcl.errors import UserError
 from mlcl.files import new_folder
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.closing import recover
 from mlcl.store import LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.errors import MachineError
+from mlcl.service.engine.closing import backed_up, recover
 from mlcl.service.engine.entries import End, Entry
 from mlcl.service.engine.precision import decided_precision
-from mlcl.service.engine.recovery import backed_up, recover
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.process.signals import StopRequest, stop_on_signal
 from mlcl.service.ray.address import placed_by_ray

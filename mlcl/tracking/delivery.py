@@ -20,8 +20,7 @@ from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.sender import Sender
-from mlcl.tracking.tracker import Tracker
-from mlcl.tracking.trash import existing_run
+from mlcl.tracking.tracker import Tracker, existing_run
 
 POLL = 0.5
 """The number of seconds between two reads of the logs."""

@@ -7,19 +7,20 @@ time, step and value, and replaces parameters, tags and artifacts. Only the run 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Metric, Param, RunTag
 
-from mlcl.files import remove_partial
+from mlcl.files import new_file, remove_partial
 from mlcl.store import State
 from mlcl.tracking.cursor import CURSOR, Cursor, experiment_id_of, run_id_of
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
-from mlcl.tracking.linked_artifacts import link_artifact
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
 from mlcl.tracking.refusal import Refused, refusal
@@ -233,3 +234,40 @@ def _batches(path: Path, offset: int) -> Iterator[tuple[list[Any], int]]:
         end = after
     if together:
         yield together, end
+
+
+def link_artifact(path: Path, uri: str, name: str) -> bool:
+    """Links a file or folder as the artifact `name`; False if the store at `uri` is not on its disk."""
+    target = _local_folder(uri)
+    if target is None:
+        return False
+    try:
+        for file in _files(path):
+            _link(file, target / name / file.relative_to(path))
+    except OSError:  # another disk, or one without links: then MLflow copies
+        return False
+    return True
+
+
+def _local_folder(uri: str) -> Path | None:
+    parts = urlsplit(uri)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    return None
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from (each for each in sorted(path.rglob("*")) if each.is_file())
+    else:
+        yield path
+
+
+def _link(file: Path, target: Path) -> None:
+    """Replaces `target` by a link to the file, so that readers find either its old content or the new one."""
+    if target.exists() and target.samefile(file):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    remove_partial(target.parent, target.name)  # of a killed sender of the log
+    with new_file(target) as work:
+        os.link(file, work)

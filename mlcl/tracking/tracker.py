@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,14 +23,13 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
 from mlflow import MlflowClient
-from mlflow.entities import Experiment
+from mlflow.entities import Experiment, LifecycleStage, Run
 from mlflow.exceptions import MlflowException
 
 from mlcl.errors import UserError
 from mlcl.tracking.mlflow_private import artifact_store, make_tables, relocate_artifacts, store_lock
 from mlcl.tracking.network import check_reachable
 from mlcl.tracking.refusal import refusal
-from mlcl.tracking.trash import existing_run, trashed, trashed_experiment
 from mlcl.tracking.uri import KEY, shown, sqlite_file, tracking_uri
 
 # MLflow reports each table of a new store.
@@ -182,3 +183,50 @@ def _files(client: MlflowClient, run_id: str, folder: str) -> Iterator[str]:
             yield from _files(client, run_id, item.path)
         else:
             yield item.path
+
+
+@dataclass(frozen=True)
+class Trashed:
+    """A deleted run or experiment (`what`), and the `command` that restores it."""
+
+    what: str
+    command: str
+
+    def error(self, key: str, found: str) -> UserError:
+        """Returns the error for a command that needs the deleted run or experiment."""
+        problem, allowed = f"the {self.what} was deleted in MLflow", f"`{self.command}` restores it"
+        return UserError(problem, key=key, found=found, allowed=allowed)
+
+
+def existing_run(client: MlflowClient, run_id: str) -> Run | None:
+    """Returns a run, also a deleted one; None where there is none. Raises MlflowException in an outage."""
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+
+
+def trashed(client: MlflowClient, uri: str, run_id: str) -> Trashed | None:
+    """Returns how to restore a run of the store `uri`; None where it is not deleted, or gone for good."""
+    run = existing_run(client, run_id)
+    if run is None:
+        return None
+    experiment = client.get_experiment(run.info.experiment_id)
+    if experiment.lifecycle_stage == LifecycleStage.DELETED:  # its runs are deleted with it
+        return trashed_experiment(uri, experiment.experiment_id)
+    if run.info.lifecycle_stage == LifecycleStage.DELETED:
+        return Trashed("run", _command(uri, "runs", "restore", "--run-id", run_id))
+    return None
+
+
+def trashed_experiment(uri: str, id: str) -> Trashed:
+    """Returns how to restore a deleted experiment of the store `uri`."""
+    return Trashed("experiment", _command(uri, "experiments", "restore", "-x", id))
+
+
+def _command(uri: str, *words: str) -> str:
+    """Returns a `mlflow` command line on this store; a server's URI stays in the environment."""
+    store = f"{KEY}={shlex.quote(uri)} " if uri.startswith("sqlite:") else ""
+    return f"{store}mlflow {shlex.join(words)}"

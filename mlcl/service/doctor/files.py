@@ -14,7 +14,7 @@ from mlcl.backports import SqliteCode, sqlite_code
 from mlcl.errors import UserError
 from mlcl.files import is_locked, locked, new_file
 from mlcl.service.doctor.checks import Finding, Scope
-from mlcl.service.engine.recovery import recover
+from mlcl.service.engine.closing import recover
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 from mlcl.markup import counted
 from mlcl.service.doctor.checks import Finding, Scope
 from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_locks
-from mlcl.service.engine.recovery import KILLED
+from mlcl.service.engine.closing import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
 from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
@@ -20,7 +20,7 @@ from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.network import unreachable_reason
-from mlcl.tracking.trash import Trashed, trashed
+from mlcl.tracking.tracker import Trashed, trashed
 from mlcl.tracking.uri import shown, sqlite_file, stored_uri
 
 PAGE = 1000

@@ -18,15 +18,13 @@ from mlcl.config import JobConfig
 from mlcl.errors import UserError
 from mlcl.files import locked, remove_partial
 from mlcl.service.engine.budget import Account, Budget, Forecasts
-from mlcl.service.engine.closing import write_end
-from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.closing import backed_up, close_trainings, recover, write_end
+from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.notify import notify, resolve_target
 from mlcl.service.engine.packing import Packing, Resources
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
-from mlcl.service.engine.recovery import backed_up, close_trainings, recover
-from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.process.signals import STOP_FILE, StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import time
 from dataclasses import asdict, fields
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,33 @@ from mlcl.service.engine.entries import (
     Training,
     Unit,
 )
-from mlcl.service.engine.shared_trees import share
 from mlcl.store import Database, RunFolder, State
+
+
+def share(tree: Any, like: Any) -> Any:
+    """Returns a JSON tree equal to `tree`, in which each part that `like` has, too, is the part of `like`.
+
+    Neither tree may be changed afterwards. Parts are equal if `json.dumps` writes them alike: 1, 1.0 and True
+    are three values, and the order of keys counts.
+
+    Example:
+        >>> first, second = {"data": {"n": 1}, "lr": 0.1}, {"data": {"n": 1}, "lr": 0.2}
+        >>> shared = share(second, first)
+        >>> shared == second, shared["data"] is first["data"]
+        (True, True)
+    """
+    if type(tree) is not type(like):
+        return tree
+    if isinstance(tree, dict):
+        tree = {key: share(value, like.get(key)) for key, value in tree.items()}
+        same = list(tree) == list(like) and all(tree[key] is like[key] for key in tree)
+    elif isinstance(tree, list):
+        tree = [share(value, other) for value, other in zip_longest(tree, like[: len(tree)])]
+        same = len(tree) == len(like) and all(map(operator.is_, tree, like))
+    else:
+        same = repr(tree) == repr(like)
+    return like if same else tree
+
 
 HEADS = ("sweep", "table")
 """The kinds of a ledger's first event, which has its id, its name and values that all commands must share."""

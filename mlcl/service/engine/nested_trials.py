@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from mlcl.config import load_job
 from mlcl.data import DatasetInfo
 from mlcl.results.training_result import training_folder
-from mlcl.service.engine.closing import write_end
+from mlcl.service.engine.closing import end_confirmation_log, log_id, write_end
 from mlcl.service.engine.entries import Confirmation, End, Entry
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.source import TrainingStore
@@ -22,23 +21,6 @@ FRESH = ", fresh seeds"
 """The suffix that tells the MLflow run of a confirmation from that of the trial with the same label."""
 RACE = ", race"
 """The suffix of the name of an MLflow run of a setting in a race."""
-
-
-def log_id(owner: str, key: str) -> str:
-    """Returns the id of the log of the training or confirmation `key` of the sweep or table `owner`."""
-    return f"{owner}.{key}"
-
-
-def end_confirmation_log(log: RunLog, ledger: Ledger, key: str) -> None:
-    """Writes a confirmation's state and, if it is complete, its mean metrics over seeds; can be repeated."""
-    state, reason = ledger.confirmation_states[key]
-    if (log.state, log.reason) == (state, reason):
-        return
-    seeds = [entry.metrics for entry in ledger.seeds_of(key)]
-    if state is State.COMPLETE:
-        names = sorted(set.intersection(*(set(metrics) for metrics in seeds)))
-        log.metrics({n: math.fsum(m[n] for m in seeds) / len(seeds) for n in names}, step=len(seeds))
-    log.set_state(state, reason)
 
 
 class NestedTrials(TrainingStore):

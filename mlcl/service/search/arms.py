@@ -14,7 +14,6 @@ from mlcl.config import JobConfig, Parameter, Space, covers, dump_job, job_hash,
 from mlcl.config.fresh_seeds import SEEDS_OF_A_SEARCH, fresh_seeds
 from mlcl.config.space.keys import nodes
 from mlcl.results.sweep_arms import ArmResult, ArmSearch
-from mlcl.service.search.control import control_job
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
 
@@ -55,6 +54,23 @@ class SearchPlan:
         """Whether the best trials are compared in a race; it may also choose the neighbours of a lone job."""
         races = self.is_searched or (self.plan.knn_races and self.plan.job.baseline is None)
         return races and self.plan.space.search.race_seeds > 0 and not self.plan.space.multi
+
+
+def control_job(job: JobConfig) -> JobConfig | None:
+    """Returns a job without its contrastive heads: its classifier has weight 1 and as many views as before.
+
+    None if no head has a weight above 0, since such a job is its own control.
+
+    Example:
+        >>> control_job(load_job("jobs/icd10cm_mlcl.yaml")).train.views
+        2
+    """
+    if not any(head.weight > 0 for head in job.objective.heads.values()):
+        return None
+    tree = dump_job(job)  # it has the number of views, which would be 1 by default without heads
+    tree["objective"]["heads"] = {}
+    tree["objective"]["classifier"]["weight"] = 1.0
+    return load_job(tree)
 
 
 def own_arm(plan: SweepPlan) -> str:

@@ -13,8 +13,7 @@ from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.process.signals import StopRequest
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.confirmation import Candidate
-from mlcl.service.search.race import race_pick, race_results
+from mlcl.service.search.confirmation import Candidate, race_pick, race_results
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role
 from mlcl.tracking import State, Tracker

@@ -1,17 +1,18 @@
-"""The settings that a search tries before it draws any, and the check of those that the user asks for."""
+"""The settings that a search tries first: those that the user asks for, and the best one of the control."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mlcl.config import POSTHOC, JobConfig, Space, dump_job, flatten, load_job
+from mlcl.config import POSTHOC, JobConfig, Parameter, Space, covers, dump_job, flatten, load_job
 from mlcl.config.space.domains import Misfit
 from mlcl.errors import UserError, did_you_mean
 from mlcl.service.engine.entries import Origin
-from mlcl.service.search.sampling import exact, fit
+from mlcl.service.search.sampling import exact, fit, start
 
 
 @dataclass(frozen=True)
@@ -61,3 +62,29 @@ def asked_starts(space: Space, job: JobConfig, settings: Sequence[Mapping[str, A
     for setting in settings:
         with suppress(UserError):
             yield asked_start(space, job, {key: value for key, value in setting.items() if key in varied})
+
+
+def control_start(space: Space, job: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns the point in the space of a job with heads that is nearest to a setting of its control.
+
+    It has the control's drawn values (`settings`), the smallest weights of the heads that the space allows,
+    and otherwise the values of the job as written, which is flat; None if it lies outside the space.
+    """
+    nearest = dict(job)
+    changed = [settings, *(least for each in space.parameters if (least := _least_weights(each)))]
+    for values in changed:
+        nearest = {k: v for k, v in nearest.items() if not any(covers(key, k) for key in values)}
+        nearest |= flatten(values)
+    return start(space, nearest)
+
+
+def _least_weights(parameter: Parameter) -> dict[str, Any]:
+    """Returns the head weights with the smallest sum that a parameter draws; empty for other parameters."""
+    if not all(key.startswith("objective.heads.") and key.endswith(".weight") for key in parameter.keys):
+        return {}
+    ends = sorted(parameter.domain.ends(parameter.name), key=_total)
+    return ends[0] if _total(ends[0]) < _total(ends[-1]) else {}
+
+
+def _total(weights: Mapping[str, float]) -> float:
+    return math.fsum(weights.values())

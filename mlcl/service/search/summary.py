@@ -15,9 +15,9 @@ from mlcl.results.provenance import Tags, data_notes, lower_is_better, provenanc
 from mlcl.results.sweep_arms import ArmResult
 from mlcl.results.sweep_result import DataSummary, SweepRequest, SweepResult
 from mlcl.results.training_result import SettingResult, TrainingResult
+from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Confirmation, Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.progress import ProgressEvent, ProgressListener
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.search.arms import search_plans

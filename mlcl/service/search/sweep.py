@@ -21,11 +21,16 @@ from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.source import TrainingSource
 from mlcl.service.search.arms import SearchPlan, arm_results, search_plans
 from mlcl.service.search.best_model import model_training, register_best
-from mlcl.service.search.confirmation import Candidate, confirmed_candidates, entrants
+from mlcl.service.search.confirmation import (
+    Candidate,
+    confirmed_candidates,
+    entrants,
+    race_winner,
+    search_result,
+)
 from mlcl.service.search.confirmation_source import ChosenSettings, ConfirmationSource, drop_settings
 from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
-from mlcl.service.search.race import race_winner, search_result
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
 from mlcl.service.search.summary import SweepReader, kept_on_disk

@@ -11,9 +11,9 @@ import yaml
 
 from mlcl.config import dump_job, job_hash
 from mlcl.results.sweep_result import ranked
+from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.search.arms import own_scopes
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.store import RunRecord

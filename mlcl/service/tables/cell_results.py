@@ -14,9 +14,9 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.results.cell_result import CellResult, FigureResult, scaled
 from mlcl.results.training_result import TrainingResult, changes, training_folder
+from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.nested_trials import log_id
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.origin import cell_origin, rows_seen
 from mlcl.service.tables.trainings import Key, TableTrainings, finished

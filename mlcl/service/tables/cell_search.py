@@ -14,9 +14,15 @@ from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.confirmation import Candidate, best_candidate, entrant_count, entrants
+from mlcl.service.search.confirmation import (
+    Candidate,
+    best_candidate,
+    entrant_count,
+    entrants,
+    race_winner,
+    search_result,
+)
 from mlcl.service.search.confirmation_source import ChosenSettings
-from mlcl.service.search.race import race_winner, search_result
 from mlcl.store import RESUMABLE
 from mlcl.tracking import State
 

@@ -10,19 +10,17 @@ from mlcl.results.provenance import data_notes, log_start, lower_is_better, prov
 from mlcl.results.table_result import TableResult
 from mlcl.results.table_tests import ranked_figures
 from mlcl.service.engine.command import Command, Subject, open_command
-from mlcl.service.engine.engine import Engine
+from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.progress import ProgressListener, Reporter
 from mlcl.service.engine.shared_runs import SharedRuns
 from mlcl.service.engine.source import TrainingSource
-from mlcl.service.engine.stop_conditions import StopConditions
 from mlcl.service.engine.training_results import TrainingResults
 from mlcl.service.tables.cell_results import CellResults
 from mlcl.service.tables.origin import check_committed
 from mlcl.service.tables.plan import TablePlan
-from mlcl.service.tables.table_log import start_log, write_files
+from mlcl.service.tables.table_log import start_log, write_files, write_trials
 from mlcl.service.tables.trainings import CellsSource, TableTrainings
-from mlcl.service.tables.trial_records import write_trials
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder, RunFolders
 from mlcl.tracking import RunLog, State
