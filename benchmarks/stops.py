@@ -23,7 +23,7 @@ import optuna
 from numpy.typing import NDArray
 
 from mlcl.config import SearchConfig
-from mlcl.service.search.evidence import least_trials, stop_reason
+from mlcl.service.search.pruner import least_trials, stop_reason
 from mlcl.service.search.study import build_sampler
 
 Array = NDArray[np.float64]

@@ -37,11 +37,7 @@ class TrainingText:
 
 
 class TrainingLines:
-    """A listener of one training that writes a line for each validation, and every few seconds for its steps.
-
-    Args:
-        write: A function that is called with each line.
-    """
+    """A listener of one training that writes a line for each validation, and a few for its steps."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write, self._text = write, TrainingText()
@@ -49,10 +45,7 @@ class TrainingLines:
         self._last = time.monotonic()
 
     def __call__(self, event: Event) -> None:
-        """Writes a line for the event.
-
-        Steps get at most one line every `PLAIN_EVERY` seconds, and checkpoints get none.
-        """
+        """Writes a line for the event, for steps at most every `PLAIN_EVERY` s, for checkpoints none."""
         now, details = time.monotonic(), self._text.details(event)
         began, first = self._began = self._began or (now, event.step)
         if event.kind == "saving" or (event.kind == "step" and now - self._last < PLAIN_EVERY):
@@ -74,10 +67,7 @@ class TrainingLines:
 def plain_lines(
     write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
 ) -> ProgressListener:
-    """Returns a listener of a sweep or table that writes progress as lines of text.
-
-    Every training that ends gets a line; running trainings get at most one every `PLAIN_EVERY` seconds.
-    """
+    """Returns a listener that writes a line for each end of a training, and few for running ones."""
     last = clock()
 
     def watch(event: ProgressEvent) -> None:
@@ -140,11 +130,7 @@ def listener_of(progress: Say) -> ProgressListener:
 
 
 class NotebookBar:
-    """A listener that redraws one bar: the stage, how many trainings ended, the best score, the time left.
-
-    Args:
-        display: The module `IPython.display`.
-    """
+    """A listener that redraws one bar by `IPython.display`: stage, trainings, best score, time left."""
 
     def __init__(self, display: Any) -> None:
         self._draw, self._bar = display.HTML, display.display(display.HTML(""), display_id=True)

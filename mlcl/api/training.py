@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from mlcl.api.comparing import user_data
 if TYPE_CHECKING:
     import pandas as pd
 
-    from mlcl.config import JobConfig
     from mlcl.service.run_job import RunReport
 
 
@@ -67,17 +66,11 @@ def run(
         command = run_command(caller, job, fresh=fresh, options={"cpus": cpus, "gpus": gpus})
         return submitted_run(cluster, command, folder, say)
     checked = job_of(job, with_encoder(encoder, tokenizer, job, overrides, folder, say, collate=collate))
-    return _run_here(checked, folder, say, fresh=fresh, cpus=1 if cpus is None else cpus, gpus=gpus)
-
-
-def _run_here(
-    job: JobConfig, home: Path, say: Callable[[str], None], *, fresh: bool, cpus: float, gpus: float | None
-) -> RunReport:
     from mlcl.api.progress import TrainingLines
     from mlcl.service.run_job import run_job
 
-    lines = TrainingLines(say)
-    return run_job(job, home=home, listener=lines, fresh=fresh, announce=say, cpus=cpus, gpus=gpus)
+    lines, cpus = TrainingLines(say), 1 if cpus is None else cpus
+    return run_job(checked, home=folder, listener=lines, fresh=fresh, announce=say, cpus=cpus, gpus=gpus)
 
 
 def baseline(

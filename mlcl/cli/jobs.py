@@ -215,7 +215,6 @@ def check_words(
 
 
 def _submission_plan(config: ClusterConfig, words: list[str], needed: list[Path]) -> Mapping[str, Any]:
-    """Describes the submission for `--dry-run`."""
     from mlcl.service.jobs.package import stage, upload_files
     from mlcl.service.jobs.submit import entrypoint, runtime_env
 

@@ -18,7 +18,6 @@ from mlcl.cli.options import (
     Json,
     Parallel,
     StrictCode,
-    resources_of,
 )
 from mlcl.cli.output import answer, boxed_table, finish, print_tree, say
 from mlcl.config import parse_override
@@ -62,6 +61,7 @@ def reproduce(
         _list(as_json=json)
         return
     file = find_table(name)
+    from mlcl.service.engine.packing import Resources
     from mlcl.service.tables.cost import plan_table
     from mlcl.service.tables.plan import TablePlan
 
@@ -73,7 +73,7 @@ def reproduce(
         only=only or (),
         data=_places(data or ()),
         overrides=dict(parse_override(text) for text in overrides or ()),
-        resources=resources_of(cpus, gpus, parallel, budget),
+        resources=Resources.of(cpus, gpus, parallel, budget),
     )
     if dry_run:
         print_tree(plan_table(plan, home), as_json=json)
@@ -96,7 +96,6 @@ def _places(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _list(*, as_json: bool) -> None:
-    """Prints all tables with their cells, data and presets."""
     found = {file.stem: _about(load_table(file), file) for file in table_files()}
     rows = [
         (name, its["source"], its["title"], str(its["cells"]), str(its["seeds"]), ", ".join(its["data"]),
@@ -108,7 +107,6 @@ def _list(*, as_json: bool) -> None:
 
 
 def _about(table: Table, file: Path) -> dict[str, Any]:
-    """Describes a table and the data that it needs."""
     jobs = [cell.jobs[0] for cell in cells_of(table, file, seeds=1)]
     places = [place for job in jobs for place in (job.data, job.evaluation.transfer_to) if place is not None]
     return {

@@ -120,7 +120,6 @@ def _read_metrics(file: Path) -> dict[str, float]:
 
 
 def _show_trials(folder: Path) -> None:
-    """Prints the best complete trials of a sweep."""
     from mlcl.cli.sweep_tables import BEST_SHOWN, settings_text
     from mlcl.results.documents import local_sweep
     from mlcl.results.sweep_result import ranked

@@ -112,8 +112,6 @@ def _with_precision(job_data: JobData, home: Path, gpus: float | None, *, fresh:
 
 @dataclass
 class _Run:
-    """A run during a call of `run_job`."""
-
     job_data: JobData
     home: Path
     store: SharedRuns

@@ -13,6 +13,7 @@ import yaml
 from mlcl.config import JobConfig, dump_job, job_hash
 from mlcl.data import DatasetInfo
 from mlcl.plugins import registry
+from mlcl.store import RunRecord, State
 from mlcl.tracking import Provenance, RunLog, params_of
 from mlcl.tracking.cursor import is_usable
 from mlcl.tracking.names import MAX_NOTES, Tag
@@ -70,6 +71,24 @@ class JobLogs:
             source=self.source,
             texts={JOB: yaml.safe_dump(dump_job(job), sort_keys=False)},
         )
+
+    def start_group(
+        self, kind: str, record: RunRecord, params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> RunLog:
+        """Starts the log of a sweep or table, or attaches to it, and sets it to RUNNING."""
+        log = RunLog.start(
+            self.home,
+            record.log,
+            uri=self.uri,
+            experiment=record.experiment,
+            name=record.name,
+            owner=record.id,
+            params=params,
+            tags={Tag.ID: record.id, Tag.NAME: record.name, Tag.KIND: kind, **tags},
+            source=self.source,
+        )
+        log.set_state(State.RUNNING)
+        return log
 
     def usable(self, name: str) -> str:
         """Returns an id for the log of the run `name`: the name, or `NAME-2` and so on for another store."""

@@ -35,7 +35,6 @@ def describe_experiment(tracker: Tracker, run_id: str) -> None:
 
 
 def _table(metric: str, mode: str, sweeps: list[Run]) -> str:
-    """Returns a Markdown table of the sweeps with this metric, best first."""
     ranked = sorted(sweeps, key=lambda run: run.data.metrics[SCORE], reverse=mode == "max")[:MOST]
     rows = [
         (

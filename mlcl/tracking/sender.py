@@ -182,7 +182,6 @@ class Sender:
 
     @cached_property
     def _artifacts(self) -> str:
-        """The URI of the run's artifacts."""
         return str(self._client.get_run(self.cursor.run_id).info.artifact_uri)
 
     def _text(self, file: str, name: str) -> None:

@@ -67,7 +67,6 @@ def _unusable(file: Path) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """Returns the folder itself, or its nearest parent that exists."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 

@@ -48,7 +48,9 @@ def write_end(
         log.set_state(end.state, end.reason)
     if run is not None:
         run.set_state(end.state)
-    drop_checkpoint(folder, end.state)
+    if end.state in (State.COMPLETE, State.PRUNED):  # a failed one keeps its checkpoint for inspection
+        for name in CHECKPOINTS:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _log_results(log: RunLog, entry: Entry) -> None:
@@ -66,13 +68,6 @@ def _log_results(log: RunLog, entry: Entry) -> None:
             Tag.GPU_SECONDS: f"{cost.gpu_seconds:.3f}",
         }
     )
-
-
-def drop_checkpoint(folder: Path, state: State) -> None:
-    """Removes the checkpoint of a complete or pruned training; a failed one keeps it for inspection."""
-    if state in (State.COMPLETE, State.PRUNED):
-        for name in CHECKPOINTS:
-            (folder / name).unlink(missing_ok=True)
 
 
 def log_id(owner: str, key: str) -> str:

@@ -190,7 +190,6 @@ class Command:
                     self._notify(end, reporter.note)
 
     def _ended(self) -> int:
-        """Returns the number of trainings that have ended."""
         return sum(entry.ended for entry in self.ledger.entries.values())
 
     def _notify(self, end: CommandEnd, announce: Callable[[str], None]) -> None:
@@ -248,7 +247,9 @@ def open_command(
         tracker.open_experiment(subject.experiment, run_id_of(home, log), announce, whole=whole)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
-        packing = held.enter_context(_cluster(subject, count(ledger, announce), home, announce))
+        if most := count(ledger, announce):
+            held.enter_context(ray_session(home, subject.resources.local_cpus(subject.job), announce))
+        packing = subject.resources.pack(subject.job, most)
         delivery = held.enter_context(Delivery(tracker, announce))
         delivery.add_undelivered()
         yield Command(
@@ -270,7 +271,7 @@ def open_command(
 def _held(
     home: Path, subject: Subject, find: Callable[[], RunFolder], aside: Callable[[Path], None]
 ) -> Iterator[RunFolder]:
-    """Yields the locked folder; one without a record is removed at the end, and its standard error kept."""
+    """Yields the locked folder; at the end removes one without a record, whose standard error is kept."""
     kind, name = subject.kind, subject.name
     # By its name first: two commands that begin a sweep of one name at once must not make two.
     with locked(home / f"{kind}s" / f".{name}.lock", LOCK_PATIENCE) as free:
@@ -310,13 +311,3 @@ def _tidy(folder: Path) -> None:
     for request in folder.glob(f"trials/*/{STOP_FILE}"):
         request.unlink(missing_ok=True)
     remove_partial(folder)
-
-
-@contextmanager
-def _cluster(subject: Subject, most: int, home: Path, announce: Callable[[str], None]) -> Iterator[Packing]:
-    """Starts a Ray session, unless `most` is 0, and yields how trainings fit into it."""
-    if most == 0:
-        yield Packing(0, subject.resources.cpus, 0.0, subject.job.train.workers)
-        return
-    with ray_session(home, subject.resources.local_cpus(subject.job), announce):
-        yield subject.resources.pack(subject.job, most)

@@ -174,12 +174,6 @@ class EarlierTrial:
     values: list[float]
     intermediate: list[tuple[int, float]]
 
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> EarlierTrial:
-        """Builds the trial from the content of a JSON object."""
-        values = [(int(epoch), float(score)) for epoch, score in content["intermediate"]]
-        return cls(content["params"], State(content["state"]), content["values"], values)
-
 
 @dataclass(frozen=True)
 class SpaceVersion:

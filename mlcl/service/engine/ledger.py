@@ -15,9 +15,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from mlcl.service.engine.entries import (
     Confirmation,
-    EarlierTrial,
     End,
     Entry,
     SearchStop,
@@ -53,6 +54,7 @@ def share(tree: Any, like: Any) -> Any:
     return like if same else tree
 
 
+VERSION = TypeAdapter(SpaceVersion)
 HEADS = ("sweep", "table")
 """The kinds of a ledger's first event, which has its id, its name and values that all commands must share."""
 _BOOT = time.time() - time.monotonic()
@@ -172,9 +174,7 @@ class Ledger:
                 entry.cost.seen = float(event["at"])
 
     def _on_version(self, event: dict[str, Any]) -> None:
-        its = _fields(SpaceVersion, event) | {name: tuple(event[name]) for name in ("modes", "warm")}
-        its["kept"] = {key: EarlierTrial.read(each) for key, each in event["kept"].items()}
-        self._versions.setdefault(event.get("scope", ""), []).append(SpaceVersion(**its))
+        self._versions.setdefault(event.get("scope", ""), []).append(VERSION.validate_python(event))
 
     def _on_open(self, event: dict[str, Any]) -> None:
         entry = Entry(**_fields(Training, self._shared(event)))

@@ -56,23 +56,19 @@ class NestedTrials(TrainingStore):
 
     def open(self, entry: Entry) -> None:
         """Starts the log of a training, unless it has been started."""
-        kind: dict[str, str] = {Tag.KIND: "confirmation", Tag.KEY: entry.key, Tag.ID: entry.label}
+        tags: dict[str, str] = {Tag.KIND: "confirmation"}
         if entry.number is not None:
-            kind = {Tag.KIND: "trial", Tag.KEY: entry.key, Tag.TRIAL: str(entry.number)}
-            kind |= {Tag.ORIGIN: entry.origin} if entry.origin else {}
-            kind |= {Tag.SCOPE: entry.scope} if entry.scope else {}
+            tags = {Tag.KIND: "trial", Tag.TRIAL: str(entry.number)}
+            tags |= {Tag.ORIGIN: entry.origin} if entry.origin else {}
+            tags |= {Tag.SCOPE: entry.scope} if entry.scope else {}
         parent = self._parent if entry.confirmation is None else log_id(self._folder.name, entry.confirmation)
-        self._start(entry, entry.label, parent, kind)
+        self._start(entry, entry.label, parent, tags)
 
     def open_confirmation(self, confirmation: Confirmation) -> None:
         """Starts the log of a confirmation, in which the logs of its seeds are nested."""
-        kind: dict[str, str] = {
-            Tag.KIND: "confirmation",
-            Tag.KEY: confirmation.key,
-            Tag.ID: confirmation.label,
-        }
+        tags: dict[str, str] = {Tag.KIND: "confirmation", Tag.ID: confirmation.label}
         name = f"{confirmation.label}{RACE if confirmation.race else FRESH}"
-        self._start(confirmation, name, self._parent, kind)
+        self._start(confirmation, name, self._parent, tags)
 
     def _start(self, opened: Entry | Confirmation, name: str, parent: str, tags: dict[str, str]) -> None:
         id = log_id(self._folder.name, opened.key)
@@ -91,7 +87,7 @@ class NestedTrials(TrainingStore):
                 name=name,
                 owner=self._folder.name,
                 parent=parent,
-                tags=tags,
+                tags={**tags, Tag.KEY: opened.key},
                 params=params,
             )
         self._logs.deliver(id)

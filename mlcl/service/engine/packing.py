@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mlcl.config import JobConfig
 from mlcl.errors import UserError
-from mlcl.service.engine.budget import Budget, check_budget
+from mlcl.service.engine.budget import Budget, check_budget, parse_budget
 from mlcl.service.ray.address import on_cluster
 from mlcl.training.context import pick_device
 
@@ -54,7 +54,6 @@ def _check(workers: int, cpus: float, gpus: float) -> None:
 
 
 def _slots(node: Mapping[str, float], cpus: float, gpus: float) -> int:
-    """Returns the number of workers that fit on a node."""
     slots = round(node.get("CPU", 0) * RESOLUTION) // _units(cpus)
     if gpus == 0:
         return slots
@@ -101,6 +100,11 @@ class Resources:
     parallel: int | None = None
     budget: Budget | None = None
 
+    @classmethod
+    def of(cls, cpus: float, gpus: float | None, parallel: int | None, budget: str | None) -> Resources:
+        """Returns the resources that options give. Raises UserError if the budget cannot be parsed."""
+        return cls(cpus, gpus, parallel, None if budget is None else parse_budget(budget))
+
     def check(self, job: JobConfig) -> None:
         """Raises UserError, before Ray starts, if the device or the GPUs of a GPU budget are missing."""
         device = job.train.device
@@ -135,8 +139,11 @@ class Resources:
         """
         import ray  # late: a dry run needs none
 
+        workers = job.train.workers
+        if most == 0:  # then no Ray is started
+            return Packing(0, self.cpus, 0.0, workers)
         alive = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
-        workers, gpus = job.train.workers, _gpus(alive, self.gpus, job.train.device)
+        gpus = _gpus(alive, self.gpus, job.train.device)
         _check(workers, self.cpus, gpus)
         wanted = most if self.parallel is None else min(self.parallel, most)
         slots = sum(_slots(node, self.cpus, gpus) for node in alive)

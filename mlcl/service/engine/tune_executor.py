@@ -148,8 +148,6 @@ class _Closer(_DriverOnly, Callback):
 
 
 class _Abort(_DriverOnly, Stopper):
-    """A stopper of Tune that ends the whole experiment once `TrialCallbacks.abort` returns True."""
-
     def __call__(self, *_: Any) -> bool:
         return False
 

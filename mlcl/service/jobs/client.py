@@ -80,7 +80,6 @@ class JobsClient:
 
     @cached_property
     def _client(self) -> Any:
-        """Ray's client, which is created and connected by the first request."""
         from ray.job_submission import JobSubmissionClient
 
         for name in VERBOSE_LOGGERS:
@@ -228,7 +227,6 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Unsets these environment variables while the context is open."""
     held = {name: os.environ.pop(name) for name in names if name in os.environ}
     try:
         yield

@@ -131,7 +131,6 @@ def _fresh(state: ServiceState, living: Mapping[str, RunningServer]) -> tuple[st
 
 
 def _start(server: Server, state: ServiceState, folder: ServiceFolder, announce: Announce) -> None:
-    """Starts the process of a server and writes it to the state."""
     scratch = ray_scratch(announce) if server.name == RAY else ""
     command = [*server.command, *([f"--temp-dir={scratch}"] if scratch else [])]
     process = start_process(command, server.environment, server.log)

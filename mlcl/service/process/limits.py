@@ -96,7 +96,6 @@ def _left_by_groups() -> Iterator[int]:
 
 
 def _groups() -> Iterator[Path]:
-    """Yields the folders of this process's control group and of its parents."""
     try:
         lines = OWN_GROUP.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from mlcl._version import __version__
-from mlcl.service.ray.ddp_worker import interface
+from mlcl.service.ray.ddp_worker import choose_interface
 from mlcl.training.context import driver_version, unusable_gpu
 
 SECONDS = 60.0
@@ -142,9 +142,7 @@ class _Node:
 
     def all_reduce(self, address: str, rank: int, size: int, kind: str) -> float:
         """Returns GB/s of the bus: bytes that leave and reach a node while a tensor is summed over all."""
-        name = interface(ray.util.get_node_ip_address())
-        if name is not None:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+        choose_interface()
         backend, device = ("nccl", "cuda") if kind == "GPU" else ("gloo", "cpu")
         limit = timedelta(seconds=SECONDS)
         dist.init_process_group(backend, f"tcp://{address}", rank=rank, world_size=size, timeout=limit)

@@ -54,7 +54,7 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:
         NODES[:] = worker_group.execute(ray.util.get_node_ip_address)
         if len(set(NODES)) > 1:
-            worker_group.execute(_choose_interface)
+            worker_group.execute(choose_interface)
         worker_group.execute(_watch_collectives)
         try:
             super().on_start(worker_group, backend_config)
@@ -67,7 +67,7 @@ class _Backend(TorchConfig().backend_cls):  # type: ignore[misc] # Ray is untype
             raise RayActorError(error_msg=str(error)) from error
 
 
-def _choose_interface() -> None:
+def choose_interface() -> None:
     """Sets Gloo's interface to that of Ray's address, unless the user has set GLOO_SOCKET_IFNAME."""
     name = interface(ray.util.get_node_ip_address())
     if name is not None:

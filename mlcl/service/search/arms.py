@@ -151,11 +151,6 @@ def scope_of(plan: SweepPlan) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_-]+', '_', plan.name)}-{job_hash(plan.job)[:8]}"
 
 
-def own_scopes(plan: SweepPlan) -> list[str]:
-    """Returns the scopes of the searches of the swept job."""
-    return [its.scope for its in search_plans(plan) if its.role is Role.MODEL]
-
-
 def arm_results(searches: Iterable[SearchPlan], results: Iterable[ArmSearch]) -> tuple[ArmResult, ...]:
     """Returns the arms of searches with their results, in the order of the searches."""
     arms: dict[str, ArmResult] = {}

@@ -18,7 +18,7 @@ from mlcl.results.sweep_result import pareto, ranked
 from mlcl.service.engine.entries import Entry, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.search.arms import SearchPlan
-from mlcl.service.search.evidence import stop_of
+from mlcl.service.search.pruner import stop_of
 from mlcl.service.search.sampling import agree
 from mlcl.service.search.sweep_plan import SweepPlan
 from mlcl.significance.roles import Role

@@ -17,9 +17,8 @@ from mlcl.service.engine.entries import End, Entry, SearchStop, Training, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
 from mlcl.service.engine.source import Files, TrainingSource
-from mlcl.service.search.evidence import stop_of, stop_reason
 from mlcl.service.search.kept_files import KeptFiles
-from mlcl.service.search.pruner import ReplayPruner
+from mlcl.service.search.pruner import ReplayPruner, stop_of, stop_reason
 from mlcl.service.search.sampling import prior_starts, start
 from mlcl.service.search.starts import Start, asked_starts, control_start
 from mlcl.service.search.study import draw_trial

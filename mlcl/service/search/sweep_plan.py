@@ -29,9 +29,8 @@ from mlcl.tracking import log_parameters, params_of, tracking_uri
 from mlcl.tracking.names import MIX
 from mlcl.tracking.provenance import submitted_id
 from mlcl.tracking.uri import stored_uri
-from mlcl.training.baselines.jobs import baseline_job, fitting_baselines
 from mlcl.training.ensembles import ENSEMBLE
-from mlcl.training.job_data import JobData, open_dataset
+from mlcl.training.job_data import JobData
 from mlcl.training.step_precision import in_precision
 
 IDENTITY = {
@@ -157,12 +156,6 @@ class SweepPlan:
         if job.train.threads is None:
             settings["train.threads"] = max(1, int(self.resources.cpus))
         return load_job(dump_job(job), settings)
-
-
-def fitted_baselines(job: JobConfig, home: Path) -> list[tuple[str, JobConfig]]:
-    """Returns names and jobs of the baselines that sweeps fit to a job's data without being asked."""
-    names, _ = fitting_baselines(job, open_dataset(job, home, verify=False).info, in_sweeps=True)
-    return [(name, baseline_job(job, name)) for name in names]
 
 
 def with_scores(plan: SweepPlan, home: Path) -> SweepPlan:

@@ -14,8 +14,9 @@ from mlcl.results.sweep_result import ranked
 from mlcl.service.engine.closing import log_id
 from mlcl.service.engine.entries import Entry
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.search.arms import own_scopes
+from mlcl.service.search.arms import search_plans
 from mlcl.service.search.sweep_plan import SweepPlan
+from mlcl.significance.roles import Role
 from mlcl.store import RunRecord
 from mlcl.tracking import RunLog, State
 from mlcl.tracking.job_logs import JobLogs
@@ -40,25 +41,10 @@ class SweepRun:
 
     def __init__(self, plan: SweepPlan, record: RunRecord, ledger: Ledger, logs: JobLogs) -> None:
         self._plan, self._ledger, self._logs = plan, ledger, logs
-        self._scopes = own_scopes(plan)
-        self.log = RunLog.start(
-            logs.home,
-            record.id,
-            uri=logs.uri,
-            experiment=plan.job.experiment,
-            name=plan.name,
-            owner=record.id,
-            params={SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode},
-            tags={
-                Tag.ID: record.id,
-                Tag.NAME: plan.name,
-                Tag.KIND: "sweep",
-                Tag.JOB_HASH: job_hash(plan.job),
-                Tag.FINGERPRINT: record.fingerprint,
-            },
-            source=logs.source,
-        )
-        self.log.set_state(State.RUNNING)
+        self._scopes = [its.scope for its in search_plans(plan) if its.role is Role.MODEL]
+        params = {SWEEP_SCORE: plan.score, SWEEP_MODE: plan.space.mode}
+        tags: dict[str, str] = {Tag.JOB_HASH: job_hash(plan.job), Tag.FINGERPRINT: record.fingerprint}
+        self.log = logs.start_group("sweep", record, params, tags)
 
     def log_request(self) -> None:
         """Logs options, job and space (by version) of this command in place of an earlier command's."""

@@ -17,9 +17,9 @@ from mlcl.config import load_job, load_space
 from mlcl.data.description import in_words
 from mlcl.errors import UserError
 from mlcl.files import replace_text
+from mlcl.service.starter.first_job import prepare_user_data
 from mlcl.service.starter.first_sweep import FirstSweep, first_sweep
 from mlcl.service.starter.table_options import Ask, UserOptions
-from mlcl.service.starter.user_data import prepare_user_data
 from mlcl.tracking.uri import sqlite_file, tracking_uri
 
 FILES = ("job.yaml", "space.yaml", "README.md")

@@ -92,7 +92,6 @@ def _missing(report: TableResult) -> list[str]:
 
 
 def _ranks(ranks: Mapping[str, Any]) -> list[str]:
-    """Returns the Markdown lines of the rank tests of one metric over data sets."""
     lines = [f"### {markup.markdown(ranks['metric'])} over data sets"]
     for sentence in ranks["sentences"]:
         lines += ["", markup.markdown(sentence)]
@@ -164,7 +163,6 @@ def _spread(figures: Sequence[FigureResult | None]) -> str:
 
 
 def _figures(report: TableResult) -> dict[tuple[str, str, str], FigureResult]:
-    """Returns the figures, keyed by row, column and name."""
     return {(cell.row, cell.column, each.name): each for cell in report.cells for each in cell.figures}
 
 

@@ -27,7 +27,7 @@ from mlcl.service.tables.origin import check_origins, commit_of
 from mlcl.service.tables.plan import TablePlan
 from mlcl.service.tables.rendering import latex, markdown
 from mlcl.service.tables.tuned_cell import TunedCell
-from mlcl.tracking import RunLog, State
+from mlcl.tracking import RunLog
 from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS, Tag
 from mlcl.tracking.params import short_name
 from mlcl.tracking.shared_view import cells_view
@@ -40,24 +40,9 @@ FORMAT = 1
 def start_log(plan: TablePlan, command: Command) -> RunLog:
     """Starts or continues the log of a table. In MLflow the runs of the trainings are nested in its run."""
     record, logs = command.record, command.logs
-    log = RunLog.start(
-        logs.home,
-        record.log,
-        uri=logs.uri,
-        experiment=record.experiment,
-        name=plan.name,
-        owner=record.id,
-        params={"table": plan.file.stem, "scale": plan.scale or "paper"},
-        tags={
-            Tag.ID: record.id,
-            Tag.NAME: plan.name,
-            Tag.KIND: "table",
-            Tag.SOURCE: plan.table.source,
-            Tag.COMMAND: plan.command,
-        },
-        source=logs.source,
-    )
-    log.set_state(State.RUNNING)
+    params = {"table": plan.file.stem, "scale": plan.scale or "paper"}
+    tags: dict[str, str] = {Tag.SOURCE: plan.table.source, Tag.COMMAND: plan.command}
+    log = logs.start_group("table", record, params, tags)
     figures = (figure for cell in plan.cells for figure in cell.figures)
     metrics = {figure.metric: plan.table.is_better_higher(figure.name) for figure in figures}
     log.view(record.id, cells_view(metrics, _differing(plan)))
