@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlcl.errors import UserError
+from mlcl.files import kept_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,17 +187,10 @@ def _written(frame: pd.DataFrame, home: Path) -> Path:
     """Writes a frame to a Parquet file in the home, named by its content's digest, and returns the file."""
     import pyarrow as pa
 
-    from mlcl.files import new_file
-
     if frame.empty:
         raise UserError("no rows", key="data", allowed=ALLOWED)
     try:
         content = _plain(frame).to_parquet(index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
         raise UserError("cannot be a Parquet table", key="data", found=error) from None
-    file = home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet"
-    if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(file) as work:
-            work.write_bytes(content)
-    return file
+    return kept_file(home / FRAMES / f"{hashlib.sha256(content).hexdigest()[:16]}.parquet", content)

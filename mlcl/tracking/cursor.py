@@ -51,6 +51,11 @@ class Cursor:
         except (ValueError, TypeError):
             return cls(creating=True)  # a damaged file may have named a run
 
+    @classmethod
+    def of(cls, home: Path, id: str) -> Self:
+        """Reads the cursor of the log `id` under a home."""
+        return cls.read(log_folder(home, id))
+
     def write(self, folder: Path) -> None:
         """Writes the cursor to its file in a log's folder, atomically."""
         replace_text(folder / CURSOR, json.dumps(asdict(self)) + "\n")
@@ -116,13 +121,3 @@ def is_usable(home: Path, id: str, uri: str) -> bool:
     cursor = Cursor.read(folder)
     refused = cursor.undeliverable and cursor.refused_at is None
     return first_entry(folder / LOG).get("uri", present) == present and not refused
-
-
-def experiment_id_of(home: Path, id: str) -> str | None:
-    """Returns the id of the experiment of a log's run in MLflow; None where the run was not created yet."""
-    return Cursor.read(log_folder(home, id)).experiment_id
-
-
-def run_id_of(home: Path, id: str) -> str | None:
-    """Returns the id of a log's run in MLflow; None where the run has not been created yet."""
-    return Cursor.read(log_folder(home, id)).run_id

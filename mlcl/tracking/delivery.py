@@ -14,7 +14,7 @@ from mlflow.entities import ViewType
 from typing_extensions import Self
 
 from mlcl.files import LOOK_EVERY, locked
-from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
+from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, undelivered_logs
 from mlcl.tracking.jsonl import first_entry
 from mlcl.tracking.log import LOG, log_folder
 from mlcl.tracking.names import Tag
@@ -103,14 +103,14 @@ class Delivery:
         """Adds a log after the logs of its parents: MLflow needs the parent runs first."""
         folder = log_folder(self._home, id)
         parent = first_entry(folder / LOG).get("parent")
-        if parent and parent not in self._logs and run_id_of(self._home, parent) is None:
+        if parent and parent not in self._logs and Cursor.of(self._home, parent).run_id is None:
             self._add(parent, earlier=True)
         log = self._logs.setdefault(id, _QueuedLog(id, folder, earlier))
         log.earlier = log.earlier and earlier
 
     def run_id(self, id: str) -> str | None:
         """Returns the id of the log's run in MLflow; None until the run is created."""
-        return run_id_of(self._home, id)
+        return Cursor.of(self._home, id).run_id
 
     def wait_run_id(self, id: str, timeout: float) -> str | None:
         """Waits up to `timeout` seconds for the log's run in MLflow; returns its id or None."""

@@ -19,7 +19,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Met
 
 from mlcl.files import new_file, remove_partial
 from mlcl.store import State
-from mlcl.tracking.cursor import CURSOR, Cursor, experiment_id_of, run_id_of
+from mlcl.tracking.cursor import CURSOR, Cursor
 from mlcl.tracking.jsonl import decode, first_entry, read_lines
 from mlcl.tracking.log import LOG, TEXTS, log_folder
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
@@ -125,7 +125,7 @@ class Sender:
                 Tag.STATE: str(State.RUNNING),
             }
             if entry["parent"] is not None:
-                tags[Tag.PARENT] = run_id_of(self._tracker.home, entry["parent"])
+                tags[Tag.PARENT] = Cursor.of(self._tracker.home, entry["parent"]).run_id
             name = entry["name"][:RUN_NAME]
             run = self._client.create_run(experiment, start_time=entry["time"], tags=tags, run_name=name)
             found = [run.info.run_id]
@@ -135,7 +135,7 @@ class Sender:
     def _experiment(self, entry: Mapping[str, Any]) -> str:
         """Returns the id of the experiment of the parent's run, even if renamed, else of that name."""
         home, parent = self._tracker.home, entry["parent"]
-        kept = None if parent is None else experiment_id_of(home, parent)
+        kept = None if parent is None else Cursor.of(home, parent).experiment_id
         return self._tracker.experiment(entry["experiment"]) if kept is None else kept
 
     def _runs(self, experiment: str) -> list[str]:

@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from mlcl.tracking.cursor import experiment_id_of
+from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.names import LOG10, SCORE, Tag
 from mlcl.tracking.params import axis, short_name
 from mlcl.tracking.uri import pages_address
@@ -50,7 +50,7 @@ def view_note(experiment_id: str, key: str) -> str:
 
 def view_links(home: Path, id: str, uri: str) -> dict[str, str]:
     """Returns the URLs of a log's view, keyed by `runs` and `charts`; empty before its run is in MLflow."""
-    experiment = experiment_id_of(home, id)
+    experiment = Cursor.of(home, id).experiment_id
     if experiment is None:
         return {}
     server = pages_address(uri)

@@ -15,7 +15,7 @@ from mlcl.service.doctor.files import all_folders, any_locked, hold_locks, log_l
 from mlcl.service.engine.closing import KILLED
 from mlcl.store import LOCK, RunFolder
 from mlcl.tracking import MLFLOW_STATUS, RunLog, State
-from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, run_id_of, undelivered_logs
+from mlcl.tracking.cursor import Cursor, delivered_logs, pending_entries, undelivered_logs
 from mlcl.tracking.delivery import deliver_all, lost_logs
 from mlcl.tracking.log import log_folder
 from mlcl.tracking.names import Tag
@@ -58,7 +58,7 @@ def find_undelivered(scope: Scope) -> Iterator[Finding]:
 
 def _trashed(scope: Scope, log: str) -> Trashed | None:
     """Returns how to restore the run of a log; None where it is not deleted, or MLflow does not answer."""
-    run_id = run_id_of(scope.home, log)
+    run_id = Cursor.of(scope.home, log).run_id
     if run_id is None or unreachable_reason(scope.uri) or not _has_tables(scope):
         return None
     return trashed(MlflowClient(tracking_uri=scope.uri), scope.uri, run_id)
@@ -74,7 +74,7 @@ def find_wrong_states(scope: Scope) -> Iterator[Finding]:
         id, tags = str(run.info.run_id), run.data.tags
         log, owner = tags.get(Tag.LOG, ""), folders.get(tags[Tag.OWNER])
         locks = [] if owner is None else [owner.path / LOCK]
-        if log and Cursor.read(log_folder(scope.home, log)).run_id == id:
+        if log and Cursor.of(scope.home, log).run_id == id:
             state, locks = _state_of_log(scope.home, log), [*locks, *log_locks(scope.home, log)]
         elif run.info.status != MLFLOW_STATUS[State.RUNNING]:
             continue
@@ -126,7 +126,7 @@ def _state_of_owner(owner: RunFolder, log: str) -> tuple[State, str] | None:
 
     None if a delivery was interrupted while it created a run for the log: the next delivery may use this run.
     """
-    if log and Cursor.read(log_folder(owner.home, log)).creating:
+    if log and Cursor.of(owner.home, log).creating:
         return None
     record = owner.record
     if record is not None and record.log == log and record.state is not State.RUNNING:

@@ -30,7 +30,7 @@ from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session
 from mlcl.store import RunFolder, RunRecord, State
 from mlcl.tracking import RunLog, provenance
-from mlcl.tracking.cursor import run_id_of
+from mlcl.tracking.cursor import Cursor
 from mlcl.tracking.delivery import Delivery
 from mlcl.tracking.job_logs import JobLogs
 from mlcl.tracking.names import MAX_REASON, Tag
@@ -244,7 +244,7 @@ def open_command(
         folder = held.enter_context(_held(home, subject, find, aside))
         log = "" if folder.record is None else folder.record.log
         whole = subject.kind == "sweep"  # a table gets another log, and with it another run
-        tracker.open_experiment(subject.experiment, run_id_of(home, log), announce, whole=whole)
+        tracker.open_experiment(subject.experiment, Cursor.of(home, log).run_id, announce, whole=whole)
         ledger = Ledger(folder.path)
         _check_code(ledger, announce, strict_code)
         if most := count(ledger, announce):

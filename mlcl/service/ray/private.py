@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +19,32 @@ TESTED = ">=2.54,<2.61"
 
 
 @contextmanager
-def killed_at_once() -> Iterator[None]:
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Replaces an attribute of a module or class while the context is open."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def killed_at_once() -> AbstractContextManager[None]:
     """Makes Ray end processes of the context with SIGKILL: they block SIGTERM, for which it would wait."""
     from ray._private import services
 
-    original = services.ConsolePopen
-
-    class Killed(original):  # type: ignore[misc, valid-type] # Ray is untyped
+    class Killed(services.ConsolePopen):
         def terminate(self) -> None:
             self.kill()
 
-    services.ConsolePopen = Killed
-    try:
-        yield
-    finally:
-        services.ConsolePopen = original
+    return _replaced(services, "ConsolePopen", Killed)
 
 
-@contextmanager
-def without_uv() -> Iterator[None]:
+def without_uv() -> AbstractContextManager[None]:
     """Makes `ray.init` start processes by this Python, also under `uv run`, which would install or wait."""
     from ray._private import ray_constants
 
-    before = ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
-    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
-    try:
-        yield
-    finally:
-        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = before
+    return _replaced(ray_constants, "RAY_ENABLE_UV_RUN_RUNTIME_ENV", False)
 
 
 @contextmanager
@@ -59,19 +57,17 @@ def patched_tune() -> Iterator[None]:
     from ray.air.execution._internal import RayActorManager
     from ray.tune.execution import class_cache
 
-    task_failed, forwarded = RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE
+    task_failed = RayActorManager._actor_task_failed
+    forwarded = {name for name in class_cache.ENV_VARS_TO_PROPAGATE if not name.startswith("AWS_")}
 
     def died(self: Any, tracked_actor_task: Any, exception: Exception) -> None:
         if isinstance(exception, OutOfMemoryError):
             exception = RayActorError(error_msg=str(exception))
         task_failed(self, tracked_actor_task, exception)
 
-    RayActorManager._actor_task_failed = died
-    class_cache.ENV_VARS_TO_PROPAGATE = {name for name in forwarded if not name.startswith("AWS_")}
-    try:
+    replaced = _replaced(class_cache, "ENV_VARS_TO_PROPAGATE", forwarded)
+    with _replaced(RayActorManager, "_actor_task_failed", died), replaced:
         yield
-    finally:
-        RayActorManager._actor_task_failed, class_cache.ENV_VARS_TO_PROPAGATE = task_failed, forwarded
 
 
 def forget_failures(trial: Any) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 import psutil
@@ -40,38 +40,37 @@ BACK = "Ray's head at {} answers again"
 
 
 @contextmanager
-def head_monitored(address: str, announce: Callable[[str], None]) -> Iterator[None]:
-    """Announces, from a thread, when the head at HOST:PORT stops answering, and when it answers again."""
+def _in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Runs `work` in another thread, with an event that is set when the context ends."""
     over = threading.Event()
-    threading.Thread(target=_watch, args=(address, announce, over), daemon=True).start()
+    threading.Thread(target=work, args=(over,), daemon=True).start()
     try:
         yield
     finally:
         over.set()
 
 
-def _watch(address: str, announce: Callable[[str], None], over: threading.Event) -> None:
-    away = False
-    while not over.wait(LOOK_EVERY):
-        before, away = away, bool(connection_error(*host_and_port(address)))
-        if away != before and not over.is_set():
-            announce((AWAY if away else BACK).format(address))
+def head_monitored(address: str, announce: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Announces, in a context, when the head at HOST:PORT stops answering, and when it answers again."""
+
+    def watch(over: threading.Event) -> None:
+        away = False
+        while not over.wait(LOOK_EVERY):
+            before, away = away, bool(connection_error(*host_and_port(address)))
+            if away != before and not over.is_set():
+                announce((AWAY if away else BACK).format(address))
+
+    return _in_thread(watch)
 
 
-@contextmanager
-def _waits_announced(announce: Callable[[str], None], text: str) -> Iterator[None]:
-    """Announces a text every SAY_EVERY seconds from another thread, until the context ends."""
-    over = threading.Event()
+def _waits_announced(announce: Callable[[str], None], text: str) -> AbstractContextManager[None]:
+    """Announces a text every SAY_EVERY seconds until the context ends."""
 
-    def say() -> None:
+    def say(over: threading.Event) -> None:
         while not over.wait(SAY_EVERY):
             announce(text)
 
-    threading.Thread(target=say, daemon=True).start()
-    try:
-        yield
-    finally:
-        over.set()
+    return _in_thread(say)
 
 
 def _head(address: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from mlcl.config import job_hash
@@ -13,7 +13,6 @@ from mlcl.results.documents import write_result
 from mlcl.results.runs import HOW_TO_KEEP
 from mlcl.results.sweep_result import SweepResult
 from mlcl.service.engine.command import Command, Subject, open_command
-from mlcl.service.engine.engine import Engine
 from mlcl.service.engine.entries import Entry, SpaceVersion, scoped
 from mlcl.service.engine.ledger import Ledger
 from mlcl.service.engine.nested_trials import NestedTrials
@@ -76,7 +75,7 @@ def run_sweep(
         strict_code=strict_code,
     ) as command:
         with command.start(identity, {"trials": plan.trials, "seeds": plan.seeds, "confirm": plan.confirm}):
-            sweep = _open_sweep(plan, command, job_data.dataset.info)
+            sweep = Sweep(plan, command, job_data.dataset.info)
         with command.work(sweep.engine.reporter, sweep.conclude) as end:
             sweep.engine.run(sweep.stages())
             end.state, end.reason = sweep.outcome()
@@ -103,46 +102,6 @@ def _most(plan: SweepPlan) -> int:
     return max(searched, sum(each.plan.seeds * (1 + plan.confirm) for each in plans))
 
 
-def _open_sweep(plan: SweepPlan, command: Command, data: DatasetInfo) -> Sweep:
-    """Opens the searches of a sweep, and brings the logs to the state of the ledger."""
-    ledger, home = command.ledger, command.logs.home
-    own = SweepRun(plan, command.record, ledger, command.logs)
-    command.logs.deliver(command.folder.path.name)
-    reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
-    reporter = Reporter(
-        ledger,
-        command.account,
-        kept_on_disk(reader, command.watch),
-        metric=plan.space.metric,
-        score=plan.score,
-        best=lambda: own.best,
-    )
-    late = "; races choose k, lambda and temperature" if plan.knn_races else ""
-    reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
-    for note in data.notes:
-        reporter.note(f"data: {note}")
-    store = NestedTrials(
-        ledger, command.folder.path, command.logs, data, plan.free, shared=plan.shared_params()
-    )
-    store.open_all()
-    plans, searches = search_plans(plan), {}
-    if plan.seeds:
-        drop_settings(ledger, store, {each.scope for each in plans})
-    for each in plans:
-        if each.is_searched:
-            version = open_version(each.plan, ledger, home, reporter.note, each.scope)
-            if each.role is Role.MODEL and version.number > 0:
-                _tag_dropped(ledger, version, store, each.scope)
-            searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
-    store.close_all()
-    own.log_request()
-    own.curve()
-    engine = command.engine(reporter, plan.space.search.max_failed)
-    write_result(reader.result(State.RUNNING, ""))
-    kept = KeptFiles(plan.job.tracking.keep, ledger, store, plans)
-    return Sweep(plan, command, engine, own, store, reader, plans, searches, kept)
-
-
 def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, scope: str) -> None:
     """Tags the MLflow runs of trials that do not fit the present space with the reason."""
     counted = {entry.key for entry in ledger.counted(scope)}
@@ -151,7 +110,6 @@ def _tag_dropped(ledger: Ledger, version: SpaceVersion, store: NestedTrials, sco
         store.attach(entry.key).tags({Tag.DROPPED: reason})
 
 
-@dataclass
 class Sweep:
     """A running sweep.
 
@@ -159,19 +117,46 @@ class Sweep:
     `chosen` the settings to confirm, all by scope. `confirmed` has the keys of those reported as confirmed.
     """
 
-    plan: SweepPlan
-    command: Command
-    engine: Engine
-    own: SweepRun
-    store: NestedTrials
-    reader: SweepReader
-    plans: Sequence[SearchPlan]
-    searches: Mapping[str, Search]
-    kept: KeptFiles
-    raced: dict[str, list[Candidate]] = field(default_factory=dict)
-    chosen: dict[str, list[Candidate]] = field(default_factory=dict)
-    confirmed: Sequence[str] = ()
-    finished: bool = False
+    def __init__(self, plan: SweepPlan, command: Command, data: DatasetInfo) -> None:
+        """Opens the searches, and brings the logs to the state of the ledger."""
+        ledger, home = command.ledger, command.logs.home
+        self.plan, self.command, self.plans = plan, command, search_plans(plan)
+        self.own = own = SweepRun(plan, command.record, ledger, command.logs)
+        command.logs.deliver(command.folder.path.name)
+        self.reader = SweepReader(plan, ledger, home, command.delivery.run_id, data.rows.get("test", 0))
+        reporter = Reporter(
+            ledger,
+            command.account,
+            kept_on_disk(self.reader, command.watch),
+            metric=plan.space.metric,
+            score=plan.score,
+            best=lambda: own.best,
+        )
+        late = "; races choose k, lambda and temperature" if plan.knn_races else ""
+        reporter.note(f"sweep {plan.name}: score {plan.score} ({plan.space.mode}){late}")
+        for note in data.notes:
+            reporter.note(f"data: {note}")
+        shared = plan.shared_params()
+        self.store = NestedTrials(ledger, command.folder.path, command.logs, data, plan.free, shared=shared)
+        self.store.open_all()
+        if plan.seeds:
+            drop_settings(ledger, self.store, {each.scope for each in self.plans})
+        self.searches: dict[str, Search] = {}
+        for each in (each for each in self.plans if each.is_searched):
+            version = open_version(each.plan, ledger, home, reporter.note, each.scope)
+            if each.role is Role.MODEL and version.number > 0:
+                _tag_dropped(ledger, version, self.store, each.scope)
+            self.searches[each.scope] = Search(each.plan, ledger, each.scope, reporter.note)
+        self.store.close_all()
+        own.log_request()
+        own.curve()
+        self.engine = command.engine(reporter, plan.space.search.max_failed)
+        write_result(self.reader.result(State.RUNNING, ""))
+        self.kept = KeptFiles(plan.job.tracking.keep, ledger, self.store, self.plans)
+        self.raced: dict[str, list[Candidate]] = {}
+        self.chosen: dict[str, list[Candidate]] = {}
+        self.confirmed: Sequence[str] = ()
+        self.finished = False
 
     def stages(self) -> Iterator[TrainingSource]:
         """Yields the sources to run: searches and races of control and baselines, then of the swept job.

@@ -55,22 +55,21 @@ def markdown(report: TableResult) -> str:
     for sentence in report.conclusions:
         lines += [markup.markdown(sentence), ""]
     lines += [f"{one_line(report.source)}; `{report.command}`.", ""]
-    heads, body = _grid(report)
-    rows = [[markup.markdown(text) for text in row] for row in body]
-    lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows), ""]
-    lines += caption(report)
-    lines += _missing(report)
+    lines += [_markdown_table(*_grid(report)), "", *caption(report), *_missing(report)]
     if report.gains is not None:
-        heads, body = gains_grid(report, report.gains)
-        rows = [[markup.markdown(text) for text in row] for row in body]
         lines += ["", f"### Gains of {markup.markdown(report.gains)}", ""]
-        lines += [markup.markdown_table([markup.markdown(head) for head in heads], rows)]
+        lines += [_markdown_table(*gains_grid(report, report.gains))]
     for ranks in report.ranks:
         lines += ["", *_ranks(ranks)]
     if len(report.verdicts) > MOST_SENTENCES:
         said = (f"- {markup.markdown(sentence)}" for sentence in sentences_of(report.verdicts))
         lines += ["", "### Verdicts", "", *said]
     return "\n".join(lines) + "\n"
+
+
+def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    escaped = [[markup.markdown(text) for text in row] for row in (heads, *rows)]
+    return markup.markdown_table(escaped[0], escaped[1:])
 
 
 def _missing(report: TableResult) -> list[str]:
@@ -96,29 +95,24 @@ def _ranks(ranks: Mapping[str, Any]) -> list[str]:
     for sentence in ranks["sentences"]:
         lines += ["", markup.markdown(sentence)]
     for table in ranks.get("tables", ()):
-        heads, *rows = ([markup.markdown(text) for text in row] for row in (table["heads"], *table["rows"]))
-        lines += ["", markup.markdown_table(heads, rows)]
+        lines += ["", _markdown_table(table["heads"], table["rows"])]
     return lines
 
 
 def latex(report: TableResult) -> str:
     """Renders the table as LaTeX (booktabs), followed by the tables of the tests over data sets."""
-    heads, body = _grid(report)
     notes = " ".join([*report.conclusions, *caption(report)]).replace("`", "")
-    rows = [[markup.latex(text) for text in row] for row in body]
-    heading = f"{markup.latex(report.title)}. {markup.latex(notes)}"
-    tables = [markup.latex_table(heading, [markup.latex(head) for head in heads], rows)]
+    tables = [(f"{one_line(report.title)}. {notes}", *_grid(report))]
     if report.gains is not None:
-        heads, body = gains_grid(report, report.gains)
-        rows = [[markup.latex(text) for text in row] for row in body]
-        title = markup.latex(f"Gains of {report.gains}")
-        tables += [markup.latex_table(title, [markup.latex(head) for head in heads], rows)]
+        tables.append((f"Gains of {report.gains}", *gains_grid(report, report.gains)))
     for ranks in report.ranks:
-        said = markup.latex(" ".join(ranks["sentences"]))
-        for table in ranks.get("tables", ()):
-            lines = [[markup.latex(text) for text in row] for row in (table["heads"], *table["rows"])]
-            tables.append(markup.latex_table(said, lines[0], lines[1:]))
-    return "\n\n".join(tables) + "\n"
+        said = " ".join(ranks["sentences"])
+        tables += [(said, table["heads"], table["rows"]) for table in ranks.get("tables", ())]
+    texts = []
+    for title, heads, rows in tables:
+        escaped = [[markup.latex(text) for text in row] for row in (heads, *rows)]
+        texts.append(markup.latex_table(markup.latex(title), escaped[0], escaped[1:]))
+    return "\n\n".join(texts) + "\n"
 
 
 def gains_grid(report: TableResult, row: str) -> tuple[list[str], list[list[str]]]:
