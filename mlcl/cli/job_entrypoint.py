@@ -1,8 +1,4 @@
-"""Resolves references to secrets on the cluster, and then runs the submitted command.
-
-The references are passed in an environment variable. The secrets do not appear in a description, log or file
-of the job.
-"""
+"""Runs a submitted command on the cluster with its references to secrets resolved, which no file has then."""
 
 from __future__ import annotations
 

@@ -101,10 +101,7 @@ def fail(error: UserError | str, *, as_json: bool = False) -> Exit:
 
 
 def finish(report: Report, name: str, home: Path, complete: str = "", *, failed: bool = False) -> NoReturn:
-    """Ends the command of the run, sweep or table `name` with the exit status of its state.
-
-    First prints how many logs were not delivered, and how to continue, or the line `complete`.
-    """
+    """Prints how to go on, or the line `complete`, and ends the command with the exit status of its state."""
     if count := report.undelivered:
         logs = "1 log is" if count == 1 else f"{count} logs are"
         way = "the next command or `mlcl doctor --fix` delivers what is left"

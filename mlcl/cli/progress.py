@@ -89,10 +89,7 @@ def print_event(event: ProgressEvent) -> None:
 
 
 class SweepTable:
-    """A listener and context manager with a live table of running trainings and those that ended last.
-
-    Notes and failures are printed above the table and are not erased.
-    """
+    """A listener and context manager that shows running and just ended trainings in a live table."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -111,10 +111,7 @@ class RunFolder:
 
     @contextmanager
     def owned(self, patience: float = 0.0) -> Iterator[bool]:
-        """Locks the folder after a wait of up to `patience` s; yields whether this process has the lock.
-
-        The lock ends with its process, so that a killed run never blocks the next one.
-        """
+        """Locks the folder, until this process ends at the latest; yields whether it has the lock."""
         with locked(self.path / LOCK, patience) as mine:
             yield mine
 

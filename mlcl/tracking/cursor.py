@@ -77,10 +77,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class UndeliveredLog:
-    """A log with a number of `entries` that the store `uri` lacks, the `refusal` if there was one.
-
-    `locked` says whether a process is sending the log at present.
-    """
+    """A log whose store `uri` lacks some entries or refused them; `locked` while a process sends it."""
 
     id: str
     entries: int

@@ -262,10 +262,7 @@ class Delivery:
 
 
 def lost_logs(home: Path, uri: str, client: MlflowClient) -> list[str]:
-    """Returns the logs that were sent to a store at this URI that has since been deleted or replaced.
-
-    Such a store has no run of mlcl at all, not even a deleted one.
-    """
+    """Returns the logs sent to a store at this URI that was deleted or replaced: it has no run of mlcl."""
     every = [each.experiment_id for each in client.search_experiments(ViewType.ALL)]
     if every and client.search_runs(every, f"tags.`{Tag.LOG}` != ''", ViewType.ALL, max_results=1):
         return []

@@ -256,10 +256,7 @@ def mlflow_listener(log: RunLog, then: Listener = lambda _: None, *, system: boo
 
 
 def system_metrics() -> dict[str, float]:
-    """Returns load and memory of the machine and this process's GPU, under MLflow's system metric names.
-
-    Loads are averages since the last call; a GPU's needs the package nvidia-ml-py.
-    """
+    """Returns load and memory of machine and GPU under MLflow's names; loads are since the last call."""
     import psutil
     import torch  # slow to import
 

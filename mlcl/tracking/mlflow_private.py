@@ -54,10 +54,7 @@ def _is_new(file: Path) -> bool:
 
 
 def make_tables(file: Path | None, artifacts: str) -> None:
-    """Creates the new SQLite file of a store atomically: MLflow refuses a partial one.
-
-    The caller must hold `store_lock`. `artifacts` is the artifact URI of the default experiment.
-    """
+    """Creates the SQLite file of a new store atomically, since MLflow refuses a partial one."""
     if file is None or not _is_new(file):
         return
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -71,10 +68,7 @@ def make_tables(file: Path | None, artifacts: str) -> None:
 
 
 def relocate_artifacts(uri: str, home: Path) -> None:
-    """Corrects the artifact addresses, which are absolute, in the SQLite file of a home that was moved.
-
-    The caller must hold `store_lock`.
-    """
+    """Corrects the absolute artifact addresses in the SQLite file of a home that was moved."""
     file, here = sqlite_file(uri), home.as_uri()
     if file is None or not file.is_relative_to(home) or not file.is_file() or not file.stat().st_size:
         return

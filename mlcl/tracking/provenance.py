@@ -73,10 +73,7 @@ def _untracked(folder: Path) -> Iterator[bytes]:
 
 
 def provenance(*folders: Path) -> Provenance:
-    """Collects the provenance of this process, with the commit of the first folder in a git checkout.
-
-    The default folders are the working directory, which has the jobs, and the folder of this package.
-    """
+    """Collects the provenance of this process, with the commit of the first folder in a git checkout."""
     tags: dict[str, str] = {Tag.PYTHON: platform.python_version(), Tag.MACHINE: platform.machine()}
     tags |= {Tag.SOURCE_NAME: "mlcl", Tag.SOURCE_TYPE: "LOCAL"}
     installed = {each.name: each.version for each in metadata.distributions()}

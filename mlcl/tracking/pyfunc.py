@@ -65,10 +65,7 @@ def register_export(
 
 
 def log_export(tracker: Tracker, run_id: str, folder: Path, index: Index, encoder: str) -> LoggedModel:
-    """Logs an exported folder as the model of a run, unless the run has one, and returns the logged model.
-
-    MLflow's own `log_model` would set the run's status to RUNNING.
-    """
+    """Logs an exported folder as a run's model, unless it has one; MLflow's own way sets it RUNNING."""
 
     def save(model: LoggedModel) -> Path:
         mlflow.pyfunc.save_model(
@@ -100,10 +97,7 @@ def find_model(client: MlflowClient, run: Run) -> LoggedModel | None:
 
 
 def log_model(client: MlflowClient, run: Run, save: Callable[[LoggedModel], Path]) -> LoggedModel:
-    """Returns the exported model of a run, linked to the run's metrics, parameters and data set.
-
-    If the run has none, the folder that `save` writes is logged; a partial one is deleted.
-    """
+    """Returns the model of a run, linked to its metrics and data set; if it has none, `save` writes it."""
     found = find_model(client, run)
     if found is not None:
         return found

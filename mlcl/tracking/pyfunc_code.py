@@ -10,10 +10,7 @@ from mlcl.training.export import load_model
 
 
 class ExportedPyfunc(PythonModel):  # type: ignore[misc]
-    """An exported model as a pyfunc model of MLflow.
-
-    `predict` takes a frame with a column `text`, `image` or `vectors`, and returns a frame of labels.
-    """
+    """An exported model as a pyfunc model of MLflow: of a column `text`, `image` or `vectors`, to labels."""
 
     def load_context(self, context: PythonModelContext) -> None:
         """Loads the exported folder."""

@@ -48,10 +48,7 @@ def check_name(name: str, alias: str) -> None:
 
 
 def register_version(tracker: Tracker, model: LoggedModel, index: Index, name: str, more: str = "") -> str:
-    """Returns the version of the model `name` that a run's logged model is, registered if necessary.
-
-    The description of a new version is that of the index, followed by `more`.
-    """
+    """Returns the version of `name` that a run's model is, made if necessary; `more` describes it, too."""
     run_id, source = str(model.source_run_id), str(model.artifact_location)
     versions = tracker.versions(run_id, source)
     if name not in versions:
@@ -92,10 +89,7 @@ def fetch_registered(tracker: Tracker, uri: str, to: Path) -> Path:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a registered version: the `value` of a `metric`, whose `mode` is max or min.
-
-    `job` has the dotted keys of the job with which the search began, `searched` the keys that it varied.
-    """
+    """The score of a registered version, with the job (dotted keys) of its search and the keys it varied."""
 
     metric: str
     value: float

@@ -83,10 +83,7 @@ class Account:
 
 
 def forecast(count: int, cost: float, used: float, budget: Budget) -> str:
-    """Returns a line that compares the time that `count` more trainings need with the rest of the budget.
-
-    `cost` is the mean time of a training, in a budget by the clock divided by the number that run at once.
-    """
+    """Returns a line that compares the need of `count` trainings of this mean cost with the budget."""
     left, needed = max(0.0, budget.amount - used), count * cost
     letter = _letter(max(needed, left))
     text = f"forecast: {count} trial needs" if count == 1 else f"forecast: {count} trials need"
@@ -110,10 +107,7 @@ def _amount(seconds: float, unit: Unit, letter: str) -> str:
 
 
 class Forecasts:
-    """Announces two forecasts: one from the pace of the first training, one from the costs of ended ones.
-
-    The pace is known once a training was validated twice. Without a budget nothing is announced.
-    """
+    """Announces two forecasts: from the pace of the first training, and from the mean cost of ended ones."""
 
     def __init__(
         self,

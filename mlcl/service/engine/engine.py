@@ -299,10 +299,7 @@ class Engine:
             self._returned.append(entry)
 
     def abort(self) -> bool:
-        """Whether trainings have missed the time limit after a request to stop.
-
-        Every BEAT_EVERY seconds it also writes a `beat` event, and tells the user if no training begins.
-        """
+        """Whether trainings exceed the time limit after a request to stop. Also writes `beat` events."""
         now = time.monotonic()
         if now - self._beat > BEAT_EVERY:
             self._beat = now

@@ -42,10 +42,7 @@ class Confirmation:
 
 @dataclass
 class Cost:
-    """The time that all commands together spent on a training, in seconds, CPU-seconds and GPU-seconds.
-
-    `began` is the timestamp of its last start, None while it does not run, `seen` that of its last event.
-    """
+    """The time of all commands on a training; `began` is its last start if it runs, `seen` its last event."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -264,10 +264,7 @@ class Ledger:
         return [entry for entry in self.entries.values() if entry.confirmation == confirmation]
 
     def spent(self, unit: Unit, *, running: bool = False) -> float:
-        """Returns the time that all commands have used: wall-clock seconds, CPU-seconds or GPU-seconds.
-
-        By default it is counted up to the last event, with `running` up to now.
-        """
+        """Returns the time of all commands in this unit up to the last event; with `running` up to now."""
         at = now() if running else None
         if unit != "clock":
             return math.fsum(entry.cost.used(unit, at) for entry in self.entries.values())

@@ -55,10 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """An event for the user: a `note`, the start of a `stage`, the `end`, or one of a training (`row`).
-
-    A training has `begin`, `rung` (an intermediate value) and `close`.
-    """
+    """A note, the start of a stage, the end, or an event of a training; `rung` is an intermediate value."""
 
     kind: Kind
     text: str = ""
@@ -86,10 +83,7 @@ def steady(watch: ProgressListener) -> ProgressListener:
 
 
 class Reporter:
-    """Sends events to a listener, together with the progress computed from the ledger.
-
-    `metric` names intermediate values, and `score` final ones; `best` returns the best training so far.
-    """
+    """Sends events with the progress to a listener; `metric` names intermediate, `score` final values."""
 
     def __init__(
         self,

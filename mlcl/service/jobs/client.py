@@ -50,10 +50,7 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command on the cluster, with the state of its latest attempt (`attempt`, Ray's id).
-
-    `user` is the user who submitted the first attempt. Times are in seconds since 1970 (UTC).
-    """
+    """A submitted command, by its latest `attempt` (Ray's id); `user` made the first. Times: s since 1970."""
 
     id: str
     attempt: str

@@ -62,10 +62,7 @@ def check_size(root: Path, files: Sequence[Path], most_mib: float) -> None:
 def stage(
     where: WorkingDir, folder: Path, needed: Sequence[Path] = (), texts: Mapping[str, str] | None = None
 ) -> Path:
-    """Copies the files to upload into `folder`, and writes the provenance of the code beside them.
-
-    `needed` are files that the command names, which must be among them; `texts` are further ones by name.
-    """
+    """Copies the files to upload, further `texts`, and the code's provenance into `folder`."""
     root = where.root
     files = upload_files(root, where.exclude)
     check_size(root, files, where.most_mib)

@@ -156,10 +156,7 @@ def write_state(folder: ServiceFolder, state: ServiceState) -> None:
 def resolve_settings(
     options: Mapping[str, Any], folder: ServiceFolder, running: Settings | None = None
 ) -> Settings:
-    """Returns the settings with the given options; others are those of the running service, or defaults.
-
-    Raises UserError for an invalid option, and for one that differs from the running service.
-    """
+    """Returns the settings with these options, which may not differ from those of a running service."""
     base = running or Settings(store_uri("sqlite", folder), str(folder.home / "artifacts"))
     given = dict(options)
     if "store" in given:

@@ -129,10 +129,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _only_writer(folder: Path, context: Context) -> Iterator[None]:
-    """Holds the lock of the folder, for which rank 0 waits, and the other ranks with it.
-
-    Ray replaces workers on a node that does not answer, but they may still run and write.
-    """
+    """Holds the folder's lock: workers of a node that does not answer may still write. All ranks wait."""
     if not context.is_main:
         busy = context.any(False)
         if not busy:

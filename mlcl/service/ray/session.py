@@ -1,7 +1,4 @@
-"""A Ray session: a connection to the cluster that RAY_ADDRESS names, or a Ray started on this machine.
-
-It announces when Ray's head stops answering, since Ray waits silently and then ends the process.
-"""
+"""A Ray session: a connection to the cluster that RAY_ADDRESS names, or a Ray started on this machine."""
 
 from __future__ import annotations
 

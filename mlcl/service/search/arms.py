@@ -1,7 +1,4 @@
-"""The arms of a sweep, each searched with the same number of trials: job, control and trained baselines.
-
-The control is the swept job without its contrastive heads. A sweep may search each arm several times.
-"""
+"""The arms of a sweep, each searched with as many trials: job, control (without heads), trained baselines."""
 
 from __future__ import annotations
 

@@ -80,10 +80,7 @@ def picked(entrant: Candidate, knn: Mapping[str, float]) -> Candidate:
 
 
 def confirmed_candidates(search: SearchPlan, trials: Sequence[Entry]) -> list[Candidate]:
-    """Returns the settings that are confirmed without a race: the job as written, then the best trials.
-
-    With several goals, the trials are taken from the Pareto front.
-    """
+    """Returns what is confirmed without a race: the job as written, then the best or Pareto trials."""
     return _settings(search, trials, search.plan.confirm)
 
 
@@ -130,10 +127,7 @@ def _merged(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def race_results(search: SearchPlan, raced: Sequence[Candidate], ledger: Ledger) -> list[Entrant]:
-    """Returns the entrants of a race with their scores on its seeds; a failed training has the score NaN.
-
-    The list is empty until every training has ended, and if there is no race, see `race_winner`.
-    """
+    """Returns the entrants of an ended race with their scores; a failed training has the score NaN."""
     if len(raced) < 2 and not search.plan.knn_races:
         return []
     found = {trial.label: trial.score for trial in ledger.counted(search.scope)}

@@ -31,10 +31,7 @@ ENDED = {
 
 
 def rungs(search: SearchConfig, epochs: int, every: int) -> list[int]:
-    """Returns the epochs before the last one at which trials are compared, with a validation `every` epochs.
-
-    The rungs of all brackets of Hyperband are among those of ASHA.
-    """
+    """Returns the epochs before the last one at which trials are compared; Hyperband's are among ASHA's."""
     if search.scheduler == "none":
         return []
     if search.scheduler == "median":
@@ -86,10 +83,7 @@ class ReplayPruner:
         self._decisions: dict[tuple[int, int], bool] = {}
 
     def should_prune(self, number: int, epoch: int, score: float) -> bool:
-        """Reports an intermediate value of trial `number`; returns whether the trial is pruned at this epoch.
-
-        A score that is not finite never prunes a trial, which will fail at its end.
-        """
+        """Reports a value; returns whether it prunes the trial. One that is not finite never does."""
         if (number, epoch) not in self._decisions:
             decided = False
             if math.isfinite(score):

@@ -29,10 +29,7 @@ class Start:
 
 
 def asked_start(space: Space, job: JobConfig, setting: Mapping[str, Any]) -> Start:
-    """Returns a setting that the user asked for. Keys of the space that it lacks keep the job's values.
-
-    Raises UserError if the space does not vary a key, or does not have a value.
-    """
+    """Returns a setting that the user asked for; keys of the space that it lacks keep the job's values."""
     if not setting:
         raise UserError("sets no key", key="--try", allowed="key=value,...")
     varied = [key for parameter in space.parameters for key in parameter.keys]

@@ -144,10 +144,7 @@ class SweepPlan:
         return self.with_grid(self.job)
 
     def with_grid(self, job: JobConfig) -> JobConfig:
-        """Returns a job with the space's metric, its post-hoc grid, and one thread for each CPU of a trial.
-
-        A fitted baseline gets no grid, and the metric of the classifier, since it has no nearest neighbours.
-        """
+        """Returns a job with the space's metric and, unless it is a fitted baseline, its post-hoc grid."""
         settings: dict[str, Any] = {"experiment": self.job.experiment}  # the runs of a sweep are in one
         if job.baseline is None:
             settings |= {"evaluation.metric": self.space.metric, **self.space.posthoc}

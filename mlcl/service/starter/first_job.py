@@ -234,14 +234,7 @@ def _space(neighbours: list[int], *, several: bool, small: bool) -> dict[str, An
 
 @dataclass(frozen=True)
 class UserData:
-    """A prepared data set of a user.
-
-    Attributes:
-        folder: The folder of the prepared data set.
-        section: The section `data` of a job that reads it.
-        options: The options of its source; empty if the user gave a prepared data set.
-        found: Lines that describe what was recognised in the data.
-    """
+    """A prepared data set: its folder, the section `data` of a job, its source's options, what was found."""
 
     folder: Path
     section: Mapping[str, Any]

@@ -94,10 +94,7 @@ class _Costs:
 
 
 def first_sweep(made: FirstJob, info: DatasetInfo, description: Description, budget: str) -> FirstSweep:
-    """Chooses the encoders and the size of the first sweep within a time such as `20m`.
-
-    Raises UserError if the budget is no amount of time, or of GPU time without a GPU.
-    """
+    """Chooses the encoders and the size of the first sweep within a budget such as `20m`."""
     gpu = torch.cuda.is_available()
     given = parse_budget(budget)
     check_budget(given, float(gpu))

@@ -142,10 +142,7 @@ class _ColumnChoice:
         return "text", (name,), [f"text: the column {name}"]
 
     def labels(self, labels: Sequence[str], taken: set[str | None]) -> list[ColumnRole]:
-        """Returns the columns of the labels: `labels`, or else columns of 0 and 1, levels, or one column.
-
-        `taken` are the names of columns that have another role.
-        """
+        """Returns the columns of the labels, by default of 0 and 1, levels, or one that is not `taken`."""
         if labels:
             by_name = {role.name: role for role in self.roles.columns}
             return [by_name[name] for name in labels]

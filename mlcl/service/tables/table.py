@@ -36,10 +36,7 @@ MAX_MISSING = 3
 def run_table(
     plan: TablePlan, *, home: Path, watch: ProgressListener, strict_code: bool = False
 ) -> TableResult:
-    """Trains the missing cells of a table, and returns the results of all cells.
-
-    Interrupted trainings are resumed. Raises UserError for wrong input, before any training is started.
-    """
+    """Trains or resumes the missing cells of a table, after all checks, and returns the results of all."""
     if plan.table.clean:
         check_committed(plan.file)
     table = TableTrainings(plan, home)

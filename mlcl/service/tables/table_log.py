@@ -150,10 +150,7 @@ uncommitted changes; `predictions` is the file of the test predictions, relative
 def write_trials(
     report: TableResult, searches: Mapping[TunedCell, Ledger], tags: Callable[[str], Tags]
 ) -> None:
-    """Writes all ended trainings of tuned cells to a Parquet file in the table's folder.
-
-    Its metadata have the table's name and id, all commits, and whether all code was committed.
-    """
+    """Writes all ended trainings of tuned cells to a Parquet file, whose metadata have all commits."""
     rows = [
         {"table": report.name, **row}
         for cell, ledger in searches.items()

@@ -1,7 +1,4 @@
-"""The trainings that a table needs: one run per seed of a plain cell, and the searches of tuned cells.
-
-`CellsSource` hands the missing runs to the engine.
-"""
+"""The trainings that a table needs: one run per seed of a plain cell, and the searches of tuned cells."""
 
 from __future__ import annotations
 
@@ -185,10 +182,7 @@ def finished(home: Path) -> dict[Key, RunFolder]:
 
 
 def check_table(plan: TablePlan, home: Path) -> list[TableRun]:
-    """Checks the cells, and returns the distinct runs of the cells that are not tuned, ordered by seed.
-
-    Only the job of a cell's first seed is checked, since its other jobs differ in the seed alone.
-    """
+    """Checks the cells by their first seeds, and returns the distinct runs of plain cells, by seed."""
     check_sources([cell.jobs[0] for cell in plan.cells], plan.data, plan.file)
     infos: dict[str, DatasetInfo] = {}
     for cell in plan.cells:
