@@ -95,7 +95,7 @@ NONE_BEGINS = "Ray has begun no training for a minute: it has no room, or its pr
 
 
 class Engine:
-    """Runs sources of trainings, one after the other; implements `TrialCallbacks`.
+    """Runs sources of trainings, one after the other; called by `tune_executor`.
 
     `safe` removes secrets from a text. `models` says whether trainings keep model and embeddings beside their
     metrics.
@@ -189,7 +189,7 @@ class Engine:
             self.reporter.note(f"not everything could be told ({reason}); the next command does")
 
     def next(self) -> TrialTask | None:
-        """Returns the next training; None if there is none now, or the command is about to end."""
+        """Returns the next training to start; None if there is none now, or the command is about to end."""
         while self._source is not None and not self.stop():
             entry = self._returned.pop(0) if self._returned else None
             if entry is None and not self._exhausted:
@@ -219,7 +219,7 @@ class Engine:
         return twin.ended or twin.key in self._handed
 
     def finished(self) -> bool:
-        """Whether `next` will return no more trainings."""
+        """Whether there will be no more trainings; called after `next` has returned None."""
         return self._finished
 
     def _task(self, source: TrainingSource, entry: Entry) -> TrialTask:

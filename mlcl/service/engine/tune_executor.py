@@ -1,6 +1,6 @@
 """Executes trainings on Ray Tune: processes are reused, restarted when they die, and stopped early.
 
-The searcher, scheduler, callback and stopper that Tune gets call `TrialCallbacks`, in the driver's thread.
+The searcher, scheduler, callback and stopper that Tune gets call the engine, in the driver's thread.
 """
 
 from __future__ import annotations
@@ -28,38 +28,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class TrialCallbacks(Protocol):
-    """The functions that the executor calls in the driver's thread; `Engine` implements them."""
+class _TrialCallbacks(Protocol):
+    """The functions that the executor calls in the driver's thread; `Engine` has and describes them."""
 
-    def next(self) -> TrialTask | None:
-        """Returns the next training to start; None if there is none now."""
-
-    def finished(self) -> bool:
-        """Whether there will be no more trainings; called after `next` has returned None."""
-
-    def begin(self, key: str) -> None:
-        """Called when a process starts a training, also when it replaces a process that died."""
-
-    def report(self, key: str, epoch: int, score: float) -> bool:
-        """Called with an intermediate value; returns whether to stop the training early."""
-
-    def note(self, key: str, text: str) -> None:
-        """Called with a note of a training for the user."""
-
-    def end(self, key: str, result: dict[str, Any]) -> None:
-        """Called with the last report of a training, empty if it was stopped early or its process ended."""
-
-    def died(self, key: str, reason: str) -> None:
-        """Called for a training that Tune gave up on, with the reason."""
-
-    def abort(self) -> bool:
-        """Whether to end the experiment and its running trainings immediately. Called many times a second."""
+    def next(self) -> TrialTask | None: ...
+    def finished(self) -> bool: ...
+    def begin(self, key: str) -> None: ...
+    def report(self, key: str, epoch: int, score: float) -> bool: ...
+    def note(self, key: str, text: str) -> None: ...
+    def end(self, key: str, result: dict[str, Any]) -> None: ...
+    def died(self, key: str, reason: str) -> None: ...
+    def abort(self) -> bool: ...
 
 
 class _Guard:
     """Calls the callbacks in a `shield` from signals, and keeps their first error: Tune would swallow it."""
 
-    def __init__(self, callbacks: TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(
+        self, callbacks: _TrialCallbacks, shield: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self.error: Exception | None = None
         self.callbacks, self._shield = callbacks, shield
 
@@ -87,7 +74,7 @@ class _DriverOnly:
 
 
 class _Feed(_DriverOnly, Searcher):
-    """A searcher of Tune that hands out the trainings of `TrialCallbacks.next`."""
+    """A searcher of Tune that hands out the trainings of `Engine.next`."""
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # noqa: ARG002 (Tune's interface)
         task = self._guard.ask(self._guard.callbacks.next, None)
@@ -156,7 +143,7 @@ class _Abort(_DriverOnly, Stopper):
 
 
 def run_trainings(
-    callbacks: TrialCallbacks,
+    callbacks: _TrialCallbacks,
     *,
     folder: Path,
     packing: Packing,
