@@ -30,8 +30,7 @@ from mlcl.markup import megabytes
 from mlcl.plugins import only_reading
 from mlcl.store import RunFolder, RunRecord, home_records
 from mlcl.tracking import State
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import SWEEP_JSON, TABLE_JSON
 
 LAST = "@last"

@@ -14,8 +14,7 @@ from mlcl.service.engine.closing import recover
 from mlcl.store import LOCK, Database, RunFolder, RunRecord, State, home_records
 from mlcl.tracking.cursor import CURSOR
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import IN_HOME
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing_extensions import Self
 
 from mlcl.files import is_locked, replace_text
-from mlcl.tracking.jsonl import first_entry, read_lines
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder, read_lines
 from mlcl.tracking.uri import stored_uri
 
 CURSOR = "cursor.json"

@@ -15,8 +15,7 @@ from typing_extensions import Self
 
 from mlcl.files import LOOK_EVERY, locked
 from mlcl.tracking.cursor import LOCK, Cursor, delivered_logs, pending_entries, undelivered_logs
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.names import Tag
 from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.sender import Sender

@@ -1,14 +1,17 @@
 """The log of a run, a folder of files written without a server or MLflow, and a listener that fills it.
 
-`Delivery` sends the log to MLflow.
+Its lines of JSON stay readable after a writer was killed. `Delivery` sends the log to MLflow.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import json
 import math
+import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -19,11 +22,66 @@ from typing_extensions import Self
 from mlcl.errors import UserError
 from mlcl.files import remove_partial, replace_text
 from mlcl.store import State
-from mlcl.tracking.jsonl import Entry, append, decode, read_lines, sync
 from mlcl.tracking.names import DIFF, MAX_REASON, PACKAGES
 from mlcl.tracking.provenance import Provenance
 from mlcl.tracking.uri import stored_uri
 from mlcl.training.events import Event, Listener
+
+Entry = Mapping[str, Any]
+
+
+def read_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Yields the complete lines of a file, if there is one, from byte `offset` on, and their ends."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                offset += len(line)
+                yield line, offset
+    except FileNotFoundError:
+        return
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Returns the JSON object of a line; an empty dict for a damaged line, as after a crash."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}
+    return entry if isinstance(entry, dict) else {}
+
+
+def first_entry(path: Path) -> dict[str, Any]:
+    """Returns the JSON object of the first line; an empty dict where there is none."""
+    return next((decode(line) for line, _ in read_lines(path)), {})
+
+
+def append(path: Path, entries: Iterable[Entry]) -> None:
+    """Appends the entries after removing a partial last line; complete lines before an OSError stay."""
+    lines = b"".join(
+        json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n" for entry in entries
+    )
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        # Workers of a lost node may live on for a while, and write.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            os.ftruncate(descriptor, path.read_bytes().rfind(b"\n") + 1)
+        rest = memoryview(lines)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    finally:
+        os.close(descriptor)
+
+
+def sync(path: Path) -> None:
+    """Waits until the file's content is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
 
 LOG, TEXTS = "log.jsonl", "files"
 MEGABYTE = 2**20

@@ -20,8 +20,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Met
 from mlcl.files import new_file, remove_partial
 from mlcl.store import State
 from mlcl.tracking.cursor import CURSOR, Cursor
-from mlcl.tracking.jsonl import decode, first_entry, read_lines
-from mlcl.tracking.log import LOG, TEXTS, log_folder
+from mlcl.tracking.log import LOG, TEXTS, decode, first_entry, log_folder, read_lines
 from mlcl.tracking.names import MLFLOW_STATUS, Tag
 from mlcl.tracking.refusal import Refused, refusal
 from mlcl.tracking.shared_view import view_note, view_tag, view_text

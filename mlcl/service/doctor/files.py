@@ -18,8 +18,7 @@ from mlcl.service.engine.closing import recover
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.store import BACKUP, DATABASE, KINDS, LOCK, Database, RunFolder, State
 from mlcl.tracking.cursor import LOCK as DELIVERY_LOCK
-from mlcl.tracking.jsonl import first_entry
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, first_entry, log_folder
 from mlcl.tracking.uri import sqlite_file
 
 LEAST_BYTES, LEAST_SHARE = 2**30, 0.05

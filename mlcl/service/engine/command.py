@@ -22,9 +22,15 @@ from mlcl.service.engine.closing import backed_up, close_trainings, recover, wri
 from mlcl.service.engine.engine import Engine, StopConditions
 from mlcl.service.engine.entries import End
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.notify import notify, resolve_target
 from mlcl.service.engine.packing import Packing, Resources
-from mlcl.service.engine.progress import ProgressEvent, ProgressListener, Reporter, steady
+from mlcl.service.engine.progress import (
+    ProgressEvent,
+    ProgressListener,
+    Reporter,
+    notify,
+    resolve_target,
+    steady,
+)
 from mlcl.service.process.signals import STOP_FILE, StopRequest, stop_on_signal
 from mlcl.service.process.stderr import stderr_to_file
 from mlcl.service.ray.session import ray_session

@@ -20,8 +20,7 @@ from mlcl.config import JobConfig, dump_job
 from mlcl.errors import UserError
 from mlcl.service.process.signals import STOP_FILE
 from mlcl.service.ray.address import on_cluster
-from mlcl.service.ray.ddp_worker import GroupConfig, work
-from mlcl.service.ray.health import FailureNotes
+from mlcl.service.ray.ddp_worker import FailureNotes, GroupConfig, work
 from mlcl.service.ray.session import ray_session
 from mlcl.tracking import RunLog
 from mlcl.training.events import Diverged, Event, Listener, Stopped

@@ -11,8 +11,8 @@ from mlcl.data import DatasetInfo
 from mlcl.errors import UserError
 from mlcl.files import bytes_on_disk
 from mlcl.service.engine.ledger import Ledger
-from mlcl.service.engine.notify import resolve_target
 from mlcl.service.engine.precision import refuse_auto
+from mlcl.service.engine.progress import resolve_target
 from mlcl.service.search.arms import CONTROL, SearchPlan, search_plans
 from mlcl.service.search.confirmation import entrant_count
 from mlcl.service.search.pruner import rungs

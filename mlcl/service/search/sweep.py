@@ -32,14 +32,13 @@ from mlcl.service.search.kept_files import KeptFiles
 from mlcl.service.search.plan_checks import check_plan
 from mlcl.service.search.search_source import Search, SearchSource
 from mlcl.service.search.space_versions import open_version, warm_sweep
-from mlcl.service.search.summary import SweepReader, kept_on_disk
 from mlcl.service.search.sweep_plan import SweepPlan, decided, sweep_folder, sweep_identity
-from mlcl.service.search.sweep_run import SweepRun
+from mlcl.service.search.sweep_run import SweepReader, SweepRun, kept_on_disk
 from mlcl.significance.roles import Role
 from mlcl.store import RunFolder
 from mlcl.tracking import State
-from mlcl.tracking.leaderboard import describe_experiment
 from mlcl.tracking.names import Tag
+from mlcl.tracking.shared_view import describe_experiment
 
 UNREGISTERED, AGAIN = "the best model is not registered", "the same command does it"
 RUN_PATIENCE = 5.0

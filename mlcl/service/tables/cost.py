@@ -20,8 +20,7 @@ from mlcl.service.tables.trainings import Key, TableRun, TableTrainings, finishe
 from mlcl.service.tables.tuned_cell import TunedCell
 from mlcl.store import RunFolder
 from mlcl.tracking import shown, tracking_uri
-from mlcl.tracking.jsonl import decode, read_lines
-from mlcl.tracking.log import LOG, log_folder
+from mlcl.tracking.log import LOG, decode, log_folder, read_lines
 from mlcl.tracking.names import TABLE_JSON, TABLE_LATEX, TABLE_MARKDOWN, TABLE_TRIALS
 from mlcl.training.events import TIMES
 from mlcl.training.job_data import JobData

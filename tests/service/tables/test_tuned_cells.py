@@ -18,7 +18,7 @@ from mlcl.service.tables import cost
 from mlcl.service.tables.cost import UNKNOWN, plan_table
 from mlcl.service.tables.trainings import TableTrainings
 from mlcl.tracking import State
-from mlcl.tracking.jsonl import first_entry
+from mlcl.tracking.log import first_entry
 
 NAME = "objective.heads.detail.temperature"
 
