@@ -99,7 +99,8 @@ def sweep(
 
     if control is not None and no_control:
         raise UserError("excludes --no-control", key="--control", found=control)
-    numbers = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
+    numbers: dict[str, Any] = {"trials": trials, "seeds": seeds, "searches": searches, "confirm": confirm}
+    numbers |= {"cpus": cpus, "gpus": gpus, "parallel": parallel, "budget": budget}
     plan = sweep_plan(
         checked,
         space,
@@ -110,10 +111,6 @@ def sweep(
         baselines=baseline or [],
         fitted=not no_baselines,
         **numbers,
-        cpus=cpus,
-        gpus=gpus,
-        parallel=parallel,
-        budget=budget,
         warm_start=warm_start,
         try_first=[_setting(text) for text in try_ or []],
         fresh=fresh,
