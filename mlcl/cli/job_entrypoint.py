@@ -1,4 +1,4 @@
-"""Runs a submitted command on the cluster with its references to secrets resolved, which no file has then."""
+"""Resolves the references to secrets of a submitted command on the cluster, and then runs the command."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class RunFolder:
 
     @contextmanager
     def owned(self, patience: float = 0.0) -> Iterator[bool]:
-        """Locks the folder, until this process ends at the latest; yields whether it has the lock."""
+        """Locks the folder after a wait of up to `patience` s; yields whether this process has the lock."""
         with locked(self.path / LOCK, patience) as mine:
             yield mine
 

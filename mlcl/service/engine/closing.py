@@ -151,7 +151,7 @@ def close_ledger(home: Path, folder: RunFolder) -> None:
 
 
 def close_trainings(home: Path, ledger: Ledger, reason: str) -> None:
-    """Sets RUNNING trainings and confirmations to STOPPED, and repeats all ends in the logs, after a kill."""
+    """Sets RUNNING trainings and confirmations to STOPPED, and writes all ends to logs that lack them."""
     id = ledger.folder.name
     for key, entry in ledger.entries.items():
         end = End(State.STOPPED, reason) if entry.state is State.RUNNING else entry.last_end

@@ -50,7 +50,7 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True)
 class JobView:
-    """A submitted command, by its latest `attempt` (Ray's id); `user` made the first. Times: s since 1970."""
+    """A submitted command; `attempt` is Ray's id of the latest one. Times are in seconds since 1970 (UTC)."""
 
     id: str
     attempt: str

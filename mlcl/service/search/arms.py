@@ -76,7 +76,7 @@ def own_arm(plan: SweepPlan) -> str:
 
 
 def search_plans(plan: SweepPlan) -> list[SearchPlan]:
-    """Returns the searches of control and baselines, then of the swept job, alone without fresh seeds."""
+    """Returns the searches: of control and baselines if there are fresh seeds, then of the swept job."""
     if not plan.seeds:
         return [arm_search(plan, own_arm(plan), Role.MODEL, 1, replace(plan, baselines=()))]
     arms = [(CONTROL, plan.control, Role.BASELINE | Role.CONTROL)] if plan.control is not None else []

@@ -64,7 +64,7 @@ class KeptFiles:
             self._store.log_files(entry)
 
     def clean(self, but: Collection[str]) -> None:
-        """Removes files of a complete sweep but those in `but` and of trials that a later race may choose."""
+        """Removes the files of a complete sweep, but not those in `but` or of trials that may race later."""
         if self._keep != "all":
             ended = [each for each in self._ledger.entries.values() if each.ended and each.key not in but]
             self._remove([each for each in ended if not self._enters_races(each)])
